@@ -13,8 +13,10 @@ PYTEST_ARGS ?=
 WORKERS ?= auto
 # Length of a fuzz run, for each target of it.
 SECONDS ?= 20
-# Revision that bench-compare compares the working tree with.
+# Revision that bench-compare and bench-count compare the working tree with.
 BASE ?= HEAD
+# Arguments of the benchmarks: make bench ARGS='-k parquet'
+ARGS ?=
 
 comma := ,
 SPARK_NEWEST := $(VENV)/spark-newest
@@ -25,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help venv build servers test test-long test-pythons test-spark test-all soak demo check docs format bench \
-	bench-compare wheel fuzz sanitize clean distclean
+	bench-compare bench-count nightly wheel fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,11 +98,12 @@ test-long: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests that sta
 	$(BIN)/python -m pytest -m long $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
-test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, and all tests, Spark's on its newest release too
+test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests, Spark's on its newest release too
 	$(MAKE) check
 	$(MAKE) fuzz SECONDS=5
 	$(MAKE) sanitize
 	$(MAKE) soak SOAK_ARGS='--seconds 15'
+	$(MAKE) bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 90 --allow-undecided'
 	$(MAKE) test-spark
 	$(MAKE) test-long
 	$(MAKE) test
@@ -144,11 +147,22 @@ format: build $(STAMPS)/check ## format the sources
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: build $(STAMPS)/bench ## run the benchmarks: a table, and a picture
-	$(BIN)/python -m bench
+bench: build $(STAMPS)/bench ## run the benchmarks: a table, and a picture; ARGS='-k WORD' some of them
+	$(BIN)/python -m bench $(ARGS)
 
-bench-compare: build $(STAMPS)/bench ## compare the working tree with BASE=<revision>
-	$(BIN)/python -m bench.compare $(BASE)
+# Fails if something got slower (make says Error 1) or is undecided (Error 3).
+bench-compare: build $(STAMPS)/bench ## compare the working tree with BASE=<revision>; ARGS='-k WORD --json FILE'
+	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
+
+# Needs valgrind. CI counts what the change of one commit touches; with --changed and nothing that differs, it is done.
+bench-count: build $(STAMPS)/bench ## count instructions and allocations beside BASE=<revision>; ARGS='--changed -k WORD'
+	$(BIN)/python -m bench.count $(BASE) $(ARGS)
+
+# What CI has no time for, for an idle machine and a night.
+nightly: ## count everything beside BASE=<revision>, run the long soaks for a minute each, and all benchmarks
+	$(MAKE) bench-count
+	$(MAKE) soak SOAK_ARGS='--seconds 60'
+	$(MAKE) bench
 
 # auditwheel names the oldest system that the wheel runs on; [tool.cibuildwheel] has the wheels of a release.
 wheel: $(STAMPS)/wheel ## make dist/*.tar.gz, and from it dist/*.whl for this machine's Python

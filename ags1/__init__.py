@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from ags1 import arrow as arrow
     from ags1 import avro as avro
+    from ags1 import bench as bench
     from ags1 import dataset as dataset
     from ags1 import files as files
     from ags1 import fs as fs
@@ -94,7 +95,8 @@ __all__ = [
     "verify_file",
 ]
 
-_LAZY_MODULES = ("arrow", "audit", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark")
+_LAZY_MODULES = ("arrow", "audit", "avro", "bench", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark")
+_NEEDS = {"arrow": ("pyarrow",), "fs": ("fsspec",), "spark": ("pyspark", "pyarrow", "pandas")}
 _LAZY_NAMES = {
     "backend": "ags1._backend",
     "decrypt_file": "ags1.files",
@@ -121,4 +123,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_LAZY_MODULES])
+    from ags1._lazy import can_import
+
+    # help() and inspect.getmembers get every name that is listed.
+    return sorted([*__all__, *(name for name in _LAZY_MODULES if can_import(*_NEEDS.get(name, ())))])

@@ -10,6 +10,7 @@ An item is made when it is asked for, as a memoryview; a slice is other offsets 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_REFCNT
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
@@ -31,6 +32,7 @@ from ags1._items cimport (
     load_32,
     load_64,
     locate,
+    pair_of,
 )
 
 from collections.abc import Sequence
@@ -82,7 +84,10 @@ cdef class _Iterator:
 
 
 cdef class Batch:
-    """A sequence of streams or plaintexts that lie in one piece of memory, one behind the other.
+    """Batch(data, offsets, validity=None)
+--
+
+    A sequence of streams or plaintexts that lie in one piece of memory, one behind the other.
 
     Items are read-only memoryviews, made when they are asked for; None for a null. Slices share the memory, and each
     item and slice keeps all of it alive: copy what you keep for long.
@@ -91,15 +96,16 @@ cdef class Batch:
     ----------
     data : buffer
         The memory.
-    offsets : buffer of int64 or int32
-        Where each item starts, in bytes, and behind them where the last one ends: one more than there are items.
+    offsets : array of integers
+        Where each item starts, in bytes, and behind them where the last one ends: one more than there are items. In one
+        dimension, of any integer type, also as an Arrow array. Those of int64 and int32 are not copied.
     validity : buffer, optional
         A bitmap, least significant bit first, in which a 0 makes an item null.
 
     Raises
     ------
     TypeError
-        `data` is no buffer, or `offsets` has no integers of 64 or 32 bits.
+        `data` is no buffer of single bytes, or `offsets` are no integers in one dimension.
     ValueError
         The offsets descend, or leave `data`; `validity` is too short.
 
@@ -113,14 +119,7 @@ cdef class Batch:
     def __init__(self, data, offsets, validity=None):
         cdef Items items
         cdef BufferView bits
-        pair = (data, memoryview(offsets))
-        readable(data, "data")
-        items = items_of(pair, "item")
-        if items.objects != NULL:
-            raise TypeError(
-                "offsets must be integers of 64 or 32 bits (a numpy array, or memoryview(raw).cast('q')), beside data "
-                "of single bytes"
-            )
+        items = pair_of(data, offsets, "item")
         if validity is not None:
             bits = readable(validity, "validity")
             if bits.nbytes < (items.count + 7) // 8:
@@ -229,6 +228,14 @@ cdef class Batch:
         """How many items are null."""
         return sum(self.is_null(index) for index in range(self.length)) if self.bits != NULL else 0
 
+    @property
+    def failed(self):
+        """Positions of the items whose tags did not verify, in order: ``decrypt_many(..., on_error="null")``.
+
+        They are null; any other null was one before.
+        """
+        return self.failures or ()
+
     cdef bint is_null(self, int64_t index) noexcept:
         cdef int64_t bit = self.bit + index
         return self.bits != NULL and not (self.bits[bit >> 3] >> (bit & 7)) & 1
@@ -267,8 +274,9 @@ cdef class Batch:
             part.bits = self.bits
             part.bit = self.bit + <int64_t>start
             part.length = max(0, stop - start)
+            part.failures = tuple([place - start for place in self.failed if start <= place < stop])
             return part
-        place = index
+        place = PyNumber_Index(index)
         if place < 0:
             place += self.length
         if not 0 <= place < self.length:
@@ -313,15 +321,17 @@ cdef class Batch:
                 moved[index] = self.starts[index] - first
         parts = (data, offsets, self.validity)
         if protocol < 5:
-            return _restore, tuple([None if part is None else bytes(part) for part in parts])
+            return _restore, (*[None if part is None else bytes(part) for part in parts], self.failures)
         from pickle import PickleBuffer
 
-        return _restore, tuple([None if part is None else PickleBuffer(part) for part in parts])
+        return _restore, (*[None if part is None else PickleBuffer(part) for part in parts], self.failures)
 
 
-def _restore(data, offsets, validity):
+def _restore(data, offsets, validity, failures):
     """A pickled batch."""
-    return Batch(data, memoryview(offsets).cast("B").cast("q"), validity)
+    cdef Batch self = Batch(data, memoryview(offsets).cast("B").cast("q"), validity)
+    self.failures = failures
+    return self
 
 
 cdef object _bits(const uint8_t *bits, int64_t first, int64_t count):
@@ -416,7 +426,7 @@ cdef object _gathered(Items items, const int64_t *starts):
 
 cdef Batch new_batch(
         object owner, const uint8_t *arena, int64_t nbytes, object offsets_owner, const int64_t *starts, int64_t length,
-        bytearray validity):
+        bytearray validity, tuple failures):
     """A batch over an arena that was just filled. `validity` is None without nulls."""
     cdef Batch self = Batch.__new__(Batch)
     self.owner = owner
@@ -425,6 +435,7 @@ cdef Batch new_batch(
     self.arena_nbytes = nbytes
     self.starts = starts
     self.length = length
+    self.failures = failures
     if validity is not None:
         self.validity_owner = validity
         self.bits = <const uint8_t *>PyByteArray_AS_STRING(validity)

@@ -1,7 +1,7 @@
 """Many buffers, one native call: each becomes, or was, an AGS1 stream of its own; results share one arena."""
 
 from collections.abc import Iterable
-from typing import Final, SupportsIndex
+from typing import Final, Literal, SupportsIndex
 
 from ags1._arena import Batch
 from ags1._items import NumberedPrefixes
@@ -25,6 +25,7 @@ def decrypt_batch(
     lengths: Iterable[SupportsIndex | None] | None,
     threads: int | None,
     out: Buffer | Batch | None = None,
+    on_error: Literal["raise", "null"] = "raise",
 ) -> Batch: ...
 def decrypt_aligned(
     buffers: Items,

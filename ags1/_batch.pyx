@@ -115,6 +115,8 @@ cdef class _Making:
     cdef int64_t mask
     cdef bytearray validity      # a bitmap, or None
     cdef int64_t null_count
+    cdef bytearray failed        # a byte of each item whose tag may fail, or None: the first that fails ends all
+    cdef tuple failures          # their positions
     cdef object owner            # of the arena
     cdef uint8_t *arena
 
@@ -377,6 +379,7 @@ cdef class _Making:
         work.lengths = self.lengths
         work.block_length = self.block_length
         work.nonces = NULL
+        work.failed = NULL if self.failed is None else <uint8_t *>PyByteArray_AS_STRING(self.failed)
         window.alone = False
         if self.encrypt:
             self.draw(window)
@@ -514,11 +517,29 @@ cdef class _Making:
             raise
         return 0
 
+    cdef int run_without_failed(self, object threads) except -1:
+        """Do all of the work; items whose tags fail are wiped, and null."""
+        cdef int64_t index
+        self.failed = bytearray(self.count)
+        self.run(threads)
+        self.failures = tuple([index for index in range(self.count) if self.failed[index]])
+        if self.failures and len(self.failures) == self.count - self.null_count:
+            # Nothing says that the key is the right one: raise as without on_error.
+            self.failed = self.failures = None
+            return self.run(threads)
+        if self.failures and self.validity is None:
+            self.validity = bytearray(b"\xff" * ((self.count + 7) // 8))
+        for index in self.failures:
+            self.validity[index >> 3] &= ~(1 << (index & 7))
+            memset(self.arena + self.starts[index], 0, <size_t>(self.starts[index + 1] - self.starts[index]))
+        self.null_count += len(self.failures)
+        return 0
+
     cdef Batch finished(self):
         """The result as a batch."""
         return new_batch(
             self.owner, self.arena, self.total, self.offsets, self.starts, self.count,
-            self.validity if self.null_count else None)
+            self.validity if self.null_count else None, self.failures)
 
 
 cdef bint _is_many(object value) except -1:
@@ -550,11 +571,16 @@ def encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out=None):
     return making.finished()
 
 
-def decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out=None):
+def decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out=None, on_error="raise"):
     """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`."""
+    if on_error not in ("raise", "null"):
+        raise ValueError(f"on_error must be 'raise' or 'null', not {on_error!r}")
     cdef _Making making = _Making(buffers, key, aad_prefixes, lengths, False, 0, 1)
     making.place(out)
-    making.run(threads)
+    if on_error == "null":
+        making.run_without_failed(threads)
+    else:
+        making.run(threads)
     return making.finished()
 
 

@@ -76,6 +76,7 @@ from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedE
 cdef extern from "Python.h":
     enum:
         PyBUF_WRITE
+    void Py_SET_SIZE(object o, Py_ssize_t size)
 
 cdef extern from "sys/mman.h" nogil:
     int madvise(void *address, size_t length, int advice)
@@ -88,8 +89,13 @@ cdef extern from *:
     #else
     #define AGS1_ADVISE_HUGE (-1)
     #endif
+    #ifdef __linux__
+    #define AGS1_COLLAPSE 25 /* MADV_COLLAPSE of Linux 6.1, newer than many C libraries' headers */
+    #else
+    #define AGS1_COLLAPSE AGS1_ADVISE_HUGE
+    #endif
     """
-    int AGS1_ADVISE_HUGE
+    int AGS1_ADVISE_HUGE, AGS1_COLLAPSE
 
 # What a block costs beside its bytes (nonce, AAD, tag, call), in bytes of AES-GCM.
 cdef int64_t BLOCK_WEIGHT = 1024
@@ -98,6 +104,11 @@ cdef int64_t SMALL = 2 << 20
 # A result at least this large is advised to use huge pages: page faults cost more than the cipher.
 cdef int64_t HUGE_RESULT = 4 << 20
 cdef int64_t PAGE = os.sysconf("SC_PAGESIZE")
+cdef int64_t HUGE_PAGE = 2 << 20
+# From here on malloc always takes a mapping of its own (the largest threshold that glibc gives itself), and how many
+# bytes of that are the headers of malloc and of the object, and its last NUL.
+cdef int64_t MAPPED_RESULT = 32 << 20
+cdef int64_t MAPPING_OVERHEAD = 64
 # AADs up to this many bytes are built on a worker's stack.
 cdef enum:
     STACK_AAD = 512
@@ -344,13 +355,28 @@ cdef int choose_threads(object threads, int64_t nbytes) except -1:
 
 cdef object new_bytes(int64_t length):
     """Uninitialised bytes, on huge pages if it is large: the caller fills all of it before anyone sees it."""
-    cdef object result = PyBytes_FromStringAndSize(NULL, length)
-    cdef uintptr_t start, end
-    if AGS1_ADVISE_HUGE >= 0 and length >= HUGE_RESULT:
-        # From the first page of it, not from the first whole huge page: a mapping of this size starts on a huge page.
-        start = <uintptr_t>PyBytes_AS_STRING(result) & ~<uintptr_t>(PAGE - 1)
-        end = (<uintptr_t>PyBytes_AS_STRING(result) + length + PAGE - 1) & ~<uintptr_t>(PAGE - 1)
-        madvise(<void *>start, end - start, AGS1_ADVISE_HUGE)
+    cdef object result
+    cdef uintptr_t start, end, last
+    cdef int64_t room = length
+    if AGS1_ADVISE_HUGE < 0 or length < HUGE_RESULT:
+        return PyBytes_FromStringAndSize(NULL, length)
+    if length >= MAPPED_RESULT:
+        # The kernel puts a mapping of whole huge pages on a huge page. What is not used of the last one is not touched.
+        room = (length + MAPPING_OVERHEAD + HUGE_PAGE - 1) // HUGE_PAGE * HUGE_PAGE - MAPPING_OVERHEAD
+    result = PyBytes_FromStringAndSize(NULL, room)
+    start = <uintptr_t>PyBytes_AS_STRING(result) & ~<uintptr_t>(PAGE - 1)
+    end = (<uintptr_t>PyBytes_AS_STRING(result) + length + PAGE - 1) & ~<uintptr_t>(PAGE - 1)
+    if room != length:
+        PyBytes_AS_STRING(result)[length] = 0
+        Py_SET_SIZE(result, length)
+        last = end & ~<uintptr_t>(HUGE_PAGE - 1)
+        if end - last < <uintptr_t>HUGE_PAGE // 8:
+            end = last
+    madvise(<void *>start, end - start, AGS1_ADVISE_HUGE)
+    if room != length and start % HUGE_PAGE == 0:
+        # malloc and the object wrote to the first page before it could be advised: without this its huge page stays 512
+        # small ones. Where the kernel cannot collapse them, nothing is lost.
+        madvise(<void *>start, HUGE_PAGE, AGS1_COLLAPSE)
     return result
 
 

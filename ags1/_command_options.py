@@ -68,6 +68,17 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "FILE",
             "help": "key file of a local keystore, instead of a password",
         },
+        "new-password-file": {"metavar": "FILE", "help": "its new password (asked on a terminal)"},
+        "new-keystore-key-file": {
+            "flags": ("--new-key-file",),
+            "dest": "new_key_file",
+            "metavar": "FILE",
+            "help": "its new key file, instead of a password",
+        },
+        "old-versions": {
+            **_FLAG,
+            "help": "remove only the versions of the key that `rotate` replaced, not the key",
+        },
         "workers-kms": {
             "flags": ("--kms",),
             "metavar": "URL",
@@ -137,7 +148,26 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "expected-version": {"type": values.version, "metavar": "N", "help": "refuse any other version"},
         "expected-uuid": {"metavar": "UUID", "help": "refuse any other dataset"},
         "expected-digest": {"metavar": "HEX", "help": "refuse any other content"},
-        "expected-key-id": {"dest": "key_id", "metavar": "ID", "help": "refuse what is under another master key"},
+        "expected-key-id": {"metavar": "ID", "help": "refuse what is under another master key"},
+        "expected-dataset-key-id": {
+            "flags": ("--expected-key-id",),
+            "dest": "key_id",
+            "metavar": "ID",
+            "help": "refuse what is under another master key",
+        },
+        "pin": {
+            "metavar": "FILE",
+            "help": "keep UUID, master key, version and digest in this file, outside of the dataset, and refuse what "
+            "is not the same, or older; made if it is missing",
+        },
+        "table-pin": {
+            "flags": ("--pin",),
+            "dest": "pin",
+            "metavar": "FILE",
+            "help": "keep the hash of the table's metadata in this file, outside of the table, and refuse what others "
+            "have committed since; made if it is missing",
+        },
+        "repin": {**_FLAG, "help": "accept the table as it is now, and write that to the file of --pin"},
         "expected-table-key-id": {
             "flags": ("--expected-key-id",),
             "dest": "table_key_id",
@@ -186,6 +216,11 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "choices": ("error", "copy", "skip"),
             "default": "error",
             "help": "files that are not Parquet: refuse to begin (error), copy them as they are, or leave them out",
+        },
+        "missing-columns": {
+            "choices": ("fail", "skip"),
+            "default": "fail",
+            "help": "files that lack a column with a key: refuse to begin (fail), or encrypt those that a file has",
         },
         "prefix": {"metavar": "PATH", "default": "", "help": "directory in the dataset that SOURCE stands for"},
         "delete": {**_FLAG, "help": "remove from the new version files that the source no longer has"},
@@ -289,9 +324,9 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "plaintext-footer": {**_FLAG, "help": "sign the footer instead of encrypting it: the schema stays readable"},
         "data-page-v2": {
-            "choices": ("java", "arrow"),
-            "default": "java",
-            "help": "form of V2 pages: java (Spark, Iceberg), arrow (PyArrow, arrow-rs, DuckDB)",
+            "choices": ("arrow", "java"),
+            "help": "form of V2 pages: arrow (PyArrow, arrow-rs, DuckDB) or java (Spark, Iceberg; plaintext levels); "
+            "by default java for Iceberg's key metadata, else arrow",
         },
         "no-store-aad-prefix": {
             "dest": "store_aad_prefix",
@@ -312,6 +347,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "enable-only": {**_FLAG, "help": "encrypt only new files; existing files stay as they are"},
         "expire": {**_FLAG, "help": "remove the snapshots and files from before, as `ags1 iceberg expire` does"},
+        "statistics": {
+            "choices": ("drop", "keep"),
+            "default": "drop",
+            "help": "statistics files, which are never encrypted and tell of the data (drop)",
+        },
+        "partition-paths": {**_FLAG, "help": "keep partition values in the paths of files, where everybody sees them"},
     },
     "new table": {
         "schema": {"metavar": "FILE", "help": "columns of this Parquet, CSV or Arrow file, or Iceberg's JSON"},
@@ -356,6 +397,14 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "TABLE is the table's name, such as db.events, in this catalog of PyIceberg's configuration "
             "(.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI)",
         },
+        "allow-location": {
+            "dest": "allowed_locations",
+            **_MANY,
+            "default": [],
+            "metavar": "URL",
+            "help": "the table's files may also be below this path or URL; files elsewhere than the table are refused "
+            "(may be repeated)",
+        },
         "property": {
             **_MANY,
             "default": [],
@@ -372,7 +421,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "single-writer": {
             **_FLAG,
-            "help": "for a new dataset in a store without create-if-absent: promise that there is no other writer",
+            "help": "for a store without create-if-absent, or that ignores it: promise that there is no other writer",
         },
     },
     "work": {
@@ -397,6 +446,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "const": "collect",
             "default": "fail",
             "help": "report files that fail, and continue with the others",
+        },
+        "again": {**_FLAG, "help": "encrypt what is encrypted already, too: AGS1 files, and datasets in the source"},
+        "attempts": {
+            "type": values.attempts,
+            "default": 100,
+            "metavar": "N",
+            "help": "how often to go on top of what other writers commit meanwhile (100)",
         },
         "dry-run": {**_FLAG, "help": "make every check, report what would be done, and write nothing"},
         "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do not ask for confirmation"},
@@ -433,6 +489,18 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "default": 256 << 20,
             "metavar": "SIZE",
             "help": "bytes of plaintext, such as 64M (256M)",
+        },
+        "save": {"metavar": "FILE", "help": "add the figures to this file, one a line, as JSON"},
+        "baseline": {
+            "metavar": "FILE",
+            "help": "compare with the last figures in this file: exit code 7 if one is slower, 8 if nobody can tell, 2 "
+            "if another machine measured them",
+        },
+        "threshold": {
+            "type": values.percent,
+            "default": 5.0,
+            "metavar": "PERCENT",
+            "help": "the smallest slow-down that matters (5)",
         },
     },
     "output": {
@@ -479,16 +547,17 @@ BUNDLES = {
     "SAY": "quiet LIST",
     "ROWS": "format quiet progress",
     "WORK": "threads verbose SAY",
-    "PINS": "expected-version expected-uuid expected-digest expected-key-id",
+    "PINS": "expected-version expected-uuid expected-digest expected-key-id pin",
     "ENCRYPTION": "PREFIX encrypt-all algorithm plaintext-footer data-page-v2 no-store-aad-prefix",
     "MASTERS": "footer-key-id column-key-id single-wrapping data-key-bits",
     "PARQUET-ENCRYPTION": "footer-key column-key key-metadata footer-key-metadata column-key-metadata ENCRYPTION "
     "key-metadata-out replace-key-metadata shared-keys KMS MASTERS external-key-material",
     "PARQUET-DECRYPTION": "footer-key column-key key-for key-metadata PREFIX KMS allow-plaintext no-check-footer",
     "REQUIREMENTS": "missing-keys require-encrypted allow-unauthenticated-pages expect expect-prefix",
-    "TABLE": "catalog KMS expected-table-key-id expected-metadata-hash allow-plaintext length-policy property",
-    "CHANGE": "catalog KMS property dry-run SAY",
-    "CONVERSION": "catalog KMS property dry-run yes SAY",
+    "TABLE": "catalog KMS expected-table-key-id PINNED allow-plaintext length-policy allow-location property",
+    "PINNED": "expected-metadata-hash table-pin repin",
+    "CHANGE": "catalog KMS PINNED allow-location property dry-run SAY",
+    "CONVERSION": "catalog KMS PINNED allow-location property dry-run yes SAY",
     "JOB": "json traceback master remote conf",
 }
 

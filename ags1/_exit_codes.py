@@ -15,6 +15,8 @@ EXIT_KEY = 3
 EXIT_IO = 4
 EXIT_UNPROTECTED = 5
 EXIT_CONFLICT = 6
+EXIT_SLOWER = 7
+EXIT_UNDECIDED = 8
 EXIT_OUTPUT_CLOSED = 141
 
 EXIT_CODES = """\
@@ -27,6 +29,8 @@ exit codes:
   5    not protected: a signed footer, pages without tags, or less than the
        policy of an audit asks for
   6    another writer changed the same files of a dataset: run it again
+  7    a benchmark is slower than its baseline
+  8    a benchmark is undecided: the machine is too busy to tell
   130  interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP
   141  the reader of the output went away, as `head` does
 """

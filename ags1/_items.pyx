@@ -1,7 +1,7 @@
 """Many items (plaintexts, streams, keys, AAD prefixes) wherever they lie, found by native code without the GIL.
 
     list of buffers        [ obj ] [ obj ] [ obj ]          held one window at a time
-    (data, offsets)        | 0 | 1    | 2 |                 offsets: int64 or int32, one more than items
+    (data, offsets)        | 0 | 1    | 2 |                 offsets: integers, one more than items; ags1._offsets
     Arrow array            validity, offsets, data          Binary, String, their Large and View forms, FixedSizeBinary
     chunked Arrow array    one span a chunk
     array of two or more dimensions                         one item a row
@@ -30,77 +30,10 @@ from libc.string cimport memset
 
 from ags1._buffer cimport BufferView, holds_objects, overlap, readable
 from ags1._gcm cimport Key
+from ags1._offsets cimport is_pair, offsets_of, vouch
+from ags1.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 
 import operator
-
-cdef extern from *:
-    """
-    #ifndef ARROW_C_DATA_INTERFACE
-    #define ARROW_C_DATA_INTERFACE
-    #include <stdint.h>
-    struct ArrowSchema {
-        const char *format;
-        const char *name;
-        const char *metadata;
-        int64_t flags;
-        int64_t n_children;
-        struct ArrowSchema **children;
-        struct ArrowSchema *dictionary;
-        void (*release)(struct ArrowSchema *);
-        void *private_data;
-    };
-    struct ArrowArray {
-        int64_t length;
-        int64_t null_count;
-        int64_t offset;
-        int64_t n_buffers;
-        int64_t n_children;
-        const void **buffers;
-        struct ArrowArray **children;
-        struct ArrowArray *dictionary;
-        void (*release)(struct ArrowArray *);
-        void *private_data;
-    };
-    #endif
-    #ifndef ARROW_C_STREAM_INTERFACE
-    #define ARROW_C_STREAM_INTERFACE
-    struct ArrowArrayStream {
-        int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
-        int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
-        const char *(*get_last_error)(struct ArrowArrayStream *);
-        void (*release)(struct ArrowArrayStream *);
-        void *private_data;
-    };
-    #endif
-    """
-    struct ArrowSchema:
-        const char *format
-        const char *name
-        const char *metadata
-        int64_t flags
-        int64_t n_children
-        ArrowSchema **children
-        ArrowSchema *dictionary
-        void (*release)(ArrowSchema *) noexcept
-        void *private_data
-
-    struct ArrowArray:
-        int64_t length
-        int64_t null_count
-        int64_t offset
-        int64_t n_buffers
-        int64_t n_children
-        const void **buffers
-        ArrowArray **children
-        ArrowArray *dictionary
-        void (*release)(ArrowArray *) noexcept
-        void *private_data
-
-    struct ArrowArrayStream:
-        int (*get_schema)(ArrowArrayStream *, ArrowSchema *out) noexcept
-        int (*get_next)(ArrowArrayStream *, ArrowArray *out) noexcept
-        const char *(*get_last_error)(ArrowArrayStream *) noexcept
-        void (*release)(ArrowArrayStream *) noexcept
 
 cdef int64_t MAX_COUNT = <int64_t>1 << 48
 # Objects that are brought into the cache ahead: a million of them lie all over the memory.
@@ -110,7 +43,10 @@ cdef const uint8_t *NOTHING = b""
 
 
 cdef class NumberedPrefixes:
-    """AAD prefixes that need no memory: a fixed part, then the position in the batch as a 64-bit little-endian number.
+    """NumberedPrefixes(fixed=b"", first=0)
+--
+
+    AAD prefixes that need no memory: a fixed part, then the position in the batch as a 64-bit little-endian number.
 
     Parameters
     ----------
@@ -401,24 +337,29 @@ cdef int _take_objects(Items self, object source) except -1:
     return 0
 
 
-cdef int _take_offsets(Items self, object data, object offsets) except -1:
+cdef int _take_pair(Items self, object data, object offsets) except -1:
     cdef BufferView memory = readable(data, "data")
-    cdef memoryview view = memoryview(offsets)
-    cdef Py_buffer *buffer = PyMemoryView_GET_BUFFER(view)
+    cdef memoryview places = offsets_of(data, offsets)
+    cdef Py_buffer *buffer = PyMemoryView_GET_BUFFER(places)
     cdef Span *span
-    if not view.c_contiguous:
-        raise ValueError("offsets must be contiguous: pass a contiguous copy")
-    if buffer.shape[0] < 1:
-        raise ValueError("offsets must have one entry more than there are items, so one at least")
     span = self.add()
     span.kind = ITEMS_OFFSETS_64 if buffer.itemsize == 8 else ITEMS_OFFSETS_32
     span.count = buffer.shape[0] - 1
     span.data = memory.data
     span.nbytes = memory.nbytes
     span.places = <const uint8_t *>buffer.buf
-    self.owners += [memory, view]
+    self.owners += [memory, places]
     self.count += span.count
     return 0
+
+
+cdef Items pair_of(object data, object offsets, str what):
+    """The items between offsets into one piece of memory."""
+    cdef Items self = Items.__new__(Items)
+    self.what = what
+    self.owners = []
+    _take_pair(self, data, offsets)
+    return self
 
 
 cdef int _take_rows(Items self, memoryview view) except -1:
@@ -549,38 +490,20 @@ cdef int _check_stream(ArrowArrayStream *stream, int status) except -1:
     return 0
 
 
-cdef bint _is_offsets(object source) except -1:
-    """Whether this is a pair of bytes and integers: (data, offsets)."""
-    if type(source) is not tuple or len(source) != 2 or PyBytes_CheckExact(source[1]):
-        return False
-    try:
-        data, offsets = memoryview(source[0]), memoryview(source[1])
-    except (TypeError, ValueError, BufferError):
-        return False
-    return (
-        data.itemsize == 1
-        and offsets.ndim == 1
-        and offsets.format.lstrip("@=<") in ("l", "q", "i")
-        and offsets.itemsize in (4, 8)
-    )
-
-
 cdef Items items_of(object source, str what):
     """The items of a sequence, an array, or a pair of data and offsets; `what` names one of them in errors."""
     cdef Items self = Items.__new__(Items)
     self.what = what
     self.owners = [source]
-    if _is_offsets(source):
-        _take_offsets(self, source[0], source[1])
+    if is_pair(source):
+        _take_pair(self, source[0], source[1])
     elif isinstance(source, (list, tuple)):
         _take_objects(self, source)
     elif hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_stream__"):
         if str(getattr(source, "dtype", "")) == "Object":
             # polars hands out the addresses of such objects as if they were bytes.
             raise TypeError(f"{what}s are an array of Python objects: pass a list of bytes-like objects")
-        if type(source).__module__.partition(".")[0] == "pyarrow" and hasattr(source, "validate"):
-            # Its offsets may come from a file that others wrote, and only pyarrow knows how large its buffers are.
-            source.validate()
+        vouch(source)
         if hasattr(source, "__arrow_c_array__"):
             _take_capsules(self, source.__arrow_c_array__())
         else:

@@ -1,4 +1,4 @@
-"""Read keys from files and environment variables: raw bytes, hexadecimal or base64 text."""
+"""Keys in files and environment variables: raw bytes, hexadecimal or base64 text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 
+from ags1._typing import Buffer
 from ags1.errors import KeyAccessError
 
 _SIZES = (16, 24, 32)
@@ -47,6 +48,40 @@ def read_key_file(path: str, kind: str = "key file") -> tuple[bytes, int]:
     if len(data) > _LARGEST:
         raise KeyAccessError(f"{path} is not a {kind}: it has more than {_LARGEST} bytes")
     return data, mode
+
+
+def save_key(key: Buffer, path: str | os.PathLike[str]) -> None:
+    """Write a key to a new file as hexadecimal text; see ``Key.save``."""
+    write_secret(path, bytes(key).hex().encode() + b"\n")
+
+
+def write_secret(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a secret to a new file that only its owner can read; it is durable then.
+
+    KeyAccessError: the file exists. OSError: it cannot be written; then there is none.
+    """
+    name = os.fspath(path)
+    try:
+        # 0600 from the start: a later chmod leaves a moment in which others can open it.
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+    except FileExistsError:
+        raise KeyAccessError(f"{name} exists and was not replaced: what its key encrypted would be lost") from None
+    try:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        directory = os.open(os.path.dirname(name) or ".", os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def parse_key(data: bytes, where: str, *, raw: bool = True, note: Callable[[str], None] | None = None) -> bytes:

@@ -9,11 +9,26 @@ from collections.abc import Callable, Iterable, Mapping
 from ags1._typing import Any
 
 
+def can_import(*modules: str) -> bool:
+    """Whether these modules are installed; none is imported."""
+    import importlib.util
+
+    try:
+        return all(importlib.util.find_spec(module) is not None for module in modules)
+    except (ImportError, ValueError):
+        return False
+
+
 def lazy_names(
-    package: str, homes: Mapping[str, Iterable[str]]
+    package: str, homes: Mapping[str, Iterable[str]], needs: Mapping[str, tuple[str, ...]] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of a package; `homes` maps its modules to the names that they define."""
+    """The ``__getattr__`` and ``__dir__`` of a package.
+
+    `homes` maps its modules to the names that they define, `needs` to what they import of other projects. Names that
+    cannot be imported are not listed: ``help()`` and ``inspect.getmembers`` get every name that is.
+    """
     home_of = {name: home for home, names in homes.items() for name in names}
+    needs = needs or {}
 
     def get(name: str) -> Any:
         if name not in home_of:
@@ -22,4 +37,4 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted(home_of)
+    return get, lambda: sorted(name for name, home in home_of.items() if can_import(*needs.get(home, ())))

@@ -1,29 +1,13 @@
-"""Key metadata in files, and AAD prefixes that contain a file's name."""
+"""Files of key metadata beside encrypted ones, and AAD prefixes that contain a file's name."""
 
 from __future__ import annotations
 
 import os
 
-from ags1._key_files import from_base64, from_hex
-from ags1.errors import FormatError, KeyAccessError
-from ags1.keys import KeyMetadata
+from ags1.errors import KeyAccessError
 
 SUFFIX = ".ags1"
 KEY_METADATA_SUFFIX = ".key-metadata"
-
-
-def decode_metadata(data: bytes, where: str) -> KeyMetadata:
-    """Decode key metadata from bytes, hexadecimal or base64 text. KeyAccessError (without data): it is not valid."""
-    if not data.startswith(b"\x01"):
-        text = data.strip()
-        data = from_hex(text) or from_base64(text) or data
-    try:
-        return KeyMetadata.decode(data)
-    except FormatError as error:
-        if len(data) in (16, 24, 32):
-            # The details of the error could reveal bytes of a key.
-            raise KeyAccessError(f"{where} holds no key metadata; if it is a key, give it as one") from None
-        raise KeyAccessError(f"{where} holds no key metadata: {error}") from None
 
 
 def metadata_beside(directory: str, path: str, name: str) -> str:

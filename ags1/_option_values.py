@@ -48,6 +48,16 @@ version = integer("a version such as 7")
 rows = integer("a number of rows")
 
 
+def percent(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 100:
+        raise _refused(text, "a percentage above 0 and below 100, such as 5")
+    return found
+
+
 def threads(text: str) -> int:
     return min(count(text), 1024)
 
@@ -55,6 +65,13 @@ def threads(text: str) -> int:
 def kept(text: str) -> int:
     if version(text) < 1:
         raise argparse.ArgumentTypeError("the last version always stays: at least 1")
+    return int(text)
+
+
+def attempts(text: str) -> int:
+    """How often something is tried: at least once."""
+    if version(text) < 1:
+        raise _refused(text, "a number of attempts, at least 1")
     return int(text)
 
 

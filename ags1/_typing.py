@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     KeyLike: TypeAlias = Key | Buffer
     # A tuple of two may be (data, offsets).
-    Items: TypeAlias = Iterable[Buffer] | tuple[Buffer, Buffer] | ArrowArray | ArrowStream
+    Items: TypeAlias = Iterable[Buffer] | tuple[Buffer, Buffer | ArrowArray | ArrowStream] | ArrowArray | ArrowStream
 else:
     # typing costs more to import than all of the package.
     Any = Buffer = Items = KeyLike = NoReturn = Self = object

@@ -180,6 +180,10 @@ cdef void *_work(void *argument) noexcept nogil:
                         status = gcm_open(
                             context, sealed, aad, aad_length + 4, sealed + AGS1_NONCE_LENGTH, length,
                             sealed + AGS1_NONCE_LENGTH + length, out + block * block_length)
+                        if status == GCM_BAD_TAG and work.failed != NULL:
+                            # Its other blocks may belong to other members: the whole item is wiped when all are done.
+                            work.failed[index] = 1
+                            status = GCM_OK
                     if status != GCM_OK:
                         break
                     block += 1
@@ -237,7 +241,7 @@ cdef class Window:
         if work.failure.failed:
             index = work.failure.run
             if work.failure.status == GCM_BAD_TAG:
-                raise AuthenticationError.for_block(work.failure.block_index, f"buffer {index}")
+                raise AuthenticationError.for_block(work.failure.block_index, f"buffer {index}", index)
             if work.failure.status == CHANGED:
                 raise ValueError(f"buffer {index} changed its size while it was being worked on")
             raise_status(

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Sequence
+
+from ags1._version import version
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
     """A number of things: "1 version", "2,000 versions"."""
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def made_by() -> dict[str, str]:
+    """What every report says of itself: the time in UTC, and the version of ags1."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {"created": now.isoformat(timespec="seconds"), "ags1": version}
 
 
 def with_name(name: str, text: str) -> str:
@@ -24,6 +33,12 @@ def size_text(size: float) -> str:
         if size < 999.95 or unit == "TB":
             break
     return f"{size:.1f} {unit}"
+
+
+def share_text(part: int, whole: int) -> str:
+    """A share in percent, rounded down: only all of it is "100.0 %", and only nothing is "0.0 %"."""
+    tenths = 1000 * part // whole if whole else 0
+    return "< 0.1 %" if part and not tenths else f"{tenths // 10}.{tenths % 10} %"
 
 
 def printable(text: str, *, undecodable: bool = False) -> str:

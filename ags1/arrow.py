@@ -21,7 +21,7 @@ from ags1 import _batch, codec, layout
 from ags1._open import open
 from ags1._typing import Buffer, Items, KeyLike
 from ags1.codec import NumberedPrefixes
-from ags1.errors import FormatError
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 
@@ -31,6 +31,8 @@ except ImportError as error:
     raise ImportError("ags1.arrow needs pyarrow: pip install 'ags1[arrow]'") from error
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from typing_extensions import Self
 
 __all__ = [
@@ -100,6 +102,7 @@ def decrypt_array(
     value_type: Any = None,
     aad_prefixes: Buffer | Items | NumberedPrefixes | None = None,
     threads: int | None = None,
+    on_error: Literal["raise", "null"] = "raise",
 ) -> Any:
     """Decrypt what :func:`encrypt_array` made; every value is authenticated.
 
@@ -111,11 +114,16 @@ def decrypt_array(
         As :func:`ags1.decrypt_many`.
     value_type : pyarrow.DataType, optional
         The original type of the values; large_binary by default.
+    on_error : {"raise", "null"}
+        What is done about a value whose tag does not verify, as in :func:`ags1.decrypt_many`. "null" makes it null, and
+        returns a mask too.
 
     Returns
     -------
     pyarrow.Array
         Of `value_type`, in one piece of memory.
+    (pyarrow.Array, pyarrow.BooleanArray)
+        With ``on_error="null"``: beside it, which of its nulls are values whose tags did not verify.
 
     Raises
     ------
@@ -129,13 +137,21 @@ def decrypt_array(
     if not isinstance(wanted, pa.DataType):
         raise TypeError(f"value_type must be a pyarrow.DataType, not {type(wanted).__name__}")
     width = _width(wanted)
-    plain = codec.decrypt_many(array, key, aad_prefixes=aad_prefixes, threads=threads).to_arrow()
+    batch = codec.decrypt_many(array, key, aad_prefixes=aad_prefixes, threads=threads, on_error=on_error)
+    plain = batch.to_arrow()
     try:
-        if width is None:
-            return plain.cast(wanted)
-        return plain.cast(pa.binary(width)).view(wanted)
+        plain = plain.cast(wanted) if width is None else plain.cast(pa.binary(width)).view(wanted)
     except pa.ArrowInvalid as error:
         raise FormatError(f"the decrypted values are not of type {wanted}: {error}") from None
+    return plain if on_error == "raise" else (plain, _mask(batch.failed, len(batch)))
+
+
+def _mask(positions: Sequence[int], length: int) -> Any:
+    """A boolean array that is true at these positions."""
+    bits = bytearray((length + 7) // 8)
+    for position in positions:
+        bits[position >> 3] |= 1 << (position & 7)
+    return pa.BooleanArray.from_buffers(pa.bool_(), length, [None, pa.py_buffer(bits)])
 
 
 def encrypt_columns(
@@ -203,6 +219,7 @@ def decrypt_columns(
     columns: Sequence[str] | None = None,
     aad_prefix: Buffer = b"",
     threads: int | None = None,
+    on_error: Literal["raise", "null"] = "raise",
 ) -> Any:
     """Decrypt columns that :func:`encrypt_columns` made, and restore their original fields.
 
@@ -214,15 +231,19 @@ def decrypt_columns(
         As for :func:`encrypt_columns`.
     columns : sequence of str, optional
         Some of the encrypted columns; by default all. A table without encrypted columns is returned unchanged.
+    on_error
+        As :func:`decrypt_array`: for each column on its own.
 
     Returns
     -------
     pyarrow.Table or pyarrow.RecordBatch
+    (pyarrow.Table or pyarrow.RecordBatch, dict of str to pyarrow.BooleanArray)
+        With ``on_error="null"``: beside it, for each column that has some, which values' tags did not verify.
 
     Raises
     ------
     AuthenticationError, FormatError, TruncatedError
-        As :func:`decrypt_array`.
+        As :func:`decrypt_array`; the message names the column, and `item_index` is the row.
     KeyError
         A column does not exist.
     ValueError
@@ -232,20 +253,31 @@ def decrypt_columns(
     prefix = bytes(memoryview(aad_prefix))
     if columns is None:
         columns = [field.name for field in table.schema if _METADATA in (field.metadata or {})]
+    failed: dict[str, Any] = {}
     for name in columns:
         position, field = _column(table, name)
         original = _original(field)
         if original.name != name:
             raise ValueError(f"column {name!r} was {original.name!r} when it was encrypted: rename it back first")
-        plain = decrypt_array(
-            table.column(position),
-            key,
-            value_type=original.type,
-            aad_prefixes=_prefix_of(prefix, name),
-            threads=threads,
-        )
+        try:
+            plain = decrypt_array(
+                table.column(position),
+                key,
+                value_type=original.type,
+                aad_prefixes=_prefix_of(prefix, name),
+                threads=threads,
+                on_error=on_error,
+            )
+        except Ags1Error as error:
+            error.args = (f"column {name!r}: {error}",)
+            raise
+        if on_error == "null":
+            plain, mask = plain
+            if mask.true_count:
+                failed[name] = mask
+                original = original.with_nullable(True)
         table = table.set_column(position, original, plain)
-    return table
+    return table if on_error == "raise" else (table, failed)
 
 
 def _check_array(array: Any) -> None:
@@ -358,13 +390,19 @@ def decrypt_buffers(
     Raises
     ------
     AuthenticationError, FormatError, TruncatedError
-        As :func:`ags1.decrypt_many`; the message names the buffer by its position among those that are not None.
+        As :func:`ags1.decrypt_many`; `item_index` of an AuthenticationError is a position in `buffers`, and others
+        name the buffer by its position among those that are not None.
     """
     entries = list(buffers)
+    present = [index for index, entry in enumerate(entries) if entry is not None]
     keys, prefixes = _present(entries, key, aad_prefixes)
-    plain = _batch.decrypt_aligned(
-        [entry for entry in entries if entry is not None], keys, prefixes, threads, _ALIGNMENT
-    )
+    try:
+        plain = _batch.decrypt_aligned(
+            [entry for entry in entries if entry is not None], keys, prefixes, threads, _ALIGNMENT
+        )
+    except AuthenticationError as error:
+        index = present[error.item_index or 0]
+        raise AuthenticationError.for_block(error.block_index or 0, f"buffer {index}", index) from None
     return _with_gaps(entries, plain)
 
 

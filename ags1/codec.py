@@ -18,7 +18,7 @@ from ags1._typing import Buffer, Items, KeyLike
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import SupportsIndex
+    from typing import Literal, SupportsIndex
 
 __all__ = [
     "Batch",
@@ -195,9 +195,9 @@ def encrypt_many(
     ----------
     buffers : iterable of buffers, Batch, Arrow array, (data, offsets) or array of rows
         The plaintexts. An Arrow array (of pyarrow, polars, pandas...) has type binary, string, fixed_size_binary, or
-        a large or view form of them, and may have chunks; its nulls stay null. A tuple of bytes and of int64 or int32
-        `offsets`, one more than there are items, is data in one piece. In a numpy array of two or more dimensions, each
-        row is a plaintext. The data is not copied, and no Python object is made for an item.
+        a large or view form of them, and may have chunks; its nulls stay null. A tuple of bytes and of an array of
+        integers, `offsets`, one more than there are items, is data in one piece. In a numpy array of two or more
+        dimensions, each row is a plaintext. The data is not copied, and no Python object is made for an item.
     key : key, list or tuple of keys, or an array of them
         One for all, or one for each item: a list, or any form of `buffers`.
     aad_prefixes : buffer, NumberedPrefixes, list of buffers, or an array of them, optional
@@ -231,6 +231,7 @@ def decrypt_many(
     lengths: Iterable[SupportsIndex | None] | None = None,
     threads: int | None = None,
     out: Buffer | Batch | None = None,
+    on_error: Literal["raise", "null"] = "raise",
 ) -> Batch:
     """Decrypt many AGS1 streams in one native call.
 
@@ -244,6 +245,10 @@ def decrypt_many(
         Trusted length of each stream in bytes.
     out : writable buffer, or batch of Batch.reserve(), optional
         As :func:`encrypt_many`. If any tag fails, all of the results in it are zeroed before the error is raised.
+    on_error : {"raise", "null"}
+        What is done about a stream whose tag does not verify. "null" makes this item null, zeroes its memory, and has
+        its position in :attr:`Batch.failed`. If the tags of all items fail, it raises as "raise" does: then the key or
+        the prefix is wrong. Anything else that is wrong with a stream, such as its header or its length, raises.
 
     Returns
     -------
@@ -253,9 +258,10 @@ def decrypt_many(
     Raises
     ------
     AuthenticationError, TruncatedError, FormatError
-        As :func:`decrypt`; the message names the buffer and the block. Nothing is returned.
+        As :func:`decrypt`; the message names the buffer and the block, and `item_index` of an AuthenticationError is
+        the buffer's position. Nothing is returned.
     """
-    return _batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out)
+    return _batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out, on_error)
 
 
 def _required(out: Buffer) -> Buffer:

@@ -49,19 +49,23 @@ class AuthenticationError(Ags1Error):
     ----------
     block_index : int or None
         Index of the first block whose tag failed, counted from 0.
+    item_index : int or None
+        Of a batch or an Arrow array: index of the item that this block belongs to.
     """
 
     block_index: int | None = None
+    item_index: int | None = None
 
     @classmethod
-    def for_block(cls, block_index: int, name: str | None = None) -> AuthenticationError:
-        """Make the error for one block of the stream called `name`."""
+    def for_block(cls, block_index: int, name: str | None = None, item_index: int | None = None) -> AuthenticationError:
+        """Make the error for one block of the stream called `name`, an item of a batch if it has an index."""
         where = f"{name}: block {block_index}" if name else f"block {block_index}"
         error = cls(
             f"{where} failed authentication: wrong key, wrong AAD prefix, or damaged data "
             "(a swapped, repeated or missing block counts as damage); no plaintext of it was released"
         )
         error.block_index = block_index
+        error.item_index = item_index
         return error
 
 

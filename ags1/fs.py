@@ -54,7 +54,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     Notes
     -----
-    Each instance opens the dataset, with one call to the KMS, and shows one version of it. It can be pickled if
+    Each instance opens the dataset, with a call to the KMS or two, and shows one version of it. It can be pickled if
     `target` and `kms` are text: the copy opens the dataset again, at `version` or else at its last version.
     """
 

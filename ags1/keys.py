@@ -11,11 +11,14 @@ Key metadata contains the key itself: keep it only inside something encrypted, o
 
 from __future__ import annotations
 
+import os
+
 from ags1._avro_encoding import varint
 from ags1._buffer import BufferView
 from ags1._gcm import Key, random_bytes
-from ags1._typing import Buffer, KeyLike
-from ags1.errors import FormatError, TruncatedError
+from ags1._key_files import from_base64, from_hex, read_key_file, write_secret
+from ags1._typing import Buffer, KeyLike, NoReturn
+from ags1.errors import FormatError, KeyAccessError, TruncatedError
 
 __all__ = ["Key", "KeyMetadata"]
 
@@ -45,7 +48,7 @@ class KeyMetadata:
     Notes
     -----
     Immutable, so safe to share between threads. Its repr shows no key, and it cannot be pickled: send
-    :meth:`encode`'s bytes, wrapped by a KMS.
+    :meth:`encode`'s bytes, wrapped by a KMS, or keep them in a file with :meth:`save`.
     """
 
     __slots__ = ("_aad_prefix", "_encryption_key", "_file_length")
@@ -131,6 +134,40 @@ class KeyMetadata:
             if file_length < 0:
                 raise FormatError("key metadata has a negative file_length")
         return cls(key, aad_prefix, file_length)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`encode`'s bytes to a new file; :meth:`load` and the command line read it.
+
+        Only its owner can read the file (mode 0600), from the moment that it exists. It is durable when this returns.
+
+        Parameters
+        ----------
+        path : path
+            A file that does not exist yet: key metadata in the place of another loses that one's file.
+
+        Raises
+        ------
+        KeyAccessError
+            The file exists.
+        OSError
+            It cannot be written.
+        """
+        write_secret(path, self.encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> KeyMetadata:
+        """Read what :meth:`save` or ``ags1 encrypt --key-metadata`` wrote.
+
+        Raises
+        ------
+        KeyAccessError
+            The file is missing, unreadable, or holds no key metadata. Names it, never what it holds.
+        """
+        name = os.fspath(path)
+        return decode_metadata(read_key_file(name, "key metadata file")[0], name)
+
+    def __bytes__(self) -> NoReturn:
+        raise TypeError("key metadata has no bytes() of its own, as they would show a key: call encode()")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, KeyMetadata):
@@ -231,6 +268,20 @@ class _Fields:
             )
         self._position += length
         return length
+
+
+def decode_metadata(data: bytes, where: str) -> KeyMetadata:
+    """Decode key metadata from bytes, hexadecimal or base64 text. KeyAccessError (without data): it is not valid."""
+    if not data.startswith(b"\x01"):
+        text = data.strip()
+        data = from_hex(text) or from_base64(text) or data
+    try:
+        return KeyMetadata.decode(data)
+    except FormatError as error:
+        if len(data) in (16, 24, 32):
+            # The details of the error could reveal bytes of a key.
+            raise KeyAccessError(f"{where} holds no key metadata; if it is a key, give it as one") from None
+        raise KeyAccessError(f"{where} holds no key metadata: {error}") from None
 
 
 def as_octets(data: Buffer, name: str) -> bytes:

@@ -19,6 +19,7 @@ an Output (ags1.storage): a file that appears when it is complete, a file object
 from __future__ import annotations
 
 import io
+import operator
 import os
 import warnings
 from collections import deque
@@ -184,6 +185,7 @@ class Reader(io.BufferedReader):
         io.UnsupportedOperation
             The source is a pipe.
         """
+        offset, size = operator.index(offset), operator.index(size)
         plaintext = self._positional(offset)
         if size < 0:
             raise ValueError(f"size must not be negative, got {size}")
@@ -207,6 +209,7 @@ class Reader(io.BufferedReader):
         int
             Bytes written: fewer than `out` has only at the end of the stream.
         """
+        offset = operator.index(offset)
         plaintext = self._positional(offset)
         with octets(out, writable=True) as view:
             return self._read_at(plaintext, offset, view)

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import headlines, report
+from ags1 import bench
+from ags1.bench import IDENTITY
+from bench import headlines, history, report
 
 HERE = Path(__file__).resolve().parent
 
@@ -57,37 +59,51 @@ def _run(path: Path, expression: str | None, env: dict[str, str]) -> tuple[int, 
         return done.returncode, results if results["benchmarks"] else None
 
 
+def merged(before: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Results with the benchmarks of `answer` in the place of those of the same name on the same machine.
+
+    What another machine had stays beside it: each benchmark has its own machine, commit, date and load.
+    """
+
+    def place(each: dict[str, Any]) -> tuple[str, str]:
+        machine = each["extra_info"]["machine"]
+        return each["fullname"], json.dumps({name: machine.get(name) for name in IDENTITY}, sort_keys=True)
+
+    asked = {place(each) for each in answer["benchmarks"]}
+    kept = [each for each in before.get("benchmarks", []) if place(each) not in asked]
+    return {**answer, "benchmarks": sorted([*kept, *answer["benchmarks"]], key=lambda each: each["fullname"])}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run pytest on the benchmark files, and write what came of it."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of ags1 beside their floors.")
     parser.add_argument("--quick", action="store_true", help="small sizes, under 3 minutes; its figures prove nothing")
-    parser.add_argument("-k", metavar="EXPRESSION", help="only benchmarks that match, as pytest -k; other figures stay")
+    parser.add_argument(
+        "-k", metavar="EXPRESSION", help="only benchmarks that match, as pytest -k; other figures stay as they are"
+    )
     parser.add_argument("--output", type=Path, default=HERE / "results", help="directory for the results")
     options = parser.parse_args(arguments)
     env = dict(os.environ)
+    # The load before anything was asked: later it is the benchmarks' own.
+    env.setdefault("AGS1_BENCH_LOAD", str(bench.load_average()))
     if options.quick:
         env["AGS1_BENCH_QUICK"] = "1"
         print("Quick run: small data and few rounds. Its figures show that everything works, and nothing else.")
     began = time.monotonic()
-    load = os.getloadavg()[0]
     results: dict[str, Any] = {}
     last = options.output / "results.json"
     if options.k and last.is_file():
         results = json.loads(last.read_text())
     status = 0
     written: list[Path] = []
+    new: list[dict[str, Any]] = []
     for path in _selected(options.k):
         # A process each: a million buffers that one file frees would be the fresh memory of the next.
         code, answer = _run(path, options.k, env)
         status = status or code
         if answer is not None:
-            asked = {each["fullname"] for each in answer["benchmarks"]}
-            kept = [each for each in results.get("benchmarks", []) if each["fullname"] not in asked]
-            results = {
-                **answer,
-                "benchmarks": sorted([*kept, *answer["benchmarks"]], key=lambda each: each["fullname"]),
-            }
-            results |= {"load_average_at_start": round(load, 2), "quick": options.quick}
+            new += answer["benchmarks"]
+            results = merged(results, answer) | {"quick": options.quick}
             # After each file, so that a run that is cut short still says what it measured.
             written = report.write(results, options.output, quick=options.quick)
     if not results:
@@ -95,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status or 1
     if options.output == HERE / "results" and not options.quick:
         headlines.main()
-        written.append(headlines.README)
+        written += [headlines.README, *history.keep(new), history.draw()]
     print()
-    print(report.table(report.figures_of(results)))
+    print(report.table([entry for each in new for entry in each["extra_info"].get("figures", ())]))
     for path in written:
         print(f"wrote {os.path.relpath(path)}")
     said = "; quick run, its figures prove nothing" if options.quick else ""

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pytest
 
 import ags1
+from ags1.bench import Run
 from bench import peer, processes, settings
 from bench.bench_memory import name_of
 from bench.conftest import KEY, Record
 from bench.floors import Floors
-from bench.measure import Run, figure, memory_figure
+from bench.measure import figure, memory_figure
 
 # Share of the C loop.
 PACKED_TARGET, LIST_TARGET = 0.9, 0.6

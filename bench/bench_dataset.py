@@ -16,6 +16,7 @@ import pytest
 
 import ags1
 from ags1 import dataset, kms
+from ags1.bench import Run, Subject
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.manifests import Node
 from ags1.dataset.names import new_object_name
@@ -24,7 +25,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.storage import Location
 from bench import processes, settings
 from bench.conftest import Record
-from bench.measure import Run, Subject, figure, memory_figure
+from bench.measure import figure, memory_figure
 
 MASTER = bytes(range(32))
 FILE_BYTES = 4096

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1.bench import Run, Subject
 from bench import processes, settings
 from bench.conftest import KEY, Record
 from bench.floors import Floors
-from bench.measure import Run, Subject, figure, memory_figure
+from bench.measure import figure, memory_figure
 
 GIB = settings.GIB
 CP_TARGET = 1.0

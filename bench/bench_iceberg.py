@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from ags1.bench import Run, Subject
 from bench import settings
 from bench.conftest import Record
-from bench.measure import Run, Subject, figure
+from bench.measure import figure
 from bench.parquet_samples import size_name
 from bench.spark_peer import SparkPeer
 

@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
+from ags1.bench import Run, Subject
 from bench import settings
 from bench.conftest import Record
-from bench.measure import Run, Subject, figure
+from bench.measure import figure
 from bench.parquet_samples import size_name
 from bench.spark_peer import SparkPeer
 
@@ -104,7 +105,8 @@ def test_iceberg_conversion(
         _sync(directory)
 
     def convert() -> None:
-        report = iceberg.encrypt_table(catalog_table(None, str(start)), key_id="lake", kms=MemoryKms(KEYS))
+        made = catalog_table(None, str(start), allowed_locations=[str(directory)])
+        report = iceberg.encrypt_table(made, key_id="lake", kms=MemoryKms(KEYS))
         assert report.files == FILES
 
     def durable_copy() -> None:

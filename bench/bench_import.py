@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from ags1.bench import Run
 from bench import processes
 from bench.conftest import Record
-from bench.measure import Run, figure
+from bench.measure import figure
 
 TARGET_MS = 40.0
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1.bench import Run
 from bench import peer, settings
 from bench.conftest import KEY, Record
-from bench.floors import Floors
+from bench.floors import Floors, load_newer
 from bench.measure import Figure, figure
 
 MIB = settings.MIB
@@ -18,8 +19,10 @@ THREADS = settings.load().threads
 Bytes = Any
 
 # block length, threads -> share of the C loop, multiple of the `cryptography` loop. None: measured, nothing promised.
-FLOOR_TARGET = {MIB: 0.97, 4096: 0.95}
-PEER_TARGET = {(MIB, 1): 1.0, (MIB, 2): 1.0, (4096, 1): 3.0, (4096, 2): 8.0}
+FLOOR_TARGET = {MIB: 0.97, 64 << 10: 0.97, 4096: 0.95}
+PEER_TARGET = {(MIB, 1): 1.0, (MIB, 2): 1.0, (64 << 10, 1): 1.0, (64 << 10, 2): 1.0, (4096, 1): 3.0, (4096, 2): 8.0}
+MOST_OVER_FLOOR = 1.02
+NEWER = "C loop, OpenSSL 4"
 LENGTHS = [
     pytest.param(MIB, id="1MiB"),
     pytest.param(64 << 10, id="64KiB"),
@@ -42,10 +45,28 @@ def _figures(run: Any, what: str, block_length: int, threads: int, nbytes: int) 
     figures = [
         figure(run, where, "C loop", kind="floor", target=FLOOR_TARGET.get(block_length), nbytes=nbytes),
     ]
+    if NEWER in run.seconds:
+        figures.append(figure(run, where, NEWER, kind="reference", nbytes=nbytes))
     if "cryptography" in run.seconds:
         target = PEER_TARGET.get((block_length, threads))
         figures.append(figure(run, where, "cryptography", kind="peer", target=target, nbytes=nbytes))
+    check_floor(run)
     return figures
+
+
+def check_floor(run: Run) -> None:
+    """Fail if the peer is faster than the C loops: then they are no floor, and "1.00 of the floor" hides a fault.
+
+    `cryptography` carries an OpenSSL of its own, so the faster of the loops on ours and on the newer one counts.
+    """
+    if "cryptography" not in run.seconds:
+        return
+    floor = run.fastest("C loop", *({NEWER} & run.seconds.keys()))
+    ratio = run.speed_ratio("cryptography", floor)
+    assert ratio.low <= MOST_OVER_FLOOR, (
+        f"`cryptography` has {ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times the speed of {floor}: find "
+        "what the loop in floors.c does worse, and look for the same in ags1"
+    )
 
 
 # A loop on `cryptography` takes seconds a round below 4 KiB and shows nothing new.
@@ -71,6 +92,8 @@ def test_encrypt_into(
     }
     if _has_peer(block_length, threads):
         subjects["cryptography"] = lambda: peer.seal(plaintext, room, KEY, block_length, threads)
+    if (newer := load_newer()) is not None:
+        subjects[NEWER] = lambda: newer.seal(plaintext, room, KEY, block_length, threads)
     run = interleave(subjects)
     record(run, *_figures(run, "encrypt_into", block_length, threads, plaintext.nbytes))
 
@@ -95,6 +118,8 @@ def test_decrypt_into(
     }
     if _has_peer(block_length, threads):
         subjects["cryptography"] = lambda: peer.open_(stream, size, back, key, block_length, threads)
+    if (newer := load_newer()) is not None:
+        subjects[NEWER] = lambda: newer.open(stream, size, back, key, block_length, threads)
     run = interleave(subjects)
     record(run, *_figures(run, "decrypt_into", block_length, threads, size))
 

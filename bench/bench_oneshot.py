@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1.bench import Run
 from bench import settings
 from bench.bench_memory import name_of
 from bench.conftest import KEY, Record
 from bench.floors import Floors
-from bench.measure import Figure, Run, figure
+from bench.measure import Figure, figure
 
 TARGET = 1.10
 SIZES = ["1 MiB", "64 MiB", "all"]

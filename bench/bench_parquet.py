@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from ags1 import parquet
+from ags1.bench import Run, Subject
 from bench import parquet_files, processes, settings
 from bench.conftest import Record
 from bench.floors import Floors
-from bench.measure import Run, Subject, figure
+from bench.measure import figure
 from bench.parquet_samples import DECRYPTION, ENCRYPTION, KEY, OTHER_KEY, Samples, away, size_name
 
 CP_TARGET = 1.3

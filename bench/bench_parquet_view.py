@@ -15,11 +15,12 @@ import pytest
 
 import ags1
 from ags1 import parquet
+from ags1.bench import Run
 from ags1.parquet._thrift import I64, Struct
 from bench import parquet_files, settings
 from bench.conftest import Record
 from bench.floors import Floors
-from bench.measure import Run, figure
+from bench.measure import figure
 from bench.parquet_samples import DECRYPTION, KEY, Samples, size_name
 
 pq = pytest.importorskip("pyarrow.parquet")

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import ags1
+from ags1.bench import Run
 from bench import settings
 from bench.conftest import KEY, Record
 from bench.floors import Floors
-from bench.measure import Run, figure
+from bench.measure import figure
 
 TARGET = 0.9
 SIZE = 4096
@@ -148,7 +149,7 @@ def test_write_in_64k_pieces(
     interleave: Callable[..., Run],
     record: Record,
 ) -> None:
-    from bench.measure import Subject
+    from ags1.bench import Subject
 
     target = directory / "written"
     data = memoryview(plaintext)[: sizes.file_bytes]

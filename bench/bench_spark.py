@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from ags1.bench import Run, Subject
 from bench import settings
 from bench.conftest import Record
-from bench.measure import Run, Subject, figure
+from bench.measure import figure
 from bench.settings import GIB, MIB
 
 pytest.importorskip("pyspark")

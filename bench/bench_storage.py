@@ -17,9 +17,10 @@ import pytest
 
 import ags1
 from ags1 import parquet
+from ags1.bench import Run, Subject
 from bench import settings, storage_peers
 from bench.conftest import Record
-from bench.measure import Run, Subject, figure
+from bench.measure import figure
 
 KEY = bytes(range(32))
 LATENCY_MILLISECONDS, MEGABYTES_PER_SECOND = 20.0, 90.0

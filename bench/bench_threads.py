@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1.bench import Run
 from bench import peer, settings
 from bench.bench_memory import name_of
 from bench.conftest import KEY, Record
 from bench.floors import Floors
-from bench.measure import Run, figure
+from bench.measure import figure
 
 LENGTHS = [256, 1024, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20]
 # Enough to leave every cache; more would only let the peer take minutes at 256 B.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import gc
 import os
 import tempfile
@@ -13,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ags1 import bench as benching
+from ags1.bench import Run, Subject
+from ags1.bench.pytest_plugin import REPLAY
 from bench import floors as floors_module
 from bench import measure, settings
 
@@ -25,7 +29,7 @@ KEY = bytes(range(32))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.benchmark(timer=measure.REPLAY, disable_gc=False))
+            item.add_marker(pytest.mark.benchmark(timer=REPLAY, disable_gc=False))
 
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
@@ -45,18 +49,17 @@ def floors() -> floors_module.Floors:
 
 
 @pytest.fixture
-def interleave(sizes: settings.Settings) -> Callable[..., measure.Run]:
-    """`measure.interleave` with the times of this run; plain functions will do for subjects.
+def interleave(sizes: settings.Settings) -> Callable[..., Run]:
+    """`ags1.bench.interleave` with the times of this run; plain functions will do for subjects.
 
     `fresh` says how much new memory or page cache a call takes from the system: as much is touched and given back,
     untimed, before every call. A virtual machine may have handed free pages back to its host, and then the first touch
     costs ten times the second: that is the host's doing, and would drown what is asked here.
     """
 
-    def call(subjects: dict[str, Any], *, fresh: int = 0, **options: Any) -> measure.Run:
+    def call(subjects: dict[str, Any], *, fresh: int = 0, **options: Any) -> Run:
         ready = {
-            name: subject if isinstance(subject, measure.Subject) else measure.Subject(subject)
-            for name, subject in subjects.items()
+            name: subject if isinstance(subject, Subject) else Subject(subject) for name, subject in subjects.items()
         }
         if fresh:
             ready = {name: _with_memory_at_hand(subject, fresh) for name, subject in ready.items()}
@@ -65,14 +68,14 @@ def interleave(sizes: settings.Settings) -> Callable[..., measure.Run]:
         gc.collect()
         gc.freeze()
         try:
-            return measure.interleave(ready, **options)
+            return benching.interleave(ready, **options)
         finally:
             gc.unfreeze()
 
     return call
 
 
-def _with_memory_at_hand(subject: measure.Subject, nbytes: int) -> measure.Subject:
+def _with_memory_at_hand(subject: Subject, nbytes: int) -> Subject:
     before = subject.before
 
     def prepare() -> None:
@@ -83,17 +86,36 @@ def _with_memory_at_hand(subject: measure.Subject, nbytes: int) -> measure.Subje
     return dataclasses.replace(subject, before=prepare)
 
 
+@pytest.fixture(scope="session")
+def load() -> float:
+    """The load before the run began: afterwards it is the run's own."""
+    given = os.environ.get("AGS1_BENCH_LOAD")
+    return benching.load_average() if given is None else float(given)
+
+
+@pytest.fixture(scope="session")
+def commit() -> str:
+    """What is measured."""
+    return benching.commit_of(HERE)
+
+
 @pytest.fixture
-def record(benchmark: Any, sizes: settings.Settings) -> Record:
+def record(benchmark: Any, sizes: settings.Settings, commit: str, load: float) -> Record:
     """Hand a run and its figures to pytest-benchmark."""
 
-    def call(run: measure.Run | None, *figures: measure.Figure, subject: str = "ags1", **extra: Any) -> None:
+    def call(run: Run | None, *figures: measure.Figure, subject: str = "ags1", **extra: Any) -> None:
         benchmark.extra_info["figures"] = [figure.to_json() for figure in figures]
         benchmark.extra_info["quick"] = sizes.quick
+        # A figure belongs to a machine, a commit, a date and a load, whatever else is in the same file.
         benchmark.extra_info["machine"] = measure.machine()
+        benchmark.extra_info["commit"] = commit
+        benchmark.extra_info["date"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        benchmark.extra_info["load"] = load
+        if run is not None:
+            benchmark.extra_info["samples"] = run.seconds
         benchmark.extra_info.update(extra)
         samples = run.seconds[subject] if run is not None else [1.0]
-        measure.REPLAY.load(samples)
+        REPLAY.load(samples)
         benchmark.pedantic(lambda: None, rounds=len(samples), iterations=1)
         for figure in figures:
             promise = "" if figure.target is None else f", {figure.bound} {figure.target:g}: {figure.met}"

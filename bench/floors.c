@@ -6,8 +6,8 @@
  *   floors_read_blocks           one block read (pread or memory) and opened for every offset
  *   floors_copy, floors_touch    memcpy, and the cost of fresh memory
  *
- * Honest plain loops: what a careful C programmer writes first, with nothing left out that the format asks for (nonces
- * from OpenSSL's DRBG, a 4-byte AAD a block, every tag made or checked) and nothing clever put in. Their threads are
+ * The best loops that we know on this libcrypto, with nothing left out that the format asks for (nonces from OpenSSL's
+ * DRBG, a 4-byte AAD a block, every tag made or checked). A peer that is faster shows that they are not. Their threads are
  * started as those of ags1 are: where they begin makes more of a difference than all else. Output is AGS1, so ags1
  * itself can prove that the floor did the work. Functions return 0, or a positive number that names the step that
  * failed. AES-256 only. Linux and macOS.
@@ -36,6 +36,8 @@
 #define NONCE_WINDOW (1 << 20)
 /* What a thread takes from the counter at once, in bytes of plaintext. */
 #define SHARE (1 << 20)
+/* What EVP gets at once. */
+#define PIECE (64 << 10)
 
 enum { OK = 0, NO_MEMORY = 1, NO_CIPHER = 2, NO_RANDOM = 3, BAD_CIPHER = 4, BAD_TAG = 5, BAD_READ = 6, BAD_WRITE = 7, BAD_OPEN = 8 };
 enum { NONCES_IN_BULK = 0, NONCES_ONE_BY_ONE = 1 };
@@ -66,6 +68,16 @@ static void write_header(uint8_t *out, int64_t block_length)
     store_le32(out + 4, (uint32_t)block_length);
 }
 
+/* In pieces: one call over a whole MiB is slower where memory is the limit, and a floor in which that was so hid it. */
+static int update(EVP_CIPHER_CTX *context, uint8_t *out, const uint8_t *data, int length)
+{
+    int done;
+    for (int at = 0; at < length; at += PIECE)
+        if (EVP_CipherUpdate(context, out + at, &done, data + at, length - at < PIECE ? length - at : PIECE) != 1)
+            return BAD_CIPHER;
+    return OK;
+}
+
 static int seal(EVP_CIPHER_CTX *context, uint32_t index, const uint8_t *data, int length, uint8_t *out)
 {
     uint8_t aad[4];
@@ -73,7 +85,7 @@ static int seal(EVP_CIPHER_CTX *context, uint32_t index, const uint8_t *data, in
     store_le32(aad, index);
     if (EVP_EncryptInit_ex2(context, NULL, NULL, out, NULL) != 1 ||
         EVP_EncryptUpdate(context, NULL, &done, aad, 4) != 1 ||
-        EVP_EncryptUpdate(context, out + NONCE, &done, data, length) != 1 ||
+        update(context, out + NONCE, data, length) != OK ||
         EVP_EncryptFinal_ex(context, out + NONCE + length, &done) != 1 ||
         EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, TAG, out + NONCE + length) != 1)
         return BAD_CIPHER;
@@ -86,9 +98,9 @@ static int open_(EVP_CIPHER_CTX *context, uint32_t index, const uint8_t *block, 
     int done;
     store_le32(aad, index);
     if (EVP_DecryptInit_ex2(context, NULL, NULL, block, NULL) != 1 ||
-        EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, TAG, (void *)(block + NONCE + length)) != 1 ||
         EVP_DecryptUpdate(context, NULL, &done, aad, 4) != 1 ||
-        EVP_DecryptUpdate(context, out, &done, block + NONCE, length) != 1)
+        update(context, out, block + NONCE, length) != OK ||
+        EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, TAG, (void *)(block + NONCE + length)) != 1)
         return BAD_CIPHER;
     return EVP_DecryptFinal_ex(context, rest, &done) == 1 ? OK : BAD_TAG;
 }

@@ -71,12 +71,12 @@ def openssl_environment() -> dict[str, str]:
     return env
 
 
-def build() -> Path:
+def build(*, newer: bool = False) -> Path:
     """Compile floors.c unless this very source, compiler and OpenSSL were compiled before; return where it is."""
     tools = _buildtools()
     env = openssl_environment()
     try:
-        chosen = tools.choose(env)
+        chosen = tools.newer(env) if newer else tools.choose(env)
     except tools.OpenSSLError as error:
         raise FloorError(f"the C floor has no OpenSSL to link: {error}") from error
     compiler = shlex.split(env.get("CC") or "cc")
@@ -123,10 +123,13 @@ def address(buffer: Any) -> int:
 
 
 class Floors:
-    """The functions of floors.c. Every call runs without the GIL and raises FloorError if the C code failed."""
+    """The functions of floors.c. Every call runs without the GIL and raises FloorError if the C code failed.
 
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(str(build()))
+    They run on the libcrypto of this process's ags1, or on that of the series after it (`newer`).
+    """
+
+    def __init__(self, *, newer: bool = False) -> None:
+        self._library = ctypes.CDLL(str(build(newer=newer)))
         i, n, p, s = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
         for name, arguments in {
             "floors_init": [],
@@ -146,7 +149,7 @@ class Floors:
         self._library.floors_openssl.restype = ctypes.c_char_p
         self._call("floors_init")
         theirs, ours = self.openssl, ags1.backend()["openssl_version"]
-        if theirs != ours:
+        if theirs != ours and not newer:
             raise FloorError(
                 f"the floor runs on {theirs}, ags1 on {ours}: set AGS1_OPENSSL as it was when ags1 was built"
             )
@@ -230,3 +233,12 @@ class Floors:
 def load() -> Floors:
     """The floors of this process."""
     return Floors()
+
+
+@functools.cache
+def load_newer() -> Floors | None:
+    """The same loops on the OpenSSL after ours; None where that cannot be built (there is no cargo, for example)."""
+    try:
+        return Floors(newer=True)
+    except FloorError:
+        return None

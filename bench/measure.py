@@ -1,212 +1,22 @@
-"""The harness: subjects that take turns, and ratios of what they took.
-
-A machine changes its speed by the minute, and neighbours change it by the second. So nothing here is timed alone: all
-subjects of a question run in every round, in one process, each round in the opposite order of the one before, so that
-drift and what one leaves behind in the caches hit all alike::
-
-    round 0   floor  ags1  peer
-    round 1   peer   ags1  floor
-    round 2   floor  ags1  peer          until the ratios stand still or the time is up
-
-A figure is the ratio of the medians of two subjects over the same rounds. Its interval is a bootstrap over rounds:
-both subjects are resampled together, so drift common to both cancels there too.
-"""
+"""Figures: what a run of `ags1.bench` says about ags1 beside its floor or a peer, and whether a promise is kept."""
 
 from __future__ import annotations
 
-import os
 import platform
-import random
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ags1 import bench
+from ags1.bench import Run
+
 CONFIDENCE = 0.9
-RESAMPLES = 1000
-PRECISION = 0.01
-"""Half-width of a ratio's interval at which more rounds would only cost time."""
+"""Of the intervals in tables; verdicts of comparisons have their own."""
 
-Clock = Callable[[], float]
 Kind = Literal["floor", "peer", "reference"]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """Something that is timed.
-
-    Attributes
-    ----------
-    call
-        The work; what it returns is released inside the timed span, because its user would have to release it too.
-    before
-        Run untimed before each call: removes outputs, waits for the disk.
-    after
-        Run untimed after each call.
-    clock
-        Returns the seconds of one call itself, instead of being timed from here: a partner process does that.
-    """
-
-    call: Callable[[], object]
-    before: Callable[[], object] | None = None
-    after: Callable[[], object] | None = None
-    clock: Callable[[], float] | None = None
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of medians with its bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def inverse(self) -> Ratio:
-        """The ratio the other way round."""
-        return Ratio(1 / self.value, 1 / self.high, 1 / self.low)
-
-
-def ratio_of_medians(
-    above: Sequence[float],
-    below: Sequence[float],
-    *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 1,
-) -> Ratio:
-    """Median of `above` over median of `below`, for paired samples.
-
-    Parameters
-    ----------
-    above, below
-        Seconds of the same rounds, in order.
-    confidence
-        Share of the resampled ratios that the interval holds.
-    resamples
-        How many times the rounds are drawn again, with replacement.
-    seed
-        Of the generator: the same samples always give the same interval.
-    """
-    if len(above) != len(below) or not above:
-        raise ValueError(f"{len(above)} and {len(below)} samples are no pairs")
-    value = statistics.median(above) / statistics.median(below)
-    count = len(above)
-    if count < 3:
-        ratios = [a / b for a, b in zip(above, below, strict=True)]
-        return Ratio(value, min(ratios), max(ratios))
-    generator = random.Random(seed)
-    drawn = []
-    for _ in range(resamples):
-        rounds = generator.choices(range(count), k=count)
-        drawn.append(statistics.median([above[i] for i in rounds]) / statistics.median([below[i] for i in rounds]))
-    drawn.sort()
-    tail = (1 - confidence) / 2
-    return Ratio(value, drawn[int(tail * resamples)], drawn[min(resamples - 1, int((1 - tail) * resamples))])
-
-
-def spread(samples: Sequence[float]) -> float:
-    """Interquartile range."""
-    if len(samples) < 2:
-        return 0.0
-    first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
-    return third - first
-
-
-@dataclass
-class Run:
-    """What the subjects took, round by round."""
-
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds."""
-        return len(next(iter(self.seconds.values()), []))
-
-    def median(self, name: str) -> float:
-        """Median seconds of a subject."""
-        return statistics.median(self.seconds[name])
-
-    def add_sum(self, name: str, *parts: str) -> None:
-        """Add a subject that nobody ran: the sum of others, round by round."""
-        self.seconds[name] = [sum(values) for values in zip(*(self.seconds[part] for part in parts), strict=True)]
-
-    def fastest(self, *names: str) -> str:
-        """Whichever of the subjects has the lowest median."""
-        return min(names, key=self.median)
-
-    def time_ratio(self, name: str, other: str) -> Ratio:
-        """Time of one subject over the time of another."""
-        return ratio_of_medians(self.seconds[name], self.seconds[other])
-
-    def speed_ratio(self, name: str, other: str) -> Ratio:
-        """Speed of one subject over the speed of another."""
-        return ratio_of_medians(self.seconds[other], self.seconds[name])
-
-
-def interleave(
-    subjects: Mapping[str, Subject],
-    *,
-    seconds: float,
-    min_rounds: int = 5,
-    max_rounds: int = 200,
-    warm_up: int = 1,
-    clock: Clock = time.perf_counter,
-) -> Run:
-    """Run all subjects in turn, round after round.
-
-    Parameters
-    ----------
-    subjects
-        By name; the first is the one that the others are compared with when the precision is judged.
-    seconds
-        Time to spend on rounds. They end earlier when every ratio to the first subject is known to `PRECISION`.
-    min_rounds, max_rounds
-        Bounds on the number of rounds, whatever the time.
-    warm_up
-        Rounds that run first and count for nothing.
-    clock
-        Answers seconds; a test brings its own.
-    """
-    names = list(subjects)
-    run = Run({name: [] for name in names})
-    for _ in range(warm_up):
-        for name in names:
-            _timed(subjects[name], clock)
-    began = clock()
-    check_at = min_rounds
-    while True:
-        for name in names if run.rounds % 2 == 0 else reversed(names):
-            run.seconds[name].append(_timed(subjects[name], clock))
-        done = run.rounds
-        if done >= max_rounds or (done >= min_rounds and clock() - began >= seconds):
-            return run
-        if done >= check_at:
-            if len(names) > 1 and all(_is_precise(run.time_ratio(names[0], name)) for name in names[1:]):
-                return run
-            # The bootstrap takes time too: ask less often as the rounds go on.
-            check_at = done + max(3, done // 3)
-
-
-def _timed(subject: Subject, clock: Clock) -> float:
-    if subject.before is not None:
-        subject.before()
-    if subject.clock is not None:
-        taken = subject.clock()
-    else:
-        start = clock()
-        subject.call()
-        taken = clock() - start
-    if subject.after is not None:
-        subject.after()
-    return taken
-
-
-def _is_precise(ratio: Ratio) -> bool:
-    return (ratio.high - ratio.low) / 2 <= PRECISION * ratio.value
 
 
 @dataclass(frozen=True)
@@ -312,7 +122,8 @@ def figure(
     elif measure == "time":
         bound, shown = "at most", time_ratio
     else:
-        bound, shown = "at most", _difference_ms(mine, theirs)
+        more = bench.difference_of_medians(mine, theirs, confidence=CONFIDENCE)
+        bound, shown = "at most", bench.Ratio(1e3 * more.value, 1e3 * more.low, 1e3 * more.high)
     met, certain = judge(shown.value, shown.low, shown.high, bound, target)
     return Figure(
         question=question,
@@ -330,9 +141,9 @@ def figure(
         ratio=time_ratio.value,
         ratio_of_best=min(mine) / min(theirs),
         subject_seconds=statistics.median(mine),
-        subject_spread=spread(mine),
+        subject_spread=bench.spread(mine),
         reference_seconds=statistics.median(theirs),
-        reference_spread=spread(theirs),
+        reference_spread=bench.spread(theirs),
         subject_gbps=None if nbytes is None else nbytes / statistics.median(mine) / 1e9,
         reference_gbps=None if nbytes is None else nbytes / statistics.median(theirs) / 1e9,
         subject_text=describe(mine, nbytes, calls),
@@ -343,23 +154,10 @@ def figure(
     )
 
 
-def _difference_ms(mine: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """Difference of medians in milliseconds, with its bootstrap interval."""
-    generator = random.Random(1)
-    drawn = []
-    for _ in range(RESAMPLES):
-        rounds = generator.choices(range(len(mine)), k=len(mine))
-        drawn.append(statistics.median([mine[i] for i in rounds]) - statistics.median([theirs[i] for i in rounds]))
-    drawn.sort()
-    tail = (1 - CONFIDENCE) / 2
-    value = statistics.median(mine) - statistics.median(theirs)
-    return Ratio(1e3 * value, 1e3 * drawn[int(tail * RESAMPLES)], 1e3 * drawn[int((1 - tail) * RESAMPLES)])
-
-
 def describe(samples: Sequence[float], nbytes: int | None, calls: int | None = None) -> str:
     """A subject's own figure in words: throughput, operations a second, or time; spread as a share of the median."""
     median = statistics.median(samples)
-    share = f"±{100 * spread(samples) / median / 2:.0f}%"
+    share = f"±{100 * bench.spread(samples) / median / 2:.0f}%"
     if calls is not None:
         return f"{median / calls * 1e6:.3g} µs each {share}"
     if nbytes is not None:
@@ -392,65 +190,15 @@ def memory_figure(question: str, reference: str, mine: int, theirs: int, *, targ
     )
 
 
-class Replay:
-    """A timer for pytest-benchmark that tells again what was measured here.
-
-    pytest-benchmark times one function in bulk, and what counts here is taking turns. So the harness measures, and
-    pytest-benchmark records: it reads this timer before and after each round of an empty function.
-    """
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._pending: list[float] = []
-        self._running = False
-
-    def load(self, samples: Sequence[float]) -> None:
-        """Set the durations of the rounds to come."""
-        self._pending = list(samples)
-        self._running = False
-
-    def __call__(self) -> float:
-        """Return the time: alternately the start and the end of a round."""
-        if self._running and self._pending:
-            self._now += self._pending.pop(0)
-        self._running = not self._running
-        return self._now
-
-
-REPLAY = Replay()
-
-
-def cpu_model() -> str:
-    """Name of the CPU as the system gives it."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
 def machine() -> dict[str, Any]:
-    """What the figures were measured on. Without names of users, hosts or directories."""
-    import ags1
+    """What the figures were measured on: the machine, and what the questions of this directory depend on besides."""
     from bench import settings
 
-    backend = ags1.backend()
     return {
-        "cpu_model": cpu_model(),
-        "cores": settings.cpus(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "transparent_hugepages": _first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
+        **bench.machine(),
+        "kernel_release": f"{platform.system()} {platform.release()}",
         "file_system": file_system(settings.load().directory or Path(tempfile.gettempdir())),
-        "openssl": backend["openssl_version"],
-        "linkage": backend["linkage"],
-        "aes_gcm": backend["aes_gcm"],
-        "python_version": platform.python_version(),
         "cryptography": _cryptography(),
-        "ags1": ags1.__version__,
     }
 
 
@@ -463,14 +211,6 @@ def file_system(directory: Path) -> str:
     real = directory.resolve()
     found = [(len(mount[1]), mount[2]) for mount in mounts if real.is_relative_to(mount[1])]
     return max(found, default=(0, "unknown"))[1]
-
-
-def _first_line(path: str) -> str | None:
-    try:
-        with open(path) as file:
-            return file.readline().strip()
-    except OSError:
-        return None
 
 
 def _cryptography() -> str | None:

@@ -8,6 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ags1 import bench
+
+BUSY = 0.5
+"""A load average above this is somebody else's work."""
+
 Figures = Sequence[Mapping[str, Any]]
 
 _UNITS = {"speed": "x speed", "time": "x time", "ms": "ms more", "MiB": "MiB more"}
@@ -16,6 +21,45 @@ _UNITS = {"speed": "x speed", "time": "x time", "ms": "ms more", "MiB": "MiB mor
 def figures_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """All figures in pytest-benchmark's JSON, in the order in which they were measured."""
     return [entry for each in results["benchmarks"] for entry in each["extra_info"].get("figures", ())]
+
+
+def by_machine(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Split results into those of each machine: first the one that measured last, whose `machine_info` it is.
+
+    A machine is one CPU with one kernel, one OpenSSL and one Python: figures of two are never in one table.
+    """
+    found = [{**results, "benchmarks": []}]
+    for each in results["benchmarks"]:
+        machine = each["extra_info"].get("machine", results["machine_info"])
+        for part in found:
+            if not bench.differences(part["machine_info"], {**part["machine_info"], **machine}):
+                part["benchmarks"].append(each)
+                break
+        else:
+            found.append({**results, "machine_info": {**machine}, "benchmarks": [each]})
+    return [found[0], *sorted(found[1:], key=lambda part: -len(part["benchmarks"]))]
+
+
+def _origins(results: Mapping[str, Any]) -> list[str]:
+    """Say of which commit, date and load the figures are: one line for each that differs."""
+    counts: dict[tuple[str, str, str], int] = {}
+    loads: dict[tuple[str, str, str], list[float]] = {}
+    for each in results["benchmarks"]:
+        info = each["extra_info"]
+        load = info.get("load")
+        busy = "unknown" if load is None else "busy" if load > BUSY else "idle"
+        where = (info.get("commit", ""), info.get("date", "")[:10], busy)
+        counts[where] = counts.get(where, 0) + len(info.get("figures", ()))
+        loads.setdefault(where, []).append(load or 0.0)
+    lines = []
+    for where, count in sorted(counts.items(), key=lambda item: -item[1]):
+        commit, date, busy = where
+        at = f"commit {commit[:12]}{'+' * commit.endswith('+')}" if commit else "commit not recorded"
+        said = "load not recorded" if busy == "unknown" else f"load average {max(loads[where]):.1f}"
+        if busy == "busy":
+            said += "; **the machine was busy: read the intervals**"
+        lines.append(f"{count} figures: {at}, {date or 'date not recorded'}, {said}")
+    return lines
 
 
 def throughput_of(results: Mapping[str, Any]) -> dict[int, dict[str, list[tuple[int, float]]]]:
@@ -93,19 +137,23 @@ _FIGURES = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", 
 
 
 def headlines(results: Mapping[str, Any]) -> str:
-    """Render the figures that README.md shows, as a Markdown table."""
+    """Render the figures that README.md shows, as a Markdown table: of one machine, that which has most of them."""
+    rows: list[str] = []
     machine = results["machine_info"]
-    lines = [
-        f"| {machine['cpu_model']}, {machine['cores']} cores | ags1 | floor or peer | ratio |",
-        "|---|---|---|---|",
-    ]
-    for question, peer in HEADLINES:
-        for entry in figures_of(results):
-            if entry["question"] == question and entry["reference"].startswith(peer):
-                ratio = f"{_value(entry, 'value')} {_UNITS[entry['measure']]}"
-                ours, theirs = (entry[name].partition(" ±")[0] for name in ("subject_text", "reference_text"))
-                lines.append(f"| {question} | {ours} | {entry['reference']}: {theirs} | {ratio} |")
-    return "\n".join(lines) + "\n"
+    for part in by_machine(results):
+        found = []
+        for question, peer in HEADLINES:
+            for entry in figures_of(part):
+                if entry["question"] == question and entry["reference"].startswith(peer):
+                    ratio = f"{_value(entry, 'value')} {_UNITS[entry['measure']]}"
+                    ours, theirs = (entry[name].partition(" ±")[0] for name in ("subject_text", "reference_text"))
+                    found.append(f"| {question} | {ours} | {entry['reference']}: {theirs} | {ratio} |")
+        if len(found) > len(rows):
+            rows, machine = found, part["machine_info"]
+    first = (
+        f"| {machine['cpu_model']} ({machine['aes_gcm']}), {machine['cores']} cores | ags1 | floor or peer | ratio |"
+    )
+    return "\n".join([first, "|---|---|---|---|", *rows]) + "\n"
 
 
 def with_headlines(page: str, results: Mapping[str, Any]) -> str:
@@ -113,37 +161,56 @@ def with_headlines(page: str, results: Mapping[str, Any]) -> str:
     return _FIGURES.sub(lambda _: headlines(results), page)
 
 
-def markdown(results: Mapping[str, Any], *, quick: bool, picture: bool, parquet: bool = False) -> str:
-    """The whole report."""
-    machine = results["machine_info"]
+def described(machine: Mapping[str, Any]) -> str:
+    """A machine in a line."""
+    python = machine.get("python") or f"Python {machine['python_version']}"
+    return (
+        f"{machine['cpu_model']}, {machine['cores']} cores, {machine['kernel']}, files on {machine['file_system']}; "
+        f"{python}, {machine['openssl']} ({machine['linkage']}, {machine['aes_gcm']}); "
+        f"cryptography {machine['cryptography']}"
+    )
+
+
+def _part(results: Mapping[str, Any]) -> list[str]:
+    """What one machine measured."""
     figures = figures_of(results)
     judged = [entry for entry in figures if entry["met"] is not None]
+    parts = [described(results["machine_info"]) + ".\n", "\n".join(f"- {line}." for line in _origins(results)) + "\n"]
+    parts.append(f"{sum(entry['met'] for entry in judged)} of {len(judged)} targets met.\n")
+    parts.append(table(figures))
+    notes = dict.fromkeys(f"- {entry['question']}: {entry['note']}." for entry in figures if entry["note"])
+    if notes:
+        parts.append("Notes\n\n" + "\n".join(notes) + "\n")
+    return parts
+
+
+def markdown(results: Mapping[str, Any], *, quick: bool, picture: bool, parquet: bool = False) -> str:
+    """The whole report: the machine that measured last, and what others measured apart from it."""
     parts = ["# Benchmarks of ags1\n"]
     if quick:
         parts.append(
             "> **Quick run**: small data and few rounds, to see that everything works. These figures prove nothing.\n"
         )
-    load = results.get("load_average_at_start", 0.0)
-    if load > 0.5:
-        parts.append(f"> The machine was busy when this began (load average {load:.1f}): read the intervals.\n")
     parts.append(
-        f"{machine['cpu_model']}, {machine['cores']} cores, {machine['kernel']}, files on {machine['file_system']}; "
-        f"Python {machine['python_version']}, {machine['openssl']} ({machine['linkage']}, {machine['aes_gcm']}); "
-        f"cryptography {machine['cryptography']}. {results['datetime'][:10]}.\n"
+        "A ratio is of medians of runs that took turns in one process; the interval is a bootstrap over rounds; ± is "
+        'half the interquartile range. GB = 10⁹ bytes. "x speed": ags1 over the other, more is better; "x time": less '
+        "is better.\n"
     )
-    parts.append(
-        f"{sum(entry['met'] for entry in judged)} of {len(judged)} targets met. A ratio is of medians of runs that "
-        "took turns in one process; the interval is a bootstrap over rounds; ± is half the interquartile range. "
-        'GB = 10⁹ bytes. "x speed": ags1 over the other, more is better; "x time": less is better.\n'
-    )
-    parts.append(table(figures))
-    notes = dict.fromkeys(f"- {entry['question']}: {entry['note']}." for entry in figures if entry["note"])
-    if notes:
-        parts.append("Notes\n\n" + "\n".join(notes) + "\n")
+    here, *others = by_machine(results)
+    parts += _part(here)
     if picture:
         parts.append("![Throughput by block length](throughput.svg)\n")
     if parquet:
         parts.append("![Throughput on Parquet files](parquet.svg)\n")
+    for number, other in enumerate(others, 1):
+        parts.append(f"## Another machine{f' ({number})' if len(others) > 1 else ''}\n")
+        different = bench.differences(other["machine_info"], here["machine_info"])
+        parts.append(
+            "Not measured where the figures above were, and not to be compared with them: "
+            + "; ".join(different)
+            + ".\n"
+        )
+        parts += _part(other)
     return "\n".join(parts)
 
 
@@ -181,7 +248,8 @@ def _save(chart: Any, directory: Path, name: str) -> None:
 
 
 def draw(results: Mapping[str, Any], directory: Path) -> bool:
-    """Draw throughput.svg and throughput.png; return whether there was anything to draw."""
+    """Draw throughput.svg and throughput.png of one machine; return whether there was anything to draw."""
+    results = by_machine(results)[0]
     panels = throughput_of(results)
     if not panels:
         return False
@@ -225,7 +293,8 @@ _DIRECTIONS = {"encrypt": "encrypt", "decrypt": "decrypt", "rekey": "re-key"}
 
 
 def draw_parquet(results: Mapping[str, Any], directory: Path) -> bool:
-    """Draw parquet.svg and parquet.png; return whether there was anything to draw."""
+    """Draw parquet.svg and parquet.png of one machine; return whether there was anything to draw."""
+    results = by_machine(results)[0]
     found = parquet_of(results)
     if not found:
         return False

@@ -43,6 +43,7 @@ from openssl_source import (
     CRATE,
     HOW_TO_GET,
     INSTALL_TOOLS,
+    NEWER,
     PINNED,
     RELEASE,
     UNSET,
@@ -51,6 +52,7 @@ from openssl_source import (
     UnavailableError,
     cache_directory,
     obtain,
+    obtain_crate,
     say,
 )
 from sealed import is_sealed, private_directory, seal
@@ -346,9 +348,20 @@ def _built(source: Source, place: Path) -> OpenSSL:
     )
 
 
-def _bundled(toolchain: _Toolchain, *, build: bool) -> OpenSSL:
-    """Return the pinned libcrypto, from the cache or built now."""
-    if (found := _cached(toolchain)) is not None:
+def newer(env: Mapping[str, str] | None = None) -> OpenSSL:
+    """Return a static libcrypto of the series after the pinned one, from the cache or built now, for the benchmarks.
+
+    Raises
+    ------
+    UnavailableError
+        There is no cargo, or it does not reach its registry.
+    """
+    return _bundled(_Toolchain.detect(os.environ if env is None else env), build=True, only=NEWER)
+
+
+def _bundled(toolchain: _Toolchain, *, build: bool, only: Source | None = None) -> OpenSSL:
+    """Return the pinned libcrypto, or that of `only`, from the cache or built now."""
+    if (found := _cached(toolchain, only)) is not None:
         return found
     # Asked before anything is fetched: both end in the same advice.
     _require_build_tools(toolchain.env)
@@ -363,18 +376,22 @@ def _bundled(toolchain: _Toolchain, *, build: bool) -> OpenSSL:
         # Against other processes; the kernel releases it if this one dies.
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Another build may have finished while this one waited.
-        if (found := _cached(toolchain)) is not None:
+        if (found := _cached(toolchain, only)) is not None:
             return found
-        source, archive = obtain(toolchain.env, Path(name), whole=build)
+        if only is None:
+            source, archive = obtain(toolchain.env, Path(name), whole=build)
+        else:
+            source, archive = only, obtain_crate(toolchain.env, Path(name), only)
         place = _cached_place(toolchain, source)
         if build:
             _build(toolchain, source, archive, place, Path(name))
         return _built(source, place)
 
 
-def _cached(toolchain: _Toolchain) -> OpenSSL | None:
+def _cached(toolchain: _Toolchain, only: Source | None) -> OpenSSL | None:
     """Return what was built before; where sources are named, only what was built from the release."""
-    for source in (RELEASE,) if toolchain.env.get("AGS1_OPENSSL_SOURCE", "").strip() else (RELEASE, CRATE):
+    pinned = (RELEASE,) if toolchain.env.get("AGS1_OPENSSL_SOURCE", "").strip() else (RELEASE, CRATE)
+    for source in pinned if only is None else (only,):
         place = _cached_place(toolchain, source)
         if is_sealed(place):
             return _built(source, place)

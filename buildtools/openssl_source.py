@@ -40,14 +40,17 @@ RELEASE = Source(
 )
 RELEASE_URL = f"https://github.com/openssl/openssl/releases/download/openssl-{PINNED}/{RELEASE.file}"
 
-CRATE_VERSION = "300.5.5+3.5.5"
-CRATE = Source(
-    "3.5.5",
-    f"openssl-src-{CRATE_VERSION}.crate",
-    "3f1787d533e03597a7934fd0a765f0d28e94ecc5fb7789f8053b1e699a56f709",
-    f"openssl-src-{CRATE_VERSION}/openssl",
-)
+
+def _crate_source(crate: str, version: str, sha256: str) -> Source:
+    name = f"openssl-src-{crate}+{version}"
+    return Source(version, f"{name}.crate", sha256, f"{name}/openssl")
+
+
+CRATE = _crate_source("300.5.5", "3.5.5", "3f1787d533e03597a7934fd0a765f0d28e94ecc5fb7789f8053b1e699a56f709")
 """The newest of the series that cargo's registry has: for machines that do not reach the release page."""
+
+NEWER = _crate_source("400.0.2", "4.0.3", "d2093956673b8dbda85c87fa4fb78e70698ce6c5978a2837d1613f661d3bef76")
+"""The series after the pinned one: the benchmarks run the same C loop on it."""
 
 DOWNLOAD_TIMEOUT = 30
 """Seconds without a byte before a download counts as unreachable."""
@@ -118,7 +121,7 @@ def obtain(env: Mapping[str, str], scratch: Path, *, whole: bool) -> tuple[Sourc
         return RELEASE, _release(env, named, scratch, whole=whole)
     except UnavailableError as no_release:
         try:
-            return CRATE, _crate(env, scratch)
+            return CRATE, obtain_crate(env, scratch, CRATE)
         except UnavailableError as no_crate:
             raise UnavailableError(f"{no_release}\n{no_crate}") from no_release
 
@@ -159,22 +162,23 @@ def _release(env: Mapping[str, str], named: str, scratch: Path, *, whole: bool) 
     return kept
 
 
-def _crate(env: Mapping[str, str], scratch: Path) -> Path:
-    """Return the verified crate, which cargo fetches into its own cache if it is not there."""
+def obtain_crate(env: Mapping[str, str], scratch: Path, source: Source) -> Path:
+    """Return the verified archive of a crate, which cargo fetches into its own cache if it is not there."""
     home = Path(env.get("CARGO_HOME") or Path(env.get("HOME") or Path.home()) / ".cargo")
-    cached = f"registry/cache/*/{CRATE.file}"
+    cached = f"registry/cache/*/{source.file}"
     found = next(home.glob(cached), None)
     if found is None:
         cargo = shutil.which(env.get("CARGO", "cargo"), path=env.get("PATH"))
         if cargo is None:
             raise UnavailableError("There is no cargo, which could fetch the same.")
-        say(f"fetching {CRATE.file} with cargo")
+        say(f"fetching {source.file} with cargo")
         project = scratch / "crate"
+        crate = source.file.removeprefix("openssl-src-").partition("+")[0]
         (project / "src").mkdir(parents=True)
         (project / "src" / "lib.rs").touch()
         (project / "Cargo.toml").write_text(
             '[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2018"\n'
-            f'[dependencies]\nopenssl-src = "={CRATE_VERSION.partition("+")[0]}"\n'
+            f'[dependencies]\nopenssl-src = "={crate}"\n'
         )
         done = subprocess.run(
             [cargo, "fetch", "--quiet"], cwd=project, env=dict(env), capture_output=True, text=True, check=False
@@ -182,8 +186,8 @@ def _crate(env: Mapping[str, str], scratch: Path) -> Path:
         found = next(home.glob(cached), None)
         if done.returncode != 0 or found is None:
             said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1].strip()
-            raise UnavailableError(f"cargo could not fetch the crate {CRATE.file} either: {said}")
-    _verify(found, str(found), CRATE)
+            raise UnavailableError(f"cargo could not fetch the crate {source.file} either: {said}")
+    _verify(found, str(found), source)
     return found
 
 

@@ -1,35 +1,26 @@
-"""A regression test for speed: measure ags1 beside a floor in the same run, and compare the ratio with a stored one.
+"""A regression test for speed: ags1 beside a peer in the same rounds, and the ratio beside a stored one.
 
-python benchmark_regression.py [--update]       the first run, or --update, stores the ratios in baseline.json
+python benchmark_regression.py [--update]       the first run, or --update, stores the ratios in baseline.jsonl
+
+Exit codes: 0 nothing is slower, 1 something is, 2 the baseline is of another machine, 3 nobody can tell.
 """
 
-import json
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
+from ags1 import bench
 
-SIZE, ROUNDS, TOLERANCE = 16 << 20, 15, 0.8
+SIZE, THRESHOLD = 16 << 20, 0.1
 key = bytes(ags1.Key.generate())
 plain = bytes(SIZE)
 memory = bytearray(ags1.encrypted_length(SIZE))
 peer = AESGCM(key)
 small = [bytes(1024)] * 2000
 
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return how long `work` takes."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
-
-
-questions: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+questions = {
     "encrypt 16 MiB": (
         lambda: ags1.encrypt_into(plain, memory, key, threads=1),
         lambda: peer.encrypt(bytes(12), plain, None),
@@ -40,20 +31,27 @@ questions: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     ),
 }
 
-# The machine is faster or slower from hour to hour, for both sides alike: so they take turns, and the ratio counts.
-ratios = {}
-for name, (ours, floor) in questions.items():
-    rounds = [(seconds(floor), seconds(ours)) for _ in range(ROUNDS)]
-    ratios[name] = statistics.median(theirs for theirs, _ in rounds) / statistics.median(mine for _, mine in rounds)
-    print(f"{name}: {ratios[name]:.2f} times the speed of the peer")
+baseline = Path("baseline.jsonl")
+update = "--update" in sys.argv or not baseline.exists()
+before = {} if update else {each.figure: each for each in bench.read(baseline)}
+for entry in before.values():
+    # Of another CPU, kernel, OpenSSL or Python: that would compare machines, and says which.
+    try:
+        bench.require_same(entry.machine, bench.machine(), what=str(baseline))
+    except bench.OtherMachineError as error:
+        print(error)
+        sys.exit(2)
 
-baseline = Path("baseline.json")
-if "--update" in sys.argv or not baseline.exists():
-    baseline.write_text(json.dumps({"backend": ags1.backend()["openssl_version"], "ratios": ratios}, indent=2))
-    print("stored in baseline.json")
-else:
-    before = json.loads(baseline.read_text())["ratios"]
-    slower = [name for name in ratios if name in before and ratios[name] < TOLERANCE * before[name]]
-    for name in slower:
-        print(f"SLOWER: {name}: {ratios[name]:.2f}, was {before[name]:.2f}")
-    sys.exit(1 if slower else 0)
+# The machine is faster or slower from hour to hour, for both sides alike: so they take turns, and the ratio counts.
+verdicts = set()
+for name, (ours, theirs) in questions.items():
+    expected = before[name].value if name in before else 1.0
+    found = bench.compare(ours, theirs, seconds=1, limit=5, threshold=THRESHOLD, expected=expected)
+    print(f"{name}: {found.speed.value:.2f} times the speed of the peer, {found.run.rounds} rounds")
+    if update:
+        ratio = found.ratio
+        bench.append(baseline, [bench.entry(name, ratio.value, ratio.low, ratio.high, found.run.seconds)])
+    else:
+        print(f"  {found.ratio.value / expected:.3f} of the time before: {found.verdict}")
+        verdicts.add(found.verdict)
+sys.exit(1 if "slower" in verdicts else 3 if "undecided" in verdicts else 0)

@@ -20,8 +20,7 @@ else:
 
 # Master keys. With a key service this is one line: keys = ags1.kms.load("aws:?region=eu-central-1")
 key_file = Path("keystore.key")
-key_file.write_bytes(bytes(ags1.Key.generate()))
-key_file.chmod(0o600)
+ags1.Key.generate().save(key_file)
 keys = ags1.kms.LocalKms.create("keys.json", key_file=key_file)
 keys.add_key("lake")
 

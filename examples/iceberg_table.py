@@ -18,8 +18,7 @@ plain = catalog.create_table("db.events", rows.schema, properties={"format-versi
 plain.append(rows)
 
 # Master keys, here in a file. With a key service: kms = "aws:?region=eu-central-1"
-Path("keystore.key").write_bytes(bytes(ags1.Key.generate()))
-Path("keystore.key").chmod(0o600)
+ags1.Key.generate().save("keystore.key")
 with ags1.kms.LocalKms.create("keys.json", key_file="keystore.key") as keys:
     keys.add_key("lake-2026")
     keys.add_key("lake-2027")

@@ -11,8 +11,7 @@ from ags1 import dataset
 
 url, key_id = os.environ.get("AGS1_KMS"), os.environ.get("AGS1_KEY_ID", "lake")
 if url is None:
-    Path("keystore.key").write_bytes(bytes(ags1.Key.generate()))
-    Path("keystore.key").chmod(0o600)
+    ags1.Key.generate().save("keystore.key")
     with ags1.kms.LocalKms.create("keys.json", key_file="keystore.key") as new:
         new.add_key(key_id)
     url = "local:keys.json?key_file=keystore.key"

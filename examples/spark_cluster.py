@@ -20,8 +20,7 @@ for day in (1, 2, 3):
 
 # The key service is named by a URL, such as 'aws:?region=eu-central-1'; each executor asks it itself. No key travels.
 key_file = here / "keystore.key"
-key_file.write_bytes(bytes(ags1.Key.generate()))
-key_file.chmod(0o600)
+ags1.Key.generate().save(key_file)
 with ags1.kms.LocalKms.create(here / "keys.json", key_file=key_file) as keys:
     keys.add_key("lake")
 kms = f"local:{here}/keys.json?key_file={key_file}"

@@ -15,8 +15,7 @@ keys = ags1.kms.LocalKms("keys.json", key_file=key_file)
 
 # Sample data, made once: a dataset of which the version is pinned, and a directory of Parquet files.
 if not Path("keys.json").exists():
-    key_file.write_bytes(bytes(ags1.Key.generate()))
-    key_file.chmod(0o600)
+    ags1.Key.generate().save(key_file)
     keys.make()
     keys.add_key("lake")
     Path("raw").mkdir()

@@ -238,6 +238,14 @@ def test_a_damaged_buffer_is_named_and_none_is_returned() -> None:
     assert caught.value.block_index == 2
 
 
+def test_a_damaged_buffer_is_named_by_its_place_also_beside_absent_ones() -> None:
+    sealed = arrow.encrypt_buffers([None, b"one", None, b"two"], KEY)
+    damaged = [*sealed[:3], pa.py_buffer(flip(bytes(sealed[3]), -1))]
+    with pytest.raises(ags1.AuthenticationError, match=r"^buffer 3: block 0") as caught:
+        arrow.decrypt_buffers(damaged, KEY)
+    assert caught.value.item_index == 3
+
+
 def test_inputs_are_read_where_they_lie() -> None:
     array = pa.array(range(4 * MIB))
     before = pa.total_allocated_bytes()

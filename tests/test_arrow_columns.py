@@ -108,6 +108,56 @@ def test_numbered_values_that_changed_rows_are_refused() -> None:
         arrow.decrypt_array(damaged, KEY, value_type=pa.int64(), aad_prefixes=prefixes)
 
 
+def damaged_at(array: Any, *rows: int) -> Any:
+    """An encrypted column with a damaged value in these rows."""
+    values = array.to_pylist()
+    for row in rows:
+        values[row] = flip(values[row], -1)
+    return pa.array(values, array.type)
+
+
+def test_a_damaged_value_is_named_by_its_column_and_row_or_becomes_null_beside_the_good_ones() -> None:
+    table = pa.table(
+        {"id": [0, 1, 2, 3], "name": ["a", None, "c", "d"], "number": [1.5, 2.5, None, 4.5]},
+        schema=pa.schema(
+            [("id", pa.int64()), ("name", pa.string()), pa.field("number", pa.float64(), metadata={"of": "mine"})]
+        ),
+    )
+    sealed = arrow.encrypt_columns(table, ["name", "number"], KEY, aad_prefix=b"t")
+    good, failed = arrow.decrypt_columns(sealed, KEY, aad_prefix=b"t", on_error="null")
+    assert good.equals(table)
+    assert failed == {}
+    damaged = sealed.set_column(2, sealed.schema.field(2), damaged_at(sealed["number"], 1, 3))
+    with pytest.raises(ags1.AuthenticationError, match=r"^column 'number': buffer 1: block 0 failed") as caught:
+        arrow.decrypt_columns(damaged, KEY, aad_prefix=b"t")
+    assert caught.value.item_index == 1
+    plain, failed = arrow.decrypt_columns(damaged, KEY, aad_prefix=b"t", on_error="null")
+    assert plain["name"].equals(table["name"])
+    assert plain["number"].to_pylist() == [1.5, None, None, None]
+    assert plain.schema.equals(table.schema, check_metadata=True)
+    assert {name: mask.to_pylist() for name, mask in failed.items()} == {"number": [False, True, False, True]}
+    # A column of which nothing verifies has another key or prefix.
+    for wrong in ({"key": OTHER_KEY, "aad_prefix": b"t"}, {"key": KEY, "aad_prefix": b"other"}):
+        with pytest.raises(ags1.AuthenticationError, match=r"^column 'name': buffer 0"):
+            arrow.decrypt_columns(sealed, **wrong, on_error="null")
+    broken = sealed.set_column(1, sealed.schema.field(1), pa.array([b"AGS1"] * 4, pa.large_binary()))
+    with pytest.raises(ags1.TruncatedError, match=r"^column 'name': buffer 0"):
+        arrow.decrypt_columns(broken, KEY, aad_prefix=b"t", on_error="null")
+    column = arrow.encrypt_array(table["number"], KEY)
+    values, mask = arrow.decrypt_array(damaged_at(column, 3), KEY, value_type=pa.float64(), on_error="null")
+    assert (values.to_pylist(), mask.to_pylist()) == ([1.5, 2.5, None, None], [False, False, False, True])
+
+
+def test_a_column_that_must_not_be_null_may_be_where_a_tag_failed() -> None:
+    table = pa.table({"a": [1, 2]}, schema=pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    sealed = arrow.encrypt_columns(table, ["a"], KEY)
+    damaged = sealed.set_column(0, sealed.schema.field(0), damaged_at(sealed["a"], 0))
+    plain, _ = arrow.decrypt_columns(damaged, KEY, on_error="null")
+    plain.validate(full=True)
+    assert plain.schema.field("a").nullable
+    assert plain.to_pydict() == {"a": [None, 2]}
+
+
 def test_types_that_do_not_fit_are_refused() -> None:
     for array in (pa.array([True]), pa.array([[1]]), pa.array(["a"]).dictionary_encode(), pa.nulls(2)):
         with pytest.raises(TypeError, match="are not bytes: encrypt the table's buffers"):

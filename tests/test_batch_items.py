@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
+import mmap
 import pickle
 import random
 import threading
+from array import array as typed_array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -269,17 +272,98 @@ def test_offsets_that_descend_or_leave_the_data_are_refused(offsets: list[int], 
             call()
 
 
-def test_offsets_of_other_kinds_are_refused() -> None:
+def every_kind_of_offsets(values: list[int]) -> dict[str, Any]:
+    """The same offsets as every kind of array of integers, also of other machines."""
+    kinds: dict[str, Any] = {
+        f"{order}{letter}{size}": np.array(values, f"{order}{letter}{size}")
+        for order in "<>"
+        for letter in "iu"
+        for size in (1, 2, 4, 8)
+    }
+    kinds |= {f"array {letter}": typed_array(letter, values) for letter in "bBhHiIlLqQ"}
+    kinds |= {f"memoryview {letter}": memoryview(typed_array(letter, values)) for letter in "hHiIlLqQ"}
+    for kind in (pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()):
+        kinds[f"arrow {kind}"] = pa.array(values, kind)
+        kinds[f"slice of arrow {kind}"] = pa.array([7, 9, *values, 3], kind)[2:-1]
+        kinds[f"chunks of arrow {kind}"] = pa.chunked_array([values[:2], [], values[2:]], kind)
+    return kinds
+
+
+def test_offsets_are_read_as_offsets_whatever_integers_they_are() -> None:
+    values = [0, 3, 3, 10, 110]
+    data = b"onetwoalso" + bytes(range(100))
+    items = [data[start:end] for start, end in itertools.pairwise(values)]
+    for kind, offsets in every_kind_of_offsets(values).items():
+        assert opened(ags1.encrypt_many((data, offsets), KEY)) == items, kind
+        assert ags1.Batch(data, offsets) == items, kind
+        sealed = ags1.encrypt_many([b"x"] * 4, KEY, aad_prefixes=(data, offsets))
+        assert ags1.decrypt(sealed[3], KEY, aad_prefix=items[3]) == b"x", kind
+    polars = pytest.importorskip("polars")
+    assert ags1.Batch(data, polars.Series(values)) == items
+    lengths = np.array([0, *map(len, items)], np.uint32)
+    assert ags1.Batch(data, np.cumsum(lengths)) == items
+    generator = random.Random(12)
+    for _ in range(30):
+        places = sorted(generator.choices(range(len(data) + 1), k=generator.randrange(1, 9)))
+        expected = [data[start:end] for start, end in itertools.pairwise(places)]
+        for kind, offsets in every_kind_of_offsets(places).items():
+            assert ags1.Batch(data, offsets) == expected, (kind, places)
+
+
+def test_offsets_that_are_no_offsets_are_refused_and_never_read_as_a_message() -> None:
     data = bytes(10)
-    for offsets in (bytes(16), np.zeros(3, np.uint64), np.zeros(3, np.int16), np.zeros(3), np.zeros(3, ">i8")):
-        with pytest.raises(TypeError, match="offsets must be integers of 64 or 32 bits"):
-            ags1.Batch(data, offsets)
-    with pytest.raises(ValueError, match="one entry more than there are items"):
-        ags1.encrypt_many((data, np.zeros(0, np.int64)), KEY)
-    with pytest.raises(ValueError, match="offsets must be contiguous"):
-        ags1.encrypt_many((data, np.zeros(6, np.int64)[::2]), KEY)
+    refused: list[tuple[Any, type[Exception], str]] = [
+        (np.zeros(3), TypeError, "must be integers in one dimension, not ndarray of the format 'd'"),
+        (np.zeros(3, np.float32), TypeError, "must be integers"),
+        (np.zeros(3, bool), TypeError, "must be integers"),
+        (np.zeros(3, complex), TypeError, "must be integers"),
+        (np.zeros((2, 3), np.int64), TypeError, "not 2 dimensions"),
+        (np.zeros((1, 3), np.uint8), TypeError, "not 2 dimensions"),
+        (np.int64(3), TypeError, "not 0 dimensions"),
+        (typed_array("d", [0, 3]), TypeError, "must be integers"),
+        (pa.array([0.0, 3.0]), TypeError, "not an Arrow array of the format 'g'"),
+        (pa.array([b"0", b"3"]), TypeError, "not an Arrow array"),
+        (pa.array([0, 3]).dictionary_encode(), TypeError, "not an Arrow array"),
+        (pa.array([0, None, 3]), ValueError, "offset 1 is null"),
+        (pa.chunked_array([[0], [1, None]]), ValueError, "offset 2 is null"),
+        (np.array([0, 1 << 63], np.uint64), ValueError, "offset 1 is 9223372036854775808, beyond any memory"),
+        (pa.array([0, (1 << 64) - 1], pa.uint64()), ValueError, "offset 1 is 18446744073709551615, beyond"),
+        (np.array([0, 11], np.uint16), ValueError, "0: its offsets are 0 and 11, but offsets must ascend"),
+        (np.array([0, 5, 4], np.uint8), ValueError, "1: its offsets are 5 and 4, but offsets must ascend"),
+        (np.array([-1, 4], ">i2"), ValueError, "0: its offsets are -1 and 4, but offsets must ascend"),
+        (np.zeros(0, np.int64), ValueError, "one entry more than there are items"),
+        (np.zeros(0, np.uint8), ValueError, "one entry more than there are items"),
+        (pa.array([], pa.int64()), ValueError, "one entry more than there are items"),
+        (np.zeros(6, np.int64)[::2], ValueError, "offsets must be C-contiguous"),
+    ]
+    for offsets, error, message in refused:
+        for call in (
+            lambda offsets=offsets: ags1.encrypt_many((data, offsets), KEY),
+            lambda offsets=offsets: ags1.encrypt_many(
+                [b""] * (np.size(offsets) - 1), KEY, aad_prefixes=(data, offsets)
+            ),
+            lambda offsets=offsets: ags1.Batch(data, offsets),
+        ):
+            with pytest.raises(error, match=message):
+                call()
+    # A Buffer of Arrow has no type: two of them may be two messages.
+    column = pa.array([b"one", b"two"])
+    with pytest.raises(TypeError, match="tuple of two Arrow buffers is ambiguous"):
+        ags1.encrypt_many((column.buffers()[2], column.buffers()[1]), KEY)
+    assert ags1.Batch(column.buffers()[2], np.frombuffer(column.buffers()[1], np.int32)) == [b"one", b"two"]
+    for untyped in (bytes(16), bytearray(16), memoryview(bytes(16)), pa.py_buffer(bytes(16))):
+        with pytest.raises(TypeError, match="must be integers"):
+            ags1.Batch(data, untyped)
+    for wide in (np.zeros(3), np.zeros(3, np.int64)):
+        with pytest.raises(TypeError, match="must be single bytes"):
+            ags1.encrypt_many((wide, np.array([0, 3])), KEY)
     with pytest.raises(ValueError, match="validity has 1 bytes, which are too few for 9 items"):
         ags1.Batch(data, np.arange(10, dtype=np.int64), b"\xff")
+
+
+def test_a_tuple_of_two_buffers_without_a_type_is_two_items() -> None:
+    for second in (b"two", bytearray(b"two"), memoryview(b"two"), mmap.mmap(-1, 3)):
+        assert opened(ags1.encrypt_many((b"one", second), KEY)) == [b"one", bytes(second)]
 
 
 def test_a_huge_item_that_comes_many_times_is_refused_before_memory_is_taken() -> None:
@@ -390,8 +474,10 @@ def test_a_batch_is_a_sequence_of_read_only_memoryviews() -> None:
     for index in (len(ITEMS), -len(ITEMS) - 1):
         with pytest.raises(IndexError):
             batch[index]
-    with pytest.raises(TypeError):
-        batch["0"]
+    for wrong in ("0", 1.9, 1.0, None):
+        with pytest.raises(TypeError):
+            batch[wrong]
+    assert batch[np.int16(1)] == batch[1]
     assert batch.index(batch[3]) == 3
     assert (batch.count(batch[3]), batch[3] in batch, b"other" in batch) == (1, True, False)
     with pytest.raises(ValueError, match="no item"):
@@ -404,6 +490,14 @@ def test_a_batch_is_a_sequence_of_read_only_memoryviews() -> None:
     assert "one" not in repr(plain)
     with pytest.raises(TypeError, match="unhashable"):
         hash(batch)
+
+
+def test_native_classes_show_their_arguments() -> None:
+    assert str(inspect.signature(ags1.Batch)) == "(data, offsets, validity=None)"
+    assert str(inspect.signature(ags1.NumberedPrefixes)) == "(fixed=b'', first=0)"
+    assert str(inspect.signature(ags1.Key)) == "(key)"
+    for kind in (ags1.Batch, ags1.NumberedPrefixes, ags1.Key):
+        assert (inspect.getdoc(kind) or "").startswith("A"), "help() shows the description first"
 
 
 def test_slices_share_the_memory() -> None:
@@ -543,6 +637,69 @@ def test_a_batch_with_one_bad_stream_leaves_nothing_in_the_callers_memory(thread
     with pytest.raises(ags1.AuthenticationError, match=rf"^buffer {bad}: block 0"):
         ags1.decrypt_many(streams, KEY, out=memory, threads=threads)
     assert not any(memory)
+
+
+# -- damage beside good items --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_damaged_items_become_null_and_the_others_are_what_they_were(threads: int) -> None:
+    generator = random.Random(3)
+    for block_length, count in ((1000, 300), (1 << 20, 3000), (1000, 2)):
+        plain: list[bytes | None] = [generator.randbytes(generator.randrange(5000)) for _ in range(count)]
+        plain[-1] = None
+        streams: list[Any] = texts(
+            ags1.encrypt_many(pa.array(plain, pa.large_binary()), KEY, block_length=block_length)
+        )
+        damaged = sorted(generator.sample(range(count - 1), max(0, count // 10)))
+        for index in damaged:
+            streams[index] = flip(streams[index], generator.randrange(8, len(streams[index])))
+        given = pa.array(streams, pa.large_binary())
+        expected = [None if index in damaged else item for index, item in enumerate(plain)]
+        memory = bytearray(b"\xaa" * sum(len(item or b"") for item in plain))
+        for out in (None, memory, ags1.Batch.reserve()):
+            batch = ags1.decrypt_many(given, KEY, threads=threads, on_error="null", out=out)
+            assert batch == expected
+            assert batch.failed == tuple(damaged)
+            assert batch.null_count == len(damaged) + 1
+            assert batch.to_arrow().to_pylist() == expected
+            for index in damaged:
+                start, end = batch.offsets[index], batch.offsets[index + 1]
+                assert end - start == len(plain[index] or b"")
+                assert not any(batch.data[start:end]), "plaintext of an item whose tag failed is released"
+            part = batch[count // 3 : -1]
+            assert part.failed == tuple(index - count // 3 for index in damaged if index >= count // 3)
+            for protocol in (4, 5):
+                assert pickle.loads(pickle.dumps(part, protocol)).failed == part.failed
+        if damaged:
+            with pytest.raises(ags1.AuthenticationError) as caught:
+                ags1.decrypt_many(given, KEY, threads=threads)
+            assert caught.value.item_index == damaged[0]
+
+
+def test_only_a_failed_tag_makes_an_item_null() -> None:
+    streams: list[Any] = texts(ags1.encrypt_many(ITEMS, KEY))
+    prefixes = ags1.NumberedPrefixes(b"other")
+    for first, call in (
+        (0, lambda: ags1.decrypt_many(streams, OTHER_KEY, on_error="null")),
+        (0, lambda: ags1.decrypt_many(streams, KEY, aad_prefixes=prefixes, on_error="null")),
+        (0, lambda: ags1.decrypt_many(streams[:1], OTHER_KEY, on_error="null")),
+        (1, lambda: ags1.decrypt_many(pa.array([None, *streams]), OTHER_KEY, on_error="null")),
+    ):
+        with pytest.raises(ags1.AuthenticationError, match=rf"^buffer {first}: block 0") as caught:
+            call()
+        assert (caught.value.item_index, caught.value.block_index) == (first, 0)
+    for broken, error in ((b"", ags1.TruncatedError), (b"PAR1" + bytes(50), ags1.FormatError)):
+        with pytest.raises(error, match="buffer 6"):
+            ags1.decrypt_many([*streams, broken], KEY, on_error="null")
+    with pytest.raises(ags1.TruncatedError, match="trusted length"):
+        ags1.decrypt_many(streams, KEY, lengths=[1 << 20] * 6, on_error="null")
+    with pytest.raises(ValueError, match="key must be 16, 24 or 32 bytes"):
+        ags1.decrypt_many(streams, [KEY] * 5 + [b"short"], on_error="null")
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'null', not 'skip'"):
+        ags1.decrypt_many(streams, KEY, on_error="skip")  # type: ignore[arg-type]
+    for nothing in ([], pa.array([None, None], pa.binary())):
+        assert ags1.decrypt_many(nothing, KEY, on_error="null").failed == ()
 
 
 def test_a_reserved_batch_lends_its_memory_again_when_nobody_uses_it() -> None:

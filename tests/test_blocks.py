@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 import time
@@ -348,11 +349,14 @@ def test_a_failure_in_one_python_thread_is_not_another_threads() -> None:
 # -- fresh memory --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 100, 5 * MIB])
+@pytest.mark.parametrize("length", [0, 1, 2, 100, 5 * MIB, 32 * MIB, 32 * MIB + 1, 34 * MIB - 64, 34 * MIB - 63])
 def test_fresh_bytes_are_filled_through_their_view(length: int) -> None:
     fresh = _blocks.fresh_bytes(length)
     with _blocks.writable_view(fresh) as view:
         view[:] = pattern(length)
     assert fresh == pattern(length)
+    assert len(fresh) == length
+    # What takes bytes for a C string reads on to here.
+    assert ctypes.string_at(id(fresh) + bytes.__basicsize__ - 1 + length, 1) == b"\0"
     assert bytes(0) == b""
     assert bytes([1]) == b"\x01"

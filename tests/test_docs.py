@@ -13,7 +13,20 @@ from tests.pages import ROOT, blocks, languages, run_python, run_shell
 DOCS = ROOT / "docs"
 RUN_HERE = ("audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "index.md", "parquet.md")
 """Pages whose blocks need nothing; their Python runs first, in one process, then their shell, in the same directory."""
-MODULES = ("", ".arrow", ".audit", ".avro", ".dataset", ".iceberg", ".kms", ".layout", ".parquet", ".spark", ".fs")
+MODULES = (
+    "",
+    ".arrow",
+    ".audit",
+    ".avro",
+    ".bench",
+    ".dataset",
+    ".iceberg",
+    ".kms",
+    ".layout",
+    ".parquet",
+    ".spark",
+    ".fs",
+)
 
 
 @pytest.mark.parametrize("name", RUN_HERE)

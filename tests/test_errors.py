@@ -49,10 +49,10 @@ def test_no_member_is_an_os_error() -> None:
 
 @pytest.mark.parametrize("duplicate", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_an_error_survives_the_way_back_from_another_process(duplicate: Callable[[Any], Any]) -> None:
-    error = ags1.AuthenticationError.for_block(7, "a.avro")
+    error = ags1.AuthenticationError.for_block(7, "a.avro", 3)
     again = duplicate(error)
     assert type(again) is ags1.AuthenticationError
-    assert (str(again), again.block_index) == (str(error), 7)
+    assert (str(again), again.block_index, again.item_index) == (str(error), 7, 3)
     for name in TREE:
         error = getattr(ags1, name)("why")
         assert (type(duplicate(error)), str(duplicate(error))) == (type(error), "why")

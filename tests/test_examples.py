@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ags1 import bench
 from tests.pages import ROOT, blocks, run_python, run_shell
 
 GUIDES = {
@@ -47,3 +48,11 @@ def test_the_schedule_names_a_changed_and_a_plaintext_file(tmp_path: Path) -> No
     with pytest.raises(AssertionError, match=r"FOUND sales\.csv replaced") as caught:
         run_python(script, work)
     assert "FOUND tables/plain.parquet not protected" in str(caught.value)
+
+
+def test_the_regression_test_refuses_a_baseline_of_another_machine(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    entry = bench.entry("encrypt 16 MiB", 1, 1, 1, {}, machine={**bench.machine(), "openssl": "OpenSSL 3.0.1"})
+    bench.append(tmp_path / "baseline.jsonl", [entry])
+    with pytest.raises(AssertionError, match=r"baseline\.jsonl is of another machine \(openssl: OpenSSL 3\.0\.1 there"):
+        run_python(ROOT / "examples" / "benchmark_regression.py", tmp_path)

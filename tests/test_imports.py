@@ -33,6 +33,7 @@ LEVELS = {
     "_exit_codes": 1,
     "_words": 0,
     "_lazy": 0,
+    "_logs": 0,
     "_avro_encoding": 0,
     "_option_values": 1,
     "_parallel": 1,
@@ -46,6 +47,7 @@ LEVELS = {
     "_descriptors": 3,
     "_gathered": 3,
     "_items": 2,
+    "_offsets": 2,
     "_arena": 3,
     "_window": 3,
     "codec": 4,
@@ -71,12 +73,13 @@ LEVELS = {
     "dataset": 7,
     "audit": 8,
     "spark": 8,
+    "bench": 8,
     "cli": 9,
     "__init__": 9,
     "__main__": 9,
 }
 # Declarations of C without a module behind them.
-EXTERN = {"compact", "compact_items", "crc32", "evp", "layout", "ordered", "positioned", "workers"}
+EXTERN = {"arrow", "compact", "compact_items", "crc32", "evp", "layout", "ordered", "positioned", "workers"}
 
 
 # -- the weight of an import ---------------------------------------------------------------------------------
@@ -131,6 +134,59 @@ def test_rooms_are_loaded_when_they_are_first_used() -> None:
         """
     )
     assert shown.split() == ["False", "True", "True"]
+
+
+@pytest.mark.timeout(120)
+def test_a_missing_dependency_breaks_no_introspection() -> None:
+    groups = (
+        ("pyspark",),
+        ("pyarrow",),
+        ("fsspec",),
+        ("pyiceberg",),
+        (
+            "pyspark",
+            "pyarrow",
+            "pandas",
+            "numpy",
+            "fsspec",
+            "obstore",
+            "pyiceberg",
+            "fastavro",
+            "boto3",
+            "hvac",
+            "rich",
+        ),
+    )
+    for blocked in groups:
+        shown = run_python(
+            f"""
+            import doctest, inspect, pydoc, sys
+
+            class Missing:
+                def find_spec(self, name, path=None, target=None):
+                    if name.partition(".")[0] in {blocked}:
+                        raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+            sys.meta_path.insert(0, Missing())
+            import ags1
+            members = dict(inspect.getmembers(ags1))
+            assert "encrypt_many" in pydoc.render_doc(ags1)
+            assert not doctest.testmod(ags1).failed
+            for room in ("kms", "parquet", "iceberg", "dataset", "avro", "files"):
+                assert len(inspect.getmembers(members[room])) > 3, room
+            for room, extra in (("spark", "spark"), ("arrow", "arrow"), ("fs", "fsspec")):
+                if room not in members:
+                    try:
+                        getattr(ags1, room)
+                    except ImportError as error:
+                        assert f"ags1[{{extra}}]" in str(error), error
+            print(*(room for room in ("spark", "arrow", "fs") if room not in members))
+            """
+        ).split()
+        expected = {
+            "pyspark": ["spark"], "pyarrow": ["spark", "arrow"], "fsspec": ["fs"], "pyiceberg": [],
+        }  # fmt: skip
+        assert shown == (expected[blocked[0]] if len(blocked) == 1 else ["spark", "arrow", "fs"])
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
@@ -417,7 +473,7 @@ def test_each_public_error_is_there(name: str) -> None:
 
 def test_all_names_exist_and_are_listed() -> None:
     # Submodules that need an extra are found by name; `from ags1 import *` must work without the extras.
-    submodules = {"arrow", "audit", "avro", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark"}
+    submodules = {"arrow", "audit", "avro", "bench", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark"}
     assert set(dir(ags1)) == set(ags1.__all__) | submodules
     assert not submodules & set(ags1.__all__)
     for name in ags1.__all__:

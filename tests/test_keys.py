@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import copy
+import os
 import pickle
+import stat
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -442,6 +444,55 @@ def test_a_key_is_loaded_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert Key.load("env:LAKE_KEY") == LOUD_KEY
     monkeypatch.setenv("LAKE_KEY", base64.b64encode(LOUD_KEY).decode())
     assert Key.load("env:LAKE_KEY") == LOUD_KEY
+
+
+def test_keys_and_key_metadata_are_saved_for_their_owner_alone_and_never_over_a_file(tmp_path: Path) -> None:
+    key, metadata = Key.generate(192), KeyMetadata(LOUD_KEY, b"prefix", 99)
+    previous = os.umask(0)
+    try:
+        for name, secret, load in (
+            ("new.key", key, Key.load),
+            ("new.key-metadata", metadata, KeyMetadata.load),
+        ):
+            path = tmp_path / name
+            secret.save(path)
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert load(path) == load(str(path)) == secret
+            before = path.read_bytes()
+            for taken in (path, tmp_path / f"link to {name}"):
+                if taken != path:
+                    taken.symlink_to(tmp_path / "elsewhere")
+                with pytest.raises(ags1.KeyAccessError, match="exists and was not replaced"):
+                    secret.save(taken)
+            assert path.read_bytes() == before
+            assert not (tmp_path / "elsewhere").exists()
+            with pytest.raises(FileNotFoundError):
+                secret.save(tmp_path / "nowhere" / name)
+    finally:
+        os.umask(previous)
+
+
+def test_a_key_that_could_not_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        Key.generate().save(tmp_path / "new.key")
+    assert not list(tmp_path.iterdir())
+
+
+def test_key_metadata_that_cannot_be_loaded_is_told_without_it(tmp_path: Path) -> None:
+    path = tmp_path / "some.key-metadata"
+    with pytest.raises(ags1.KeyAccessError, match=r"the key metadata file .* cannot be read: No such file"):
+        KeyMetadata.load(path)
+    for content in (b"", b"text", LOUD_KEY, bytes(5000)):
+        path.write_bytes(content)
+        with pytest.raises(ags1.KeyAccessError, match=r"key.metadata") as caught:
+            KeyMetadata.load(path)
+        assert LOUD_KEY.decode("latin-1") not in str(caught.value)
+    with pytest.raises(TypeError, match=r"call encode\(\)"):
+        bytes(KeyMetadata(LOUD_KEY))
 
 
 def test_what_the_command_line_writes_is_loaded(tmp_path: Path) -> None:

@@ -612,3 +612,19 @@ class Wrapped:
 
     def __init__(self, file: Any) -> None:
         self.read, self.seek, self.tell, self.fileno = file.read, file.seek, file.tell, file.fileno
+
+
+def test_a_number_that_is_no_integer_is_refused_and_the_reader_goes_on() -> None:
+    reader: Any
+    with ags1.open(ags1.encrypt(b"0123456789", KEY), key=KEY) as reader:
+        for call in (
+            lambda: reader.pread(1.9, 2),
+            lambda: reader.pread(1, 2.9),
+            lambda: reader.pread("1", 2),
+            lambda: reader.pread_into(1.9, bytearray(2)),
+            lambda: reader.read(2.9),
+            lambda: reader.seek(1.9),
+        ):
+            with pytest.raises(TypeError):
+                call()
+        assert reader.pread(1, 2) == b"12"

@@ -30,7 +30,7 @@ class DatasetMembership(Membership):
         report: AuditReport,
     ) -> None:
         super().__init__(Group("dataset", root, encrypted=True))
-        self._location = location
+        self._location = location.as_root()
         self._kms = kms
         self._report = report
         # Names of the objects that versions need; None if that is not known.
@@ -62,8 +62,11 @@ class DatasetMembership(Membership):
             if each.error is not None:
                 self._failed(name, each.error)
             elif not each.is_committed:
-                text = "was made by a late writer and never committed: `ags1 dataset expire` removes it"
-                self._add("note", "dataset-unreferenced", name, text)
+                text = (
+                    "is not followed by the next version: a late writer made it, and it was never committed, or "
+                    "versions were changed; `ags1 dataset verify` says which"
+                )
+                self._add("warning", "dataset-unreferenced", name, text)
             elif each.version is not None:
                 found.append(each.version)
         return found[::-1]

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ags1._words import counted, printable, size_text
+from ags1._words import counted, printable, share_text, size_text
 from ags1.audit._page_parts import SCRIPT, STYLE
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 
@@ -45,6 +45,7 @@ def page(report: AuditReport) -> str:
         f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>",
         f"<h1>{_text(title)}</h1>",
         f"<p>{counted(len(report.files), 'file')}, {size_text(report.size)}</p>",
+        f"<p>{_text(report.origin)}</p>",
         f'<p class="verdict{" bad" if report.exit_code else ""}">{_text(report.verdict)}</p>',
         _legend(report),
         _map(report),
@@ -77,7 +78,7 @@ def _legend(report: AuditReport) -> str:
     for protection in PROTECTIONS:
         count, size = report.totals[protection]
         if count:
-            share = f", {100 * size / report.size:.1f} %" if report.size else ""
+            share = f", {share_text(size, report.size)}" if report.size else ""
             items.append(
                 f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="{_class(protection)}" width="12" '
                 f'height="12"/></svg>{protection}: {counted(count, "file")}, {size_text(size)}{share}</li>'

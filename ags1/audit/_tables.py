@@ -93,8 +93,11 @@ class TableMembership(Membership):
                 self._add("warning", "table-snapshot-without-key", text)
         for kind in ("statistics", "partition-statistics"):
             for each in _dicts(fields, kind):
-                if not each.get("key-metadata"):
-                    path = each.get("statistics-path")
+                path = each.get("statistics-path")
+                if each.get("key-metadata"):
+                    text = f"the key of {path} stands in the metadata file, which is not encrypted"
+                    self._add("error", "table-statistics-key-leaked", text, EXIT_DATA)
+                else:
                     self._add("warning", "table-statistics-plaintext", f"{path} is in plaintext, and shows data")
 
     # -- with all its files ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ags1._exit_codes import EXIT_IO
-from ags1._words import counted, size_text
+from ags1._words import counted, share_text, size_text
 from ags1.audit._datasets import DatasetMembership
 from ags1.audit._tables import METADATA_DIRECTORY, TableMembership, is_metadata_file
 from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
@@ -114,7 +114,8 @@ class _Audit:
         self._location = location
         self._policy = policy
         self._kms = kms
-        self._report = AuditReport(location.text, None if policy is None else policy.name)
+        of_policy = (None, None) if policy is None else (policy.name, policy.digest)
+        self._report = AuditReport(location.text, *of_policy)
 
     def run(self, look_at: Callable[[list[Entry]], Iterable[AuditedFile]], progress: Progress | None) -> AuditReport:
         report = self._report
@@ -185,7 +186,7 @@ class _Audit:
         if most is not None:
             bare = sum(report.totals[each][1] for each in (PLAINTEXT, UNKNOWN, PARTLY))
             if bare > most * report.size:
-                share = f"{100 * bare / report.size:.1f} % of the bytes ({size_text(bare)})"
+                share = f"{share_text(bare, report.size)} of the bytes ({size_text(bare)})"
                 text = f"{share} are not encrypted, more than the {100 * most:g} % of plaintext.max_share"
                 report.add("violation", "too-much-plaintext", self._location.text, text)
         if policy.keys_allowed is not None:

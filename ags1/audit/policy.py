@@ -17,8 +17,9 @@ allowed = ["alias/lake"]
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -77,6 +78,8 @@ class Policy:
         Master keys that may be used; no others may.
     name : str
         Name in reports.
+    digest : str or None
+        SHA-256 of the file that it was read from.
     """
 
     plaintext_allowed: tuple[str, ...] | None = None
@@ -85,6 +88,7 @@ class Policy:
     columns: tuple[ColumnRule, ...] = ()
     keys_allowed: tuple[str, ...] | None = None
     name: str = "policy"
+    digest: str | None = None
 
     @classmethod
     def read(cls, file: Any, storage_options: Mapping[str, Any] | None = None) -> Policy:
@@ -109,7 +113,7 @@ class Policy:
             fields = _loads(data.decode())
         except ValueError as error:
             raise ValueError(f"{location}: is not TOML: {error}") from None
-        return cls.of(fields, location.text)
+        return replace(cls.of(fields, location.text), digest=hashlib.sha256(data).hexdigest())
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], name: str = "policy") -> Policy:

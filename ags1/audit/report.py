@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
-from ags1._words import counted, printable, size_text
+from ags1._words import counted, made_by, printable, share_text, size_text
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 
 __all__ = ["AuditReport", "Finding", "Group", "Membership"]
@@ -112,6 +112,10 @@ class AuditReport:
         What was audited.
     policy : str or None
         Name of the policy.
+    policy_digest : str or None
+        SHA-256 of the policy's file; None if it is from no file.
+    made : dict of str to str
+        When the audit began, in UTC ("created"), and the version of ags1 ("ags1").
     files : list of AuditedFile
     groups : list of Group
         The first has the files that belong to no dataset and no table.
@@ -128,6 +132,8 @@ class AuditReport:
 
     location: str
     policy: str | None = None
+    policy_digest: str | None = None
+    made: dict[str, str] = field(default_factory=made_by)
     files: list[AuditedFile] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -194,7 +200,7 @@ class AuditReport:
         lines = [f"{self.location}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]
         for protection, (count, size) in self.totals.items():
             if count:
-                share = f"{100 * size / self.size:5.1f} %" if self.size else ""
+                share = share_text(size, self.size) if self.size else ""
                 lines.append(
                     f"  {protection:<17}{counted(count, 'file'):>16} {size_text(size):>10} {share:>8}".rstrip()
                 )
@@ -214,7 +220,13 @@ class AuditReport:
         rest = sum(self.counts.values()) - _LISTED
         if rest > 0:
             lines.append(f"and {counted(rest, 'more finding')}")
-        return "\n".join(map(printable, [*lines, self.verdict]))
+        return "\n".join(map(printable, [*lines, self.origin, self.verdict]))
+
+    @property
+    def origin(self) -> str:
+        """One line: when, by which version of ags1, and with which policy."""
+        digest = f", policy sha256 {self.policy_digest}" if self.policy_digest else ""
+        return f"{self.made['created']}, ags1 {self.made['ags1']}{digest}"
 
     def __str__(self) -> str:
         return self.text
@@ -224,6 +236,8 @@ class AuditReport:
         return {
             "location": self.location,
             "policy": self.policy,
+            "policy_digest": self.policy_digest,
+            **self.made,
             "exit_code": self.exit_code,
             "verdict": self.verdict,
             "totals": {name: {"files": count, "bytes": size} for name, (count, size) in self.totals.items()},

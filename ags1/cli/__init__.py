@@ -65,6 +65,7 @@ _PHRASES = (
     ("without a prefix, leave aad_prefix out", "without a prefix, leave --aad-prefix out"),
     ("give a tuple of the parts of its path instead", "write dots inside a name as \\. instead"),
     (": give a KMS", ": say --kms URL"),
+    ("with allowed_locations", "with --allow-location"),
     ("open the table with allow_plaintext=True to read it", "say --allow-plaintext to take it"),
     ("open the table with allow_plaintext=True if that is meant to be", "say --allow-plaintext if that is meant to be"),
     (

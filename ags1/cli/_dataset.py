@@ -12,6 +12,7 @@ from ags1._exit_codes import EXIT_USAGE, exit_code, worst_code
 from ags1._words import counted, size_text, with_name
 from ags1.cli import describe, say, say_json, warn, warn_some
 from ags1.cli._kms import client_of, new_client_of
+from ags1.cli._pins import load_pins, save_pins
 from ags1.cli._report import Reporter, in_time
 
 TYPE_CHECKING = False
@@ -30,13 +31,19 @@ def opened(
     """The dataset, at the version that is asked for, if it is what is expected; and what shows progress."""
     from ags1 import dataset as datasets
 
+    pins = load_pins(options)
     with client_of(options) as kms, Reporter(options, words, to_stdout=to_stdout) as reporter, datasets.open(
         options.vault, kms,
         version=getattr(options, "version", None), expected_version=options.expected_version,
-        expected_uuid=options.expected_uuid, expected_digest=options.expected_digest, key_id=options.key_id,
-        threads=getattr(options, "threads", None),
+        expected_uuid=options.expected_uuid, expected_digest=options.expected_digest,
+        key_id=options.expected_key_id, pins=pins, threads=getattr(options, "threads", None),
+        **({"attempts": options.attempts} if hasattr(options, "attempts") else {}),
     ) as vault:  # fmt: skip
-        yield vault, reporter
+        try:
+            yield vault, reporter
+        finally:
+            # Also when a command fails behind its commit: what it has made is what the next one must find.
+            save_pins(options, pins, vault)
 
 
 # -- encrypt, add, rm, mv, repair, decrypt -------------------------------------------------------------------------
@@ -47,17 +54,20 @@ def encrypt(options: argparse.Namespace) -> int:
 
     if not options.key_id and "**" not in (options.keys or ()):
         raise UsageError("a master key is needed: --key-id ID (`ags1 kms list` shows those of a local keystore)")
-    choice = {**_choice(options), "keys": options.keys, "delete": options.delete}
+    pins = load_pins(options)
+    choice = {**_choice(options), "keys": options.keys, "delete": options.delete, "again": options.again, "pins": pins}
 
-    def work(kms: Any, progress: Callable[..., None]) -> RunReport:
+    def work(kms: Any, reporter: Reporter) -> RunReport:
         if options.dry_run:
             return datasets.preview(options.source, options.vault, kms, options.key_id, **choice)
         made = datasets.encrypt(
             options.source, options.vault, kms, options.key_id,
             threads=options.threads, resume=options.resume, durable=options.durable,
-            single_writer=options.single_writer, progress=progress, **choice,
+            single_writer=options.single_writer, attempts=options.attempts,
+            progress=reporter.progress_of(options.vault), **choice,
         )  # fmt: skip
         with made:
+            save_pins(options, pins, made)
             assert made.report is not None
             return made.report
 
@@ -65,41 +75,45 @@ def encrypt(options: argparse.Namespace) -> int:
 
 
 def add(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
+    def work(vault: Dataset, reporter: Reporter) -> RunReport:
         return vault.add(
-            options.source, prefix=options.prefix, resume=options.resume, durable=options.durable,
-            dry_run=options.dry_run, progress=progress, **_choice(options),
+            options.source, prefix=options.prefix, again=options.again, resume=options.resume, durable=options.durable,
+            dry_run=options.dry_run, progress=reporter.progress_of(options.vault), **_choice(options),
         )  # fmt: skip
 
     return _run(options, ("encrypting", "encrypted"), work)
 
 
 def rm(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
+    def work(vault: Dataset, reporter: Reporter) -> RunReport:
         return vault.rm(*options.files, dry_run=options.dry_run)
 
     return _run(options, ("removing", "removed"), work)
 
 
 def mv(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
+    def work(vault: Dataset, reporter: Reporter) -> RunReport:
         return vault.mv(options.path, options.new_path, replace=options.replace, dry_run=options.dry_run)
 
     return _run(options, ("moving", "moved"), work)
 
 
 def repair(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
-        return vault.repair(options.source, prefix=options.prefix, progress=progress, dry_run=options.dry_run)
+    def work(vault: Dataset, reporter: Reporter) -> RunReport:
+        return vault.repair(
+            options.source, prefix=options.prefix, progress=reporter.progress_of(options.vault), phase=reporter.phase,
+            dry_run=options.dry_run,
+        )  # fmt: skip
 
     return _run(options, ("verifying and repairing", "repaired"), work)
 
 
 def decrypt(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, progress: Callable[..., None]) -> RunReport:
+    def work(vault: Dataset, reporter: Reporter) -> RunReport:
         return vault.decrypt(
-            options.plain, durable=options.durable, dry_run=options.dry_run, progress=progress, **_choice(options)
-        )
+            options.plain, durable=options.durable, dry_run=options.dry_run, replace=not options.no_clobber,
+            progress=reporter.progress_of(options.vault), **_choice(options),
+        )  # fmt: skip
 
     return _run(options, ("decrypting", "decrypted"), work)
 
@@ -111,7 +125,7 @@ def _choice(options: argparse.Namespace) -> dict[str, Any]:
 def _run(
     options: argparse.Namespace,
     words: tuple[str, str],
-    work: Callable[[Any, Callable[..., None]], RunReport],
+    work: Callable[[Any, Reporter], RunReport],
     *,
     new: bool = False,
 ) -> int:
@@ -124,7 +138,7 @@ def _run(
             reporter = stack.enter_context(Reporter(options, words))
         else:
             found, reporter = stack.enter_context(opened(options, words))
-        report = work(found, reporter.progress_of(options.vault))
+        report = work(found, reporter)
     seconds = time.monotonic() - started
     unmatched = _unmatched(options, report)
     if options.json:
@@ -209,11 +223,9 @@ def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
 
 def rewrap(options: argparse.Namespace) -> int:
     """Put a dataset, or one class of keys, under another master key."""
-    # Here, --key-id says what is to be replaced.
-    unpinned = argparse.Namespace(**{**vars(options), "key_id": None})
     with contextlib.ExitStack() as stack:
         new = stack.enter_context(new_client_of(options)) if options.new_kms else None
-        vault, _ = stack.enter_context(opened(unpinned, ("re-wrapping", "re-wrapped")))
+        vault, _ = stack.enter_context(opened(options, ("re-wrapping", "re-wrapped")))
         report = vault.rewrap(options.new_key_id, new, key_id=options.key_id, dry_run=options.dry_run)
     if options.json:
         say_json({"dataset": options.vault, **vars(report), "error": None})
@@ -249,8 +261,11 @@ def expire(options: argparse.Namespace) -> int:
         gone, kept = (counted(len(each), "version") for each in (report.versions, report.kept))
         objects = f"{counted(report.objects, 'object')} ({size_text(report.object_bytes)})"
         what = f"{verb} {gone}, and {objects} that no version needs; kept {kept}"
+        made_one = bool(report.versions or report.objects)
+        if made_one:
+            what += ", one of them new"
         say(f"{what} -> {options.vault}, version {report.version}")
-        if len(report.kept) > options.keep:
+        if len(report.kept) > options.keep + made_one:
             say("more versions than --keep stay, because they were replaced not long ago: --older-than says how long")
         if report.young_objects:
             say(f"in no version, but young: {counted(report.young_objects, 'object')}; --grace says how long they stay")

@@ -32,6 +32,7 @@ _RUN = (
 _SOURCE = {"source": ("SOURCE", "directory or file, or a URL")}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
 _OPEN = "KMS PINS"
+_CALLS = {"default": 20, "help": "how often to begin again when other writers commit meanwhile (20)"}
 
 
 def command_parser(only: str | None = None) -> CommandParser:
@@ -58,7 +59,7 @@ def _add_writing(action: _Action) -> None:
         "_dataset:encrypt",
         _SOURCE | {"vault": ("TARGET", "directory or URL of the dataset; made if it is missing")},
         "encrypt a directory into a dataset, or bring a dataset up to date",
-        "key-id keys KMS CHOICE delete keep-going dry-run no-resume no-durable single-writer WORK",
+        "key-id keys KMS pin CHOICE delete keep-going dry-run no-resume again no-durable single-writer attempts WORK",
         needs="--key-id ID",
         more="Each file gets a key of its own. Only what is new, changed or not whole is encrypted, and what an "
         "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given; "
@@ -78,7 +79,7 @@ ags1 dataset encrypt raw/ vault/ --keys 'tenant=a/**=tenant-a' --key-id lake""",
         "_dataset:add",
         DATASET | _SOURCE,
         "add files to a dataset that is there",
-        f"prefix {_OPEN} CHOICE keep-going dry-run no-resume no-durable WORK",
+        f"prefix {_OPEN} CHOICE keep-going dry-run again no-resume no-durable attempts WORK",
         more="Only what is named is looked at, so the cost does not grow with the dataset.",
         fields=_RUN,
         examples="""\
@@ -90,7 +91,7 @@ ags1 dataset add s3://vault/2026/ report.csv""",
         "_dataset:rm",
         DATASET | _PATHS,
         "make a version without some files",
-        f"{_OPEN} dry-run SAY",
+        f"{_OPEN} attempts dry-run SAY",
         more="A directory stands for all that is below it. Older versions keep the files until `ags1 dataset expire`.",
         fields=_RUN,
         examples="ags1 dataset rm vault/ day=7 report.csv --dry-run",
@@ -100,7 +101,7 @@ ags1 dataset add s3://vault/2026/ report.csv""",
         "_dataset:mv",
         DATASET | {"path": ("PATH", "file or directory in it"), "new_path": ("NEWPATH", "its new path")},
         "make a version in which a file or a directory has another path",
-        f"{_OPEN} replace dry-run SAY",
+        f"{_OPEN} replace attempts dry-run SAY",
         more="Only files that come under another class of keys are encrypted again; no other object is written.",
         fields=_RUN,
         examples="ags1 dataset mv vault/ day=7 archive/day=7",
@@ -110,7 +111,7 @@ ags1 dataset add s3://vault/2026/ report.csv""",
         "_dataset:repair",
         DATASET | {"source": ("SOURCE", "directory or URL that the dataset was made from")},
         "encrypt again, from the source, what is missing or not authentic",
-        f"prefix {_OPEN} dry-run WORK",
+        f"prefix {_OPEN} attempts dry-run WORK",
         more="Every file is verified first. A file whose source has changed since is an error: encrypt that instead.",
         fields=_RUN,
         examples="""\
@@ -122,11 +123,11 @@ ags1 dataset repair vault/ raw/""",
         "_dataset:rewrap",
         DATASET,
         "put a dataset, or one class of keys, under another master key; no file changes",
-        "new-key-id! new-kms key-id KMS expected-version expected-uuid expected-digest dry-run SAY",
+        f"new-key-id! new-kms key-id {_OPEN} attempts dry-run SAY",
         more="Keep the old master key until this has succeeded and `ags1 dataset expire` has removed the older "
         "versions; whoever has a copy of those still needs it.",
         fields="dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error",
-        changes={"key-id": {"help": "the master key to be replaced (that of the default class)"}},
+        changes={"key-id": {"help": "the master key to be replaced (that of the default class)"}, "attempts": _CALLS},
         examples="""\
 ags1 dataset rewrap vault/ --new-key-id lake-2027 --dry-run
 ags1 dataset rewrap vault/ --key-id tenant-a --new-key-id tenant-a-2027""",
@@ -136,7 +137,7 @@ ags1 dataset rewrap vault/ --key-id tenant-a --new-key-id tenant-a-2027""",
         "_dataset:expire",
         DATASET,
         "remove old versions, and what no version needs any more",
-        f"keep older-than grace give-up {_OPEN} dry-run SAY",
+        f"keep older-than grace give-up {_OPEN} attempts dry-run SAY",
         more="That includes what interrupted runs have left. No committed file is ever lost: a run that is given up "
         "can commit nothing afterwards.",
         fields="dataset, version, versions, kept, objects, object_bytes, young_objects, dry_run, error",
@@ -177,8 +178,8 @@ ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K""",
         "authenticate every file; name what is missing, swapped, damaged or foreign",
         f"version {_OPEN} WORK",
         more="What interrupted runs have left is named, and is no fault. A whole directory that was put back from an "
-        "older copy is authentic: only a pin shows that, such as --expected-version.",
-        fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, error",
+        "older copy is authentic: only a pin shows that, such as --pin or --expected-version.",
+        fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, created, ags1, error",
         examples="""\
 ags1 dataset verify vault/
 ags1 dataset verify vault/ --expected-version 12""",
@@ -188,8 +189,9 @@ ags1 dataset verify vault/ --expected-version 12""",
         "_dataset:decrypt",
         DATASET | {"plain": ("TARGET", "directory or URL; made if it is missing")},
         "decrypt a dataset into a directory",
-        f"version {_OPEN} CHOICE keep-going dry-run durable WORK",
-        more="Files of the same names in TARGET are replaced, each atomically. Nothing is written through a link.",
+        f"version {_OPEN} CHOICE keep-going dry-run durable no-clobber WORK",
+        more="Files of the same names in TARGET are replaced, each atomically, unless --no-clobber is given. They have "
+        "the modes and times of the sources. Nothing is written through a link.",
         fields=_RUN,
         examples="""\
 ags1 dataset decrypt vault/ plain/ --include 'day=7/*'
@@ -201,7 +203,8 @@ ags1 dataset decrypt s3://vault/2026/ plain/ --version 3""",
         DATASET,
         "list the versions that are kept, each with its digest",
         f"{_OPEN} LIST",
-        more="Keep the last line elsewhere: its version or digest, as a pin, shows that an older copy was put back.",
+        more="Keep the last line elsewhere: its version or digest, as a pin, shows that an older copy was put back. "
+        "--pin FILE does that by itself.",
         fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
         examples="ags1 dataset versions vault/",
     )

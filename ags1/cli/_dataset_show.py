@@ -7,7 +7,7 @@ import time
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, worst_code
-from ags1._words import counted, size_text
+from ags1._words import counted, made_by, size_text
 from ags1.cli import say, say_json, warn
 from ags1.cli._dataset import opened
 from ags1.cli._report import in_time
@@ -62,7 +62,9 @@ def cat(options: argparse.Namespace) -> int:
 def verify(options: argparse.Namespace) -> int:
     started = time.monotonic()
     with opened(options, ("verifying", "verified")) as (vault, reporter):
-        report = vault.verify(threads=options.threads, progress=reporter.progress_of(options.vault))
+        report = vault.verify(
+            threads=options.threads, progress=reporter.progress_of(options.vault), phase=reporter.phase
+        )
     seconds = time.monotonic() - started
     count = sum(1 for each in report.problems if not each.is_harmless)
     problems = counted(count, "problem")
@@ -74,6 +76,7 @@ def verify(options: argparse.Namespace) -> int:
             "plaintext_bytes": report.plaintext_bytes,
             "problems": [{"path": each.path, "kind": each.kind, "detail": each.detail} for each in report.problems],
             "seconds": round(seconds, 6),
+            **made_by(),
             "error": problems if count else None,
         }
         say_json(record)

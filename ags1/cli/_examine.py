@@ -12,10 +12,10 @@ from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_IO
 from ags1._metadata_files import SUFFIX
 from ags1._typing import Any
-from ags1._words import counted, size_text
+from ags1._words import counted, made_by, size_text
 from ags1.cli import describe, say, say_json, warn
 from ags1.cli._keys import Keys
-from ags1.cli._paths import STANDARD, Job, expand, shown
+from ags1.cli._paths import STANDARD, Job, dataset_above, expand, refuse_reading, shown
 from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import standard_input
 from ags1.cli._transfer import recorded, work_through
@@ -28,6 +28,10 @@ _AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadabl
 
 def inspect(options: argparse.Namespace) -> int:
     code = 0
+    for path in options.files:
+        vault = dataset_above(path) if "://" in path or os.path.isdir(path) else None
+        if vault is not None:
+            warn(f"ags1: note: {path} is part of the dataset {vault}: see `ags1 dataset versions {vault}`")
     paths = [found.path for found in expand(options.files)]
     records = []
     if len(paths) > 1 and not options.json:
@@ -172,6 +176,7 @@ def _picture(record: dict[str, Any]) -> str:
 
 def verify(options: argparse.Namespace) -> int:
     keys = Keys(options)
+    refuse_reading(options.files, "verify VAULT")
     found = expand(options.files, only_suffix=SUFFIX)
     jobs = [Job(path, "", name, size) for path, name, size in found]
     if any(job.source == STANDARD for job in jobs):
@@ -191,6 +196,7 @@ def verify(options: argparse.Namespace) -> int:
             "failed_count": report.failed_count,
             "failed_blocks": report.failed_blocks,
             "seconds": round(seconds, 6),
+            **made_by(),
         }
         if not report.ok:
             raise recorded(AuthenticationError(_failure(job.source, report)), record)

@@ -7,7 +7,7 @@ import time
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED
-from ags1._words import counted
+from ags1._words import counted, made_by
 from ags1.cli import in_options, say, say_json, warn, warn_some
 from ags1.cli._iceberg_open import Opened, opened, wanted_snapshots
 from ags1.cli._report import Reporter, in_time
@@ -54,7 +54,7 @@ def audit(options: argparse.Namespace) -> int:
         report = look(found, table.io)
     problem = None if report.ok else counted(report.severities["error"], "error")
     if options.json:
-        say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), "error": problem})
+        say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), **made_by(), "error": problem})
     else:
         lines = [*report.summary().split("\n"), *_advice(found, table)]
         for line in lines if not (report.ok and options.quiet) else lines[:1]:
@@ -80,7 +80,9 @@ def verify(options: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     if options.json:
         problem = None if report.ok else f"{counted(report.failure_count, 'file')} failed"
-        say_json({**report.to_dict(), "seconds": round(seconds, 6), "error": problem})
+        if not report.failure_count and not report.ok:
+            problem = f"{counted(report.plaintext, 'file')} in plaintext, as allowed"
+        say_json({**report.to_dict(), "seconds": round(seconds, 6), **made_by(), "error": problem})
     else:
         _tell(options, report, seconds, _advice(found, table))
     if report.ok:
@@ -98,8 +100,8 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
         return
     lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
     state = f"{report.outcome}: {counted(report.failure_count, 'file')} failed"
-    if report.ok:
-        state = "all authentic" if report.outcome == "authentic" else f"{report.outcome}, as allowed"
+    if not report.failure_count:
+        state = "all authentic" if report.ok else f"{report.outcome}, as allowed"
     say(f"{report.location}: {counted(report.files, 'file')}, {in_time(report.bytes, seconds)}: {state}")
     for line in [*lines[1:], *advice]:
         say(f"  {line}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import sys
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA
 from ags1.cli import say, say_json
+from ags1.cli._consent import agreed, need_consent
 from ags1.cli._iceberg_open import Opened, opened
 from ags1.cli._report import Reporter
 from ags1.errors import KeyAccessError
@@ -30,10 +30,12 @@ def encrypt(options: argparse.Namespace) -> int:
     return _run(
         options,
         ("encrypting", "encrypted"),
-        lambda table: plan_conversion(table.target, key_id=options.key_id, data_key_length=length, kms=table.kms),
+        lambda table: plan_conversion(
+            table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, **_shown(options)
+        ),
         lambda table, progress: encrypt_table(
             table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, steps=steps,
-            threads=options.threads, progress=progress,
+            threads=options.threads, progress=progress, **_shown(options),
         ),
     )  # fmt: skip
 
@@ -59,11 +61,12 @@ def rekey(options: argparse.Namespace) -> int:
         options,
         ("re-keying", "re-keyed"),
         lambda table: plan_conversion(
-            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms
+            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
+            **_shown(options),
         ),
         lambda table, progress: rekey_table(
             table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
-            expire=options.expire, threads=options.threads, progress=progress,
+            expire=options.expire, threads=options.threads, progress=progress, **_shown(options),
         ),
     )  # fmt: skip
 
@@ -77,11 +80,12 @@ def relocate(options: argparse.Namespace) -> int:
         options,
         ("copying", "copied"),
         lambda table: plan_conversion(
-            table.target, key_id=options.key_id, target_location=options.target, kms=table.kms
+            table.target, key_id=options.key_id, target_location=options.target, kms=table.kms,
+            partition_paths=options.partition_paths,
         ),
         lambda table, progress: relocate_table(
             table.target, options.target, options.to_catalog, options.to_name, key_id=options.key_id, kms=table.kms,
-            threads=options.threads, progress=progress,
+            threads=options.threads, progress=progress, partition_paths=options.partition_paths,
         ),
     )  # fmt: skip
 
@@ -92,8 +96,8 @@ def expire(options: argparse.Namespace) -> int:
     return _run(
         options,
         ("removing", "removed"),
-        lambda table: expire_snapshots(table.target, kms=table.kms, dry_run=True),
-        lambda table, _: expire_snapshots(table.target, kms=table.kms),
+        lambda table: expire_snapshots(table.target, kms=table.kms, statistics=options.statistics, dry_run=True),
+        lambda table, _: expire_snapshots(table.target, kms=table.kms, statistics=options.statistics),
     )
 
 
@@ -107,6 +111,11 @@ def clean(options: argparse.Namespace) -> int:
         lambda table: clean_table(table.target, kms=table.kms, older_than=age, dry_run=True),
         lambda table, _: clean_table(table.target, kms=table.kms, older_than=age),
     )
+
+
+def _shown(options: argparse.Namespace) -> dict[str, Any]:
+    """What an encrypted table may show."""
+    return {"statistics": options.statistics, "partition_paths": options.partition_paths}
 
 
 def _run(
@@ -143,19 +152,3 @@ def _run(
 def _say(text: str) -> None:
     for line in text.splitlines():
         say(line)
-
-
-def need_consent(options: argparse.Namespace, question: str = "") -> None:
-    """Refuse to go on, with a UsageError, where nobody can be asked and --yes is not given."""
-    if not options.yes and (options.json or sys.stdin is None or not sys.stdin.isatty()):
-        where = f"{question} Nobody can be asked here".strip()
-        raise UsageError(f"{where}: say --dry-run to see what would be done, or --yes to have it done")
-
-
-def agreed(options: argparse.Namespace, question: str) -> bool:
-    """Ask, unless --yes is given."""
-    if options.yes:
-        return True
-    need_consent(options, question)
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

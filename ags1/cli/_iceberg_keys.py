@@ -133,8 +133,17 @@ def _tell_of_prune(options: argparse.Namespace, change: _Change, report: PruneRe
 
 
 def _say_json(change: _Change, options: argparse.Namespace, **fields: Any) -> None:
-    made = None if change.made is None else change.made.metadata_location
-    say_json({"old_metadata": change.old, "new_metadata": made, **fields, "dry_run": options.dry_run, "error": None})
+    made = change.made
+    say_json(
+        {
+            "old_metadata": change.old,
+            "new_metadata": None if made is None else made.metadata_location,
+            "new_metadata_hash": None if made is None else made.file_hash,
+            **fields,
+            "dry_run": options.dry_run,
+            "error": None,
+        }
+    )
 
 
 def _list(options: argparse.Namespace, kind: str, what: str, key_ids: tuple[str, ...]) -> None:

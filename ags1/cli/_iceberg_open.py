@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from ags1._command_line import UsageError
 from ags1._option_values import is_secret_name
 from ags1.cli import warn
+from ags1.cli._iceberg_pins import pinned
 from ags1.errors import FormatError, KeyAccessError
 
 TYPE_CHECKING = False
@@ -46,25 +47,30 @@ class Opened:
 def opened(options: argparse.Namespace) -> Iterator[Opened]:
     """The table that the options name; its client is closed at the end."""
     from ags1.cli._kms import client_of
+    from ags1.iceberg.catalogs.pinned import PinnedTable
     from ags1.iceberg.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
 
     given = {LENGTH_POLICY: getattr(options, "length_policy", "trusted")}
     given[ALLOW_PLAINTEXT] = "true" if getattr(options, "allow_plaintext", False) else "false"
     if getattr(options, "table_key_id", None):
         given[TABLE_KEY_ID] = options.table_key_id
-    if getattr(options, "metadata_hash", None):
-        given[METADATA_HASH] = options.metadata_hash
     with contextlib.ExitStack() as stack:
         client: Any = None
         if getattr(options, "kms", None):
             client = stack.enter_context(client_of(options))
         target, location, state = _target(options)
+        if isinstance(target, PinnedTable) and options.pin is None and state is None:
+            # Not only the newest of its directory: any metadata file may be read by its hash.
+            given[METADATA_HASH] = target.metadata_hash
+        elif isinstance(target, PinnedTable):
+            state = target.load()
+            location = state.metadata_location
         if state is not None and state.table_key_id is not None:
             given.setdefault(TABLE_KEY_ID, state.table_key_id)
         file_io = EncryptedFileIO({**target.io_properties, **given}, kms=client)
-        if state is not None and METADATA_HASH not in given:
-            # What the catalog has compared with the hash that it keeps.
-            file_io.hold_metadata(location, state.document)
+        if state is not None:
+            # What was compared with the hash that the catalog or the caller keeps.
+            file_io.hold_metadata(location, state.document, state.locations)
         stack.enter_context(warnings_as_lines())
         yield Opened(location, file_io, client, target)
 
@@ -137,12 +143,13 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState 
     from ags1.iceberg.catalogs import catalog_table
     from ags1.iceberg.locations import io_properties_of
 
-    catalog = catalog_of(options)
+    catalog, allowed = catalog_of(options), options.allowed_locations
     if catalog is None:
         properties = io_properties_of(properties_of(options))
         location = _location(options, properties)
-        return catalog_table(None, location, storage_options=properties), location, None
-    target = catalog_table(catalog, options.table)
+        found = catalog_table(None, location, storage_options=properties, allowed_locations=allowed)
+        return pinned(options, found), location, None
+    target = pinned(options, catalog_table(catalog, options.table, allowed_locations=allowed))
     state = target.load()
     return target, state.metadata_location, state
 

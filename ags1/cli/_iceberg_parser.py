@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 from collections.abc import Callable
 
 from ags1._command_line import CommandParser
@@ -87,9 +89,10 @@ What is deleted is what `ags1 iceberg scan` shows with the same --filter.
 Older snapshots have the rows until they are expired.
 """
 
+_PACKAGES = ("pyiceberg", "pyarrow", "fastavro", "pyroaring")
 _CHANGE_FIELDS = (
     "table, operation, snapshot_id (null: nothing to do), added_files, added_rows, added_bytes, removed_files, "
-    "deleted_rows, metadata_location, error"
+    "deleted_rows, metadata_location, metadata_hash (null: nothing to do), error"
 )
 _TABLE = {"table": ("TABLE", "metadata.json, or directory of the table; a path or URL")}
 _ALL = {"snapshot": {"default": "all"}}
@@ -101,6 +104,22 @@ def hint(option: str) -> str | None:
     if option in ("--key", "--key-env", "--key-metadata"):
         return f"there is no {option}: a table's keys come from its KMS, --kms URL"
     return None
+
+
+def _with_packages(name: str) -> Callable[[argparse.Namespace], int]:
+    """Return what runs an action, and says first which extra is missing, if one is."""
+
+    def run(options: argparse.Namespace) -> int:
+        for package in _PACKAGES:
+            try:
+                found = importlib.util.find_spec(package)
+            except ValueError:
+                found = None
+            if found is None:
+                raise ImportError(f"Iceberg tables need {package}: pip install 'ags1[iceberg]'", name=package)
+        return lazily(name)(options)
+
+    return run
 
 
 def command_parser(only: str | None = None) -> CommandParser:
@@ -130,7 +149,7 @@ def command_parser(only: str | None = None) -> CommandParser:
             summary,
             options,
             epilog=_TABLE_HELP + epilog,
-            run=lazily(run),
+            run=_with_packages(run),
             subject=(subject, "table"),
             **settings,
         )
@@ -194,7 +213,8 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "TABLE snapshot ref SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
         "disagree. Data files are not read. Exit code 1 if there are errors; warnings and notes are told.",
-        fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, error",
+        fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
+        "ags1, error",
         examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json",
         changes=_ALL,
     )
@@ -203,7 +223,8 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "_iceberg:verify",
         "authenticate every block and module of the files of a table, and name those that fail",
         "TABLE snapshot ref threads SAY",
-        more="Exit code 1 if a file fails; 3 if only keys are missing.",
+        more="Exit code 1 if a file fails; 3 if only keys are missing; 5 if all that is wrong "
+        "is plaintext, also where it was allowed.",
         fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
         "snapshot_ids), seconds, error",
         examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current",
@@ -223,7 +244,7 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
 
 
 def _add_keys(action: _Action) -> None:
-    fields = "old_metadata, new_metadata (null if nothing was written), "
+    fields = "old_metadata, new_metadata and new_metadata_hash (null if nothing was written), "
     quiet = {"quiet": {"help": "say nothing but the new location, and errors"}}
     action(
         "rewrap",
@@ -243,7 +264,7 @@ def _add_keys(action: _Action) -> None:
         "prune",
         "_iceberg_keys:prune",
         "drop the keys that nothing in a table uses any more, such as those of expired snapshots",
-        "keep-key catalog property dry-run SAY",
+        "keep-key catalog PINNED allow-location property dry-run SAY",
         more="Needs no KMS. Entries that this version cannot judge stay.",
         epilog=_NEW_METADATA_HELP.format(and_property=""),
         fields=fields + "dropped, kept, unjudged, missing, dry_run, error",
@@ -259,7 +280,7 @@ def _add_conversions(action: _Action) -> None:
         "encrypt",
         "_iceberg_convert:encrypt",
         "encrypt a table in place, or what others added to it as plaintext",
-        "key-id! table-data-key-bits enable-only expire threads CONVERSION",
+        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads CONVERSION",
         more="Format version 2 becomes 3.",
         epilog=_CONVERSION_HELP,
         fields=fields,
@@ -279,7 +300,7 @@ def _add_conversions(action: _Action) -> None:
         "rekey",
         "_iceberg_convert:rekey",
         "give every file of a table a new key, in place",
-        "new-key-id table-data-key-bits expire threads CONVERSION",
+        "new-key-id table-data-key-bits expire statistics partition-paths threads CONVERSION",
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file.",
         epilog=_CONVERSION_HELP,
         fields=fields,
@@ -291,7 +312,7 @@ def _add_conversions(action: _Action) -> None:
         "relocate",
         "_iceberg_convert:relocate",
         "copy a table to another place, encrypted files byte for byte",
-        "key-id to-catalog to-name threads CONVERSION",
+        "key-id to-catalog to-name partition-paths threads CONVERSION",
         places={"target": ("TARGET", "directory of the new table; a path or URL")},
         more="The source stays as it is. Branches and tags come along, history does not.",
         fields=fields,
@@ -302,8 +323,9 @@ def _add_conversions(action: _Action) -> None:
         "expire",
         "_iceberg_convert:expire",
         "remove the snapshots that no branch or tag has, with the files and keys that only they need",
-        "CONVERSION",
-        more="Time travel to before the newest snapshot ends.",
+        "statistics CONVERSION",
+        more="Time travel to before the newest snapshot ends, and staged snapshots (wap.id) cannot be published after "
+        "it: --dry-run lists them.",
         fields=fields,
         examples="ags1 iceberg expire db.events --catalog prod --kms local:keys.json",
     )

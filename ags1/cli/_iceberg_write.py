@@ -8,7 +8,7 @@ import os
 
 from ags1._command_line import UsageError
 from ags1.cli import say, say_json
-from ags1.cli._iceberg_convert import agreed
+from ags1.cli._consent import agreed
 from ags1.cli._iceberg_open import catalog_of, opened, properties_of
 from ags1.cli._iceberg_scan import naming
 from ags1.cli._report import Reporter

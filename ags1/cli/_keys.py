@@ -8,12 +8,12 @@ import stat
 
 from ags1._command_line import UsageError
 from ags1._gcm import Key
-from ags1._key_files import key_of_variable, looks_like_key, parse_key, read_key_file
-from ags1._metadata_files import SUFFIX, decode_metadata, metadata_beside, text_of_prefix
+from ags1._key_files import key_of_variable, looks_like_key, parse_key, read_key_file, write_secret
+from ags1._metadata_files import SUFFIX, metadata_beside, text_of_prefix
 from ags1.cli import say, warn
 from ags1.cli._standard import refuse_terminal, write_out
 from ags1.errors import KeyAccessError
-from ags1.keys import KeyMetadata
+from ags1.keys import KeyMetadata, decode_metadata
 
 
 class Keys:
@@ -141,10 +141,12 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
     """Write a secret to a file that only its owner can read. KeyAccessError: it exists, and is not to be replaced."""
     from ags1.storage import AtomicFile
 
-    if not replace and os.path.lexists(path):
-        raise KeyAccessError(
-            f"{path} exists and was not replaced: what its key encrypted would be lost (--force replaces it)"
-        )
+    if not replace:
+        try:
+            write_secret(path, data)
+        except KeyAccessError as error:
+            raise KeyAccessError(f"{error} (--force replaces it)") from None
+        return
     with AtomicFile(path, mode=0o600) as output:
         output.write(data)
         output.commit(durable=True)

@@ -8,6 +8,7 @@ import sys
 
 from ags1._command_line import UsageError
 from ags1.cli import say, say_json
+from ags1.cli._consent import agreed, need_consent
 from ags1.cli._keys import write_private
 from ags1.cli._paths import STANDARD, shown
 from ags1.cli._standard import refuse_terminal, standard_input, write_out
@@ -25,11 +26,13 @@ _LARGEST = 4096
 
 def kms(options: argparse.Namespace) -> int:
     action = options.action
-    if action in ("wrap", "unwrap"):
-        return _convert(options)
-    if options.files:
+    for option, actions in _OF_ACTIONS.items():
+        if getattr(options, option) and action not in actions:
+            flag = "--" + option.replace("_", "-")
+            raise UsageError(f"{flag} is for `ags1 kms {' and '.join(actions)}` (see `ags1 kms --help`)")
+    if options.files and action not in ("wrap", "unwrap", "remove"):
         raise UsageError(f"`ags1 kms {action}` takes no files (see `ags1 kms --help`)")
-    return _init(options) if action == "init" else _list(options)
+    return _ACTIONS[action](options)
 
 
 def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagementClient:
@@ -76,9 +79,13 @@ def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str,
         return {}
     if sys.stdin is None or not sys.stdin.isatty():
         return {}
+    return {"password": _asked(url.partition(":")[2].partition("?")[0], new=new)}
+
+
+def _asked(name: str, *, new: bool) -> str:
+    """The password that a person types, twice if it is a new one."""
     import getpass
 
-    name = url.partition(":")[2].partition("?")[0]
     try:
         password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
         again = getpass.getpass("The same again: ") if new else password
@@ -88,7 +95,7 @@ def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str,
         raise UsageError("these were two different passwords: nothing was made")
     if not password:
         raise UsageError("an empty password protects nothing: nothing was done")
-    return {"password": password}
+    return password
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -127,12 +134,104 @@ def _say_of_init(path: str, exists: bool, options: argparse.Namespace, verb: str
 def _list(options: argparse.Namespace) -> int:
     _local_path(options)
     with _local(options) as client:
-        for key_id in client.list_keys():
+        for key_id, versions in sorted(client.key_versions().items()):
             if options.json:
-                say_json({"key_id": key_id})
+                say_json({"key_id": key_id, "versions": versions})
             else:
                 say(key_id)
     return 0
+
+
+def _rotate(options: argparse.Namespace) -> int:
+    path, key_id = _local_path(options), _one_key_id(options)
+    with _local(options) as client:
+        count = client.key_versions().get(key_id, 0) + 1
+        if options.dry_run:
+            client.without(key_id)
+            say(f"{key_id!r} in {path} would get version {count}")
+            return 0
+        count = client.rotate_key(key_id, bits=options.bits)
+    say(
+        f"{key_id!r} in {path} has version {count}, a fresh {options.bits}-bit key, which wraps from now on; rewrap "
+        f"what the older ones wrapped, then `ags1 kms remove --old-versions --key-id {key_id}` destroys those"
+    )
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    path, key_id = _local_path(options), _one_key_id(options)
+    if not (options.dry_run or options.yes):
+        need_consent(options)
+    with _local(options) as client:
+        with client.without(key_id, old_versions=options.old_versions) as rest:
+            lost = [use for dataset in options.files for use in _uses(dataset, key_id, client, rest)]
+        what = f"the {'old versions of' if options.old_versions else 'key'} {key_id!r} in {path}"
+        for use in lost:
+            say_json(use) if options.json else say(_said_of(use))
+        if options.files and not lost and not options.json:
+            say(f"of {', '.join(options.files)}, nothing needs {what}")
+        if options.dry_run:
+            return 0
+        if not agreed(options, f"Destroy {what}? Nobody can read any more what only that opens."):
+            say("nothing was removed")
+            return 0
+        count = client.remove_key(key_id, old_versions=options.old_versions)
+    if not options.json:
+        say(f"{count} version{'s' if count != 1 else ''} of {key_id!r} removed from {path}; destroy its copies too")
+    return 0
+
+
+def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) -> list[dict[str, Any]]:
+    """The versions of a dataset, and patterns in them, that can't be read without the key that is to be removed."""
+    from ags1 import dataset
+    from ags1.dataset.classes import ClassKeys
+
+    found = []
+    with dataset.open(where, client) as opened:
+        for version in opened.versions():
+            keys = ClassKeys(version.classes, rest, where)
+            for each in version.classes:
+                if each.key_id != key_id:
+                    continue
+                try:
+                    keys.key(each.id)
+                except KeyAccessError:
+                    use = {"dataset": where, "version": version.version, "pattern": each.pattern, "key_id": key_id}
+                    found.append(use)
+    return found
+
+
+def _said_of(use: dict[str, Any]) -> str:
+    files = "files of a pattern that was replaced" if use["pattern"] is None else f"the files of {use['pattern']!r}"
+    if use["pattern"] == "**":
+        # The manifests are under this one.
+        files = "all files"
+    return f"{use['dataset']}, version {use['version']}: {files} can't be read without it"
+
+
+def _password(options: argparse.Namespace) -> int:
+    path = _local_path(options)
+    if options.new_password_file and options.new_key_file:
+        raise UsageError("give one of --new-password-file and --new-key-file")
+    with _local(options) as client:
+        client.list_keys()
+        if options.new_password_file:
+            given = {"password_file": options.new_password_file}
+        elif options.new_key_file:
+            given = {"key_file": options.new_key_file}
+        elif sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError("a new password is needed: --new-password-file FILE or --new-key-file FILE")
+        else:
+            given = {"password": _asked(path, new=True)}
+        client.rotate_password(**given)
+    say(f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
+    return 0
+
+
+def _one_key_id(options: argparse.Namespace) -> str:
+    if len(options.key_ids) != 1:
+        raise UsageError(f"`ags1 kms {options.action}` takes one --key-id")
+    return str(options.key_ids[0])
 
 
 def _local_path(options: argparse.Namespace) -> str:
@@ -157,8 +256,7 @@ def _convert(options: argparse.Namespace) -> int:
     """Wrap or unwrap the bytes of a file."""
     if len(options.files) != 2:
         raise UsageError(f"`ags1 kms {options.action}` takes two files: SOURCE TARGET (see `ags1 kms --help`)")
-    if len(options.key_ids) != 1:
-        raise UsageError(f"`ags1 kms {options.action}` takes one --key-id")
+    key_id = _one_key_id(options)
     source, target = options.files
     if target == STANDARD:
         refuse_terminal("raw bytes")
@@ -167,7 +265,7 @@ def _convert(options: argparse.Namespace) -> int:
     data = _read(source)
     with client_of(options) as client:
         convert = client.wrap_key if options.action == "wrap" else client.unwrap_key
-        result = convert(data, options.key_ids[0])
+        result = convert(data, key_id)
     if target == STANDARD:
         write_out(result)
         return 0
@@ -186,3 +284,21 @@ def _read(path: str) -> bytes:
         held = "nothing" if not data else f"more than {_LARGEST} bytes"
         raise KeyAccessError(f"{shown(path)} holds {held}: keys are wrapped, not files (`ags1 encrypt` is for those)")
     return data
+
+
+_ACTIONS = {
+    "init": _init,
+    "list": _list,
+    "rotate": _rotate,
+    "remove": _remove,
+    "password": _password,
+    "wrap": _convert,
+    "unwrap": _convert,
+}
+# What other actions refuse, so that nothing that was said is silently left out.
+_OF_ACTIONS = {
+    "new_password_file": ("password",),
+    "new_key_file": ("password",),
+    "old_versions": ("remove",),
+    "yes": ("remove",),
+}

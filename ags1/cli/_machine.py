@@ -1,18 +1,13 @@
-"""``ags1 info`` and ``ags1 bench``."""
+"""``ags1 info``."""
 
 from __future__ import annotations
 
 import argparse
 import platform
-import time
-from collections.abc import Callable
 
 from ags1._backend import backend
 from ags1._version import version
 from ags1.cli import say, say_json
-from ags1.codec import decrypt_into, encrypt_into
-from ags1.keys import Key
-from ags1.layout import encrypted_length
 
 _LINKAGE = {
     "bundled-static": "its own copy, linked statically",
@@ -27,7 +22,6 @@ _PATHS = {
     "armv8-aes": "ARMv8 AES and PMULL",
     "generic": "portable code without AES instructions: slow",
 }
-_ROUNDS = 5
 
 
 def info(options: argparse.Namespace) -> int:
@@ -46,49 +40,3 @@ def info(options: argparse.Namespace) -> int:
     if found["remedy"]:
         say(f"to do      {found['remedy']}")
     return 0
-
-
-def bench(options: argparse.Namespace) -> int:
-    """Run ``ags1 bench``: medians of interleaved rounds, in memory."""
-    threads = sorted({1, backend()["threads"]})
-    if not options.json:
-        say(f"AES-256-GCM in memory, {options.bytes:,} bytes of plaintext, median of {_ROUNDS} rounds, GB/s (10^9)")
-        say("")
-        say("block length   threads   encrypt   decrypt      copy")
-    for block_length in (1 << 20, 64 << 10, 4 << 10, 1 << 10):
-        for count in threads:
-            row = _measure(options.bytes, block_length, count)
-            if options.json:
-                say_json(row)
-            else:
-                say(
-                    f"{block_length:>12,}{count:>10}{row['encrypt_gb_s']:>10.2f}{row['decrypt_gb_s']:>10.2f}"
-                    f"{row['copy_gb_s']:>10.2f}"
-                )
-    return 0
-
-
-def _measure(size: int, block_length: int, threads: int) -> dict[str, float]:
-    key = Key.generate()
-    plain, stream = bytearray(size), bytearray(encrypted_length(size, block_length))
-    source, target = memoryview(plain), memoryview(stream)
-
-    def copy() -> None:
-        target[:size] = source
-
-    steps: dict[str, Callable[[], object]] = {
-        "copy": copy,
-        "encrypt": lambda: encrypt_into(plain, stream, key, block_length=block_length, threads=threads),
-        "decrypt": lambda: decrypt_into(stream, plain, key, threads=threads),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(_ROUNDS + 1):
-        for name, step in steps.items():
-            started = time.perf_counter()
-            step()
-            seconds[name].append(time.perf_counter() - started)
-    row: dict[str, float] = {"block_length": block_length, "threads": threads, "bytes": size}
-    for name, values in seconds.items():
-        # The first round paid for the memory.
-        row[f"{name}_gb_s"] = round(size / sorted(values[1:])[_ROUNDS // 2] / 1e9, 3)
-    return row

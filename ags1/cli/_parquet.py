@@ -7,16 +7,20 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 
-from ags1._command_line import UsageError
+from ags1._command_line import UsageError, no_file_left
+from ags1._parallel import in_parallel
 from ags1._typing import Any
 from ags1.cli import say_json, warn, warn_some
 from ags1.cli._keys import aad_prefix, read_metadata, warn_of_same_prefix
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading, Writing
-from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, shown, size_of
+from ags1.cli._paths import STANDARD, Job, base_name, expand, is_url, pair_up, refuse_reading, shown, size_of
 from ags1.cli._report import in_time
 from ags1.cli._standard import refuse_terminal
 from ags1.cli._transfer import (
+    _at_once,
     _check_clobber,
     _make_directory,
     _metadata_path,
@@ -27,6 +31,7 @@ from ags1.cli._transfer import (
     recorded,
     work_through,
 )
+from ags1.dataset.selection import Filter
 from ags1.keys import KeyMetadata
 from ags1.parquet.operations import (
     COPY,
@@ -35,9 +40,11 @@ from ags1.parquet.operations import (
     Decrypting,
     Encrypting,
     FileOperation,
+    Lacking,
     Rekeying,
     classify,
     copy_file,
+    refuse_missing_columns,
     refuse_others,
 )
 from ags1.parquet.rewrite import PlaintextColumnsError
@@ -92,10 +99,15 @@ def _jobs(options: argparse.Namespace, *, encrypting: bool) -> tuple[list[Job], 
     jobs = pair_up(options, encrypting=encrypting, suffix="")
     if options.target == STANDARD:
         refuse_terminal("a Parquet file")
+    chosen = Filter(options.include, options.exclude)
+    jobs = [job for job in jobs if chosen.accepts(job.name)]
+    if not jobs:
+        raise UsageError(str(no_file_left(", ".join(options.sources), options.include, options.exclude)))
     kinds = _kinds([job.source for job in jobs], set(options.sources))
     if options.others == "error":
         others = [job.source for job in jobs if kinds[job.source][0] == OTHER]
-        refuse_others(others, "--others copy copies them unencrypted, --others skip leaves them out")
+        way_out = "--others copy copies them unencrypted, --others skip leaves them out, --include '*.parquet' selects"
+        refuse_others(others, way_out)
     elif options.others == "copy":
         kinds.update((path, (COPY, reason)) for path, (kind, reason) in kinds.items() if kind == OTHER)
     return jobs, kinds
@@ -111,6 +123,7 @@ def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
     """Path and name of the Parquet files that names, globs and directories stand for; UsageError if there are none."""
     if STANDARD in patterns:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
+    refuse_reading(patterns, "ls VAULT")
     found = expand(patterns)
     kinds = _kinds([path for path, *_ in found], set(patterns))
     chosen = [(path, name) for path, name, _ in found if kinds[path][0] == PARQUET]
@@ -163,12 +176,25 @@ class _Transfer:
         # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
         copies = [job for job in self.jobs if self.kinds[job.source][0] == COPY]
         others = [job for job in self.jobs if self.kinds[job.source][0] != COPY]
+        self._check_columns(others, operation_of)
         code = work_through(self.options, self._words, others, one, _names) if others else 0
         if code and copies:
             say_left_out(self.options, [(_names(job), job.source, "a file before it failed") for job in copies])
         elif copies:
             code = work_through(self.options, ("copying", "copied"), copies, one, _names)
         return code
+
+    def _check_columns(self, jobs: list[Job], operation_of: Callable[[Job], FileOperation]) -> None:
+        """Refuse files that lack a column, before the first is written; one alone is refused by the work on it."""
+        choice = getattr(self.options, "missing_columns", None)
+        if choice is None or (choice == "fail" and len(jobs) < 2):
+            return
+
+        def look(job: Job) -> Lacking:
+            return replace(operation_of(job).lacking(job.source, job.name), name=job.source)
+
+        with closing(in_parallel(look, jobs, _at_once(self.options, jobs))) as looked:
+            refuse_missing_columns(looked, choice, "--missing-columns skip encrypts those that a file has")
 
     def _one(
         self, job: Job, operation_of: Callable[[Job], FileOperation], progress: Callable[..., None]
@@ -239,7 +265,7 @@ def _with_metadata(
                 made = KeyMetadata(made.encryption_key, prefix)
         config = writing.config(job.target, job.name, made)
         if reading is None:
-            operation: FileOperation = Encrypting(config)
+            operation: FileOperation = Encrypting(config, missing_columns=options.missing_columns)
         else:
             name = job.name if "/" in job.name else base_name(job.source)
             operation = Rekeying(
@@ -247,6 +273,7 @@ def _with_metadata(
                 config,
                 plaintext_columns=options.plaintext_columns,
                 drop_bloom_filters=options.drop_bloom_filters,
+                missing_columns=options.missing_columns,
             )
         return operation if made is None else _Recorded(operation, made, paths[job.target], job.target)
 

@@ -152,7 +152,7 @@ class Writing:
             "plaintext_footer": options.plaintext_footer,
             "aad_prefix": _SOME_PREFIX if self._prefix.given else None,
             "store_aad_prefix": options.store_aad_prefix,
-            "data_page_v2": options.data_page_v2,
+            "data_page_v2": options.data_page_v2 or "arrow",
         }
 
     def _given(self, references: KeyReferences) -> EncryptionConfig:
@@ -187,7 +187,7 @@ class Writing:
         if made is None and self._metadata is not None:
             made = self._metadata.metadata_for(path, name)
         if made is not None:
-            return EncryptionConfig.for_iceberg(made, data_page_v2=self._options.data_page_v2)
+            return EncryptionConfig.for_iceberg(made, data_page_v2=self._options.data_page_v2 or "java")
         assert self._config is not None
         return self._config.with_aad_prefix(self._prefix.of(name)) if self._prefix.given else self._config
 

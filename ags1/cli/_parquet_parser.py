@@ -40,7 +40,7 @@ many files:
   count against the 2^32 invocations that AES GCM allows a key.
   A directory's Parquet files get the same names below TARGET. _metadata,
   .NAME.crc and old key material are left out, empty markers such as _SUCCESS
-  are copied, and --others says what becomes of the rest.
+  are copied, and --others says what becomes of the rest; --include selects.
 """
 
 _REKEY_HELP = """
@@ -104,7 +104,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         "encrypt",
         sources,
         "encrypt Parquet files without decoding them",
-        "PARQUET-ENCRYPTION FILES others resume jobs WORK",
+        "PARQUET-ENCRYPTION missing-columns CHOICE FILES others resume jobs WORK",
         needs="(--footer-key KEY | --kms URL --footer-key-id ID | ...)",
         more="Pages are moved, not decoded; statistics, indexes and Bloom filters are kept and protected.",
         epilog=_KEY_HELP + _ENCRYPT_HELP,
@@ -123,7 +123,7 @@ ags1 parquet encrypt data/ vault/ --key-metadata-out keys/""",
         "decrypt",
         sources,
         "decrypt Parquet files without decoding them",
-        "PARQUET-DECRYPTION drop-bloom-filters FILES others resume jobs WORK",
+        "PARQUET-DECRYPTION drop-bloom-filters CHOICE FILES others resume jobs WORK",
         needs="(--footer-key KEY | --kms URL | ...)",
         more="Every module is authenticated before the result appears.",
         epilog=_KEY_HELP,
@@ -141,8 +141,8 @@ ags1 parquet decrypt a.parquet b.parquet --key-for kf=file:f.key""",
         sources,
         "encrypt encrypted Parquet files in another way",
         "PARQUET-ENCRYPTION new-kms old-footer-key old-column-key old-key-for old-key-metadata old-aad-prefix "
-        "old-aad-prefix-hex allow-plaintext no-check-footer plaintext-columns drop-bloom-filters FILES others resume "
-        "jobs WORK",
+        "old-aad-prefix-hex allow-plaintext no-check-footer plaintext-columns drop-bloom-filters missing-columns "
+        "CHOICE FILES others resume jobs WORK",
         needs="--old-... (--footer-key KEY | ...)",
         more="Other keys, another algorithm or footer, more or fewer encrypted columns. An encrypted column that the "
         "new options do not name would become plaintext: --plaintext-columns says which may.",
@@ -197,8 +197,8 @@ ags1 parquet rotate vault/ --kms vault:https://kms:8200""",
         "damaged or missing; 3 if a key is missing; 5 if anything is not protected: no footer is authenticated, or "
         "pages carry no tag, as those of AES_GCM_CTR_V1. In a directory, files that are not Parquet are left out.",
         epilog=_KEY_HELP + _VERIFY_HELP,
-        fields="file, outcome, seconds, error, and what ags1.parquet.VerifyReport has; behind several files: total, "
-        "outcome, outcomes, missing, unexpected",
+        fields="file, outcome, seconds, created, ags1, error, and what ags1.parquet.VerifyReport has; behind several "
+        "files: total, outcome, outcomes, missing, unexpected",
         examples="""\
 ags1 parquet verify vault/ --kms local:keys.json \\
     --require-encrypted ssn,salary --expect 'part-{0..99}.parquet'

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ags1._command_line import UsageError
 from ags1._exit_codes import EXIT_DATA, NotProtected
-from ags1._words import counted
+from ags1._words import counted, made_by
 from ags1.cli import say, say_json, warn_some
 from ags1.cli._parquet import parquet_files
 from ags1.cli._parquet_keys import Clients, KeyReferences, Reading
@@ -78,7 +78,7 @@ def verify(options: argparse.Namespace) -> int:
             reports.append(report)
             outcomes.append(report.outcome)
             take(job, report)
-            record = {**report.to_dict(), "seconds": round(seconds, 6)}
+            record = {**report.to_dict(), "seconds": round(seconds, 6), **made_by()}
             if report.outcome == DAMAGED:
                 raise recorded(AuthenticationError(_failure(job.source, report)), record)
             if report.outcome == NOT_CHECKED:

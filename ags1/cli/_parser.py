@@ -35,6 +35,11 @@ _KMS_HELP = """\
 actions:
   init     make a local keystore, or add keys to one that exists
   list     list the key ids of a local keystore
+  rotate   give a key of a local keystore a fresh version: that one wraps from
+           now on, and the older ones still unwrap what they wrapped
+  remove   destroy a key of a local keystore, and with it all data below it;
+           DATASETs are looked at first, and what would be lost is said
+  password change the password or key file of a local keystore
   wrap     wrap the bytes of a file, a key for example
   unwrap   unwrap them; the result is a file that only you can read
 
@@ -52,6 +57,7 @@ services:
 
 examples:
   ags1 kms init --kms local:keys.json --key-id lake
+  ags1 kms remove vault/ --kms local:keys.json --key-id tenant-a
   ags1 kms wrap my.key my.key.wrapped --kms local:keys.json --key-id lake
   ags1 kms unwrap my.key.wrapped my.key --kms 'aws:?region=eu-central-1' \\
       --key-id alias/lake
@@ -196,7 +202,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         "encrypt",
         source_places("file, glob ('*.avro'), directory, or `-` for standard input"),
         "encrypt files into AGS1 files",
-        "FILES KEY key-metadata-out replace-key-metadata block-length jobs WORK",
+        "FILES KEY key-metadata-out replace-key-metadata block-length again jobs WORK",
         needs="(--key-file FILE | ...)",
         more=_TREES.format(what="all files") + " In a directory, each result has the name of its source and .ags1.",
         epilog=_KEY_HELP,
@@ -259,7 +265,7 @@ ags1 cat log.ags1 --key-metadata log.key-metadata --offset 1G --bytes 64K""",
         more="A directory stands for the .ags1 files below it.",
         epilog=_KEY_HELP,
         fields="file, blocks, plaintext_length, length_trusted, failed_count, failed_blocks (the first thousand), "
-        "seconds, error",
+        "seconds, created, ags1, error",
         examples="""\
 ags1 verify sales.avro.ags1 --key-file my.key
 ags1 verify vault/ --key-metadata keys/ --jobs 4""",
@@ -289,19 +295,27 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
     parser.add_command(
         "bench",
         {},
-        "measure encryption and decryption in memory on this machine",
-        "sample json",
-        examples="ags1 bench --bytes 64M",
-        run=lazily("_machine:bench"),
+        "measure encryption and decryption in memory on this machine, beside copies of as many bytes",
+        "sample save baseline threshold json",
+        examples="ags1 bench --bytes 64M\nags1 bench --save figures.jsonl\nags1 bench --baseline figures.jsonl",
+        run=lazily("_bench:bench"),
     )
     parser.add_command(
         "kms",
         {
-            "action": ("ACTION", "what to do", {"choices": ("init", "list", "wrap", "unwrap")}),
-            "files": ("[SOURCE TARGET]", "of wrap, unwrap; `-` is a standard stream", {"nargs": "*", "default": []}),
+            "action": (
+                "ACTION",
+                "what to do",
+                {"choices": ("init", "list", "rotate", "remove", "password", "wrap", "unwrap")},
+            ),
+            "files": (
+                "[SOURCE TARGET | DATASET...]",
+                "of wrap, unwrap (`-` is a standard stream); or datasets that remove looks at",
+                {"nargs": "*", "default": []},
+            ),
         },
         "wrap keys with master keys of a key management service, or of a local keystore",
-        "KMS key-id bits force dry-run json",
+        "KMS new-password-file new-keystore-key-file key-id bits old-versions force dry-run yes json",
         epilog=_KMS_HELP,
         changes={
             "key-id": {
@@ -309,7 +323,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
             },
             "bits": {"help": "size of new master keys (256)"},
             "force": {"help": "let wrap and unwrap replace an existing TARGET"},
-            "dry-run": {"help": "only say what init would do"},
+            "dry-run": {"help": "only say what init, rotate or remove would do"},
         },
         run=lazily("_kms:kms"),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from ags1.cli._standard import standard_input
 
 STANDARD = "-"
 _TEMPORARY = ".ags1-tmp"
+_CONTROL = "_ags1"
 _GLOB = frozenset("*?[")
 
 # `name`: of the encrypted file, below the directory that was given; "" between standard input and output.
@@ -36,6 +37,60 @@ def base_name(path: str) -> str:
 def shown(path: str, standard: str = "standard input") -> str:
     """The path as a person would call it."""
     return standard if path == STANDARD else path
+
+
+def dataset_above(path: str) -> str | None:
+    """The dataset that a path is or lies in; None if there is none, or if it is a URL that is none itself."""
+    if path == STANDARD:
+        return None
+    if is_url(path):
+        from ags1.storage import Location, list_names
+
+        place = Location(path.rstrip("/"))
+        try:
+            names = list_names(place.join(_CONTROL)) if place.is_object and place.path else []
+        except OSError:
+            # What is asked for next says what is wrong.
+            names = []
+        return path if any(map(_is_version, names)) else None
+    above = os.path.realpath(path)
+    while True:
+        try:
+            if any(map(_is_version, os.listdir(os.path.join(above, _CONTROL)))):
+                return os.path.relpath(above) if not os.path.isabs(path) else above
+        except OSError:
+            # There is no such directory, or it is nobody's to read.
+            pass
+        if above == os.path.dirname(above):
+            return None
+        above = os.path.dirname(above)
+
+
+def _is_version(name: str) -> bool:
+    return name.startswith("v-") and name.endswith(".json") and name[2:-5].isdigit()
+
+
+def refuse_reading(paths: list[str], meant: str) -> None:
+    """Refuse paths of which one is a dataset; `meant` is the command for it. UsageError: one is."""
+    for path in paths:
+        # The key metadata of one object opens that alone.
+        vault = dataset_above(path) if is_url(path) or os.path.isdir(path) else None
+        if vault is not None:
+            command = f"ags1 dataset {meant}".replace("VAULT", vault)
+            raise UsageError(f"{_part_of(path, vault)}, whose keys are not those of single files: use `{command}`")
+
+
+def refuse_writing(target: str) -> None:
+    """Refuse to write into a dataset, where a file that no version names is foreign. UsageError: it is one."""
+    vault = dataset_above(target)
+    if vault is not None:
+        raise UsageError(
+            f"{_part_of(target, vault)}: use `ags1 dataset add {vault} SOURCE` to add files to it, or another TARGET"
+        )
+
+
+def _part_of(path: str, vault: str) -> str:
+    return f"{path} is a dataset" if path.rstrip("/") == vault.rstrip("/") else f"{path} lies in {vault}, a dataset"
 
 
 def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str | None = None) -> list[Found]:
@@ -161,6 +216,9 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
         raise UsageError("--json and the result cannot both go to standard output: give a file as the TARGET")
     if is_url(target) and options.no_clobber:
         raise UsageError("--no-clobber cannot be promised for a URL: leave it out, or give a local TARGET")
+    refuse_writing(target)
+    if not encrypting:
+        refuse_reading(patterns, f"decrypt VAULT {target}")
     sources = expand(
         patterns,
         only_suffix=None if encrypting else suffix or None,

@@ -36,7 +36,7 @@ def in_time(count: int, seconds: float) -> str:
     """Bytes and, if it took long enough to tell, time and rate: "1.1 GB in 0.52 s (2.1 GB/s)"."""
     if seconds < _RATE_AFTER_SECONDS:
         return size_text(count)
-    rate = f" ({size_text(count / seconds)}/s)" if count else ""
+    rate = f" ({size_text(count / seconds)}/s)" if count >= seconds else ""
     return f"{size_text(count)} in {seconds:.2f} s{rate}"
 
 
@@ -74,6 +74,8 @@ class Reporter:
         self._next_bar = self._started + _BAR_AFTER_SECONDS
         self._done: dict[str, int] = {}
         self._sum = 0
+        self._phase: tuple[str, int, int | None] | None = None
+        self._phase_started = self._started
         self._bar: _RichBar | _PlainBar | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -97,6 +99,7 @@ class Reporter:
     def progress_of(self, name: str) -> Callable[[int, int | None], None]:
         def progress(done: int, total: int | None) -> None:
             with self._lock:
+                self._phase = None
                 self._sum += done - self._done.get(name, 0)
                 self._done[name] = done
                 if self._total is None and total is not None and self._file_count == 1:
@@ -104,6 +107,14 @@ class Reporter:
                 self._show()
 
         return progress
+
+    def phase(self, doing: str, done: int, total: int | None) -> None:
+        """Show other work from now on, which is counted in objects: `done` of at most `total`, if that is known."""
+        with self._lock:
+            if self._phase is None or self._phase[0] != doing:
+                self._phase_started = time.monotonic()
+            self._phase = doing, done, total
+            self._show()
 
     def rows(self, found: Iterable[T]) -> Iterator[T]:
         """Yield what is found. On a terminal the bar goes away before the first is printed: it shows enough."""
@@ -127,14 +138,22 @@ class Reporter:
         if self._show_bar and now >= self._next_bar:
             self._next_bar = now + _BAR_EVERY_SECONDS
             if self._bar is None:
-                self._bar = _RichBar.make(self._doing) or _PlainBar(self._doing)
-            self._bar.update(self._sum, self._total, self._state(now))
+                self._bar = _RichBar.make(self._doing) or _PlainBar()
+            if self._phase is None:
+                self._bar.update(self._doing, self._sum, self._total, self._state(now))
+            else:
+                self._bar.update(*self._phase, self._state(now))
         elif self._show_lines and now >= self._next_line:
             self._next_line = now + _LINE_EVERY_SECONDS
-            print(f"{self._doing}: {', '.join(self._state(now))}", file=sys.stderr, flush=True)
+            doing = self._doing if self._phase is None else self._phase[0]
+            print(f"{doing}: {', '.join(self._state(now))}", file=sys.stderr, flush=True)
 
     def _state(self, now: float) -> list[str]:
         """How far the work is, the most important first."""
+        if self._phase is not None:
+            _, done, total = self._phase
+            count = counted(done, "object") if total is None else f"{done:,} of at most {counted(total, 'object')}"
+            return [count, _duration(now - self._phase_started)]
         done, total = self._sum, self._total
         if not done and total is None:
             return [_duration(now - self._started)]
@@ -243,7 +262,6 @@ class _RichBar:
 
     def __init__(self, progress: Any, doing: str) -> None:
         self._progress = progress
-        self._doing = doing
         self._width: int = progress.console.width
         self._task: Any = progress.add_task(doing, total=None, state="")
         self._shown = False
@@ -275,9 +293,11 @@ class _RichBar:
         )
         return cls(progress, doing)
 
-    def update(self, done: int, total: int | None, state: list[str]) -> None:
-        room = self._width - len(self._doing) - 2 - (_BAR_WIDTH + 1 if self._width >= _BAR_COLUMNS else 0)
-        self._progress.update(self._task, completed=done, total=total, state=_joined(state, room))
+    def update(self, doing: str, done: int, total: int | None, state: list[str]) -> None:
+        room = self._width - len(doing) - 2 - (_BAR_WIDTH + 1 if self._width >= _BAR_COLUMNS else 0)
+        # Without None here, rich would keep the total of the phase before.
+        self._progress.tasks[self._task].total = total
+        self._progress.update(self._task, description=doing, completed=done, state=_joined(state, room))
         if not self._shown:
             self._shown = True
             self._progress.start()
@@ -296,14 +316,11 @@ class _RichBar:
 class _PlainBar:
     """One line that rewrites itself: what a terminal gets without rich."""
 
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
-
-    def update(self, done: int, total: int | None, state: list[str]) -> None:
+    def update(self, doing: str, done: int, total: int | None, state: list[str]) -> None:
         import shutil
 
-        room = shutil.get_terminal_size().columns - len(self._doing) - 3
-        sys.stderr.write(f"\r\x1b[K{self._doing}  {_joined(state, room)}")
+        room = shutil.get_terminal_size().columns - len(doing) - 3
+        sys.stderr.write(f"\r\x1b[K{doing}  {_joined(state, room)}")
         sys.stderr.flush()
 
     def print(self, line: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import threading
 import time
 from collections import Counter
@@ -17,12 +18,13 @@ from ags1._typing import Any
 from ags1._words import counted
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli._keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
-from ags1.cli._paths import STANDARD, Job, expand, is_url, pair_up, shown, size_of
+from ags1.cli._paths import STANDARD, Job, expand, is_url, pair_up, refuse_reading, shown, size_of
 from ags1.cli._report import Reporter, in_time
 from ags1.cli._standard import copy_out, refuse_terminal, standard_input, standard_output
-from ags1.errors import KeyAccessError
+from ags1.errors import Ags1Error, KeyAccessError
 from ags1.files import decrypt_file, encrypt_file
 from ags1.keys import KeyMetadata
+from ags1.layout import MAGIC
 
 UNPROTECTED = (
     "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
@@ -45,6 +47,10 @@ def encrypt(options: argparse.Namespace) -> int:
             "for a fresh key for each file"
         )
     jobs = pair_up(options, encrypting=True)
+    if not options.again:
+        refuse_reading(list(options.sources), "decrypt VAULT TARGET` and encrypt that, or --again to encrypt it `again")
+        for job in jobs:
+            _refuse_again(job.source)
     if options.target == STANDARD:
         refuse_terminal("encrypted bytes")
     many = len(jobs) > 1 or jobs[0].target != options.target
@@ -125,6 +131,7 @@ def decrypt(options: argparse.Namespace) -> int:
 
 def cat(options: argparse.Namespace) -> int:
     keys = Keys(options)
+    refuse_reading(options.files, "cat VAULT PATH")
     found = expand(options.files, only_suffix=SUFFIX)
     if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
@@ -145,6 +152,37 @@ def cat(options: argparse.Namespace) -> int:
     if unprotected and not options.quiet:
         warn(UNPROTECTED)
     return 0
+
+
+def _refuse_again(path: str) -> None:
+    """Refuse a source that is an AGS1 stream, or the version of a dataset. UsageError: it is."""
+    if path == STANDARD:
+        return
+    above, control, name = path.replace(os.sep, "/").rpartition("/_ags1/")
+    is_version = bool(control) and name.startswith("v-") and name.endswith(".json")
+    if is_version or _beginning(path) == MAGIC:
+        what = f"{above} is a dataset" if is_version else f"{path} is an AGS1 file"
+        raise UsageError(f"{what}, so it is encrypted already: leave it out, or encrypt it again with --again")
+
+
+def _beginning(path: str) -> bytes:
+    try:
+        if is_url(path):
+            from ags1.storage import open_source
+
+            source: Any = open_source(path)
+            try:
+                return bytes(memoryview(source.read(0, min(len(MAGIC), source.size))))
+            finally:
+                source.close()
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            # Who opens a pipe, and closes it, ends its writer.
+            return b""
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC))
+    except (OSError, Ags1Error):
+        # Encryption says what is wrong.
+        return b""
 
 
 def _names(job: Job) -> dict[str, Any]:

@@ -18,9 +18,9 @@ store. docs/dataset-format.md shows each byte; :mod:`ags1.dataset.transaction` h
 
     master key in a KMS  ->  key encryption key  ->  class key  ->  a key and an identity for each file
 
-One call to the KMS for each master key opens any number of files. A file that was truncated, swapped for another,
+The calls to the KMS do not grow with the number of files. A file that was truncated, swapped for another,
 damaged, removed or added is detected and named, and so is an older manifest. A whole dataset that was restored from an
-older copy is not detected: keep :attr:`Dataset.digest` elsewhere, and pin it with ``open(..., expected_digest=)``.
+older copy is not detected: keep :attr:`Dataset.pins` elsewhere, and pin it with ``open(..., pins=)``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ags1.dataset._dataset import Dataset
 from ags1.dataset._files import Files
 from ags1.dataset._opening import encrypt, open, preview
 from ags1.dataset.entries import Entry
+from ags1.dataset.pins import Pins
 from ags1.dataset.reports import ExpireReport, Problem, RewrapReport, RunReport, TreeReport
 from ags1.dataset.versions import Version
 
@@ -37,6 +38,7 @@ __all__ = [
     "Entry",
     "ExpireReport",
     "Files",
+    "Pins",
     "Problem",
     "RewrapReport",
     "RunReport",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace as with_fields
+from typing import Literal, overload
 
 import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
@@ -13,20 +15,31 @@ from ags1._text import check_text_options
 from ags1._typing import Any, NoReturn, Self
 from ags1.dataset._arguments import Path, check_run, kms_client, relative
 from ags1.dataset._files import Files
-from ags1.dataset.classes import KeyClass
+from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.joined import open_parts
 from ags1.dataset.manifests import Change, changes
-from ags1.dataset.reports import ExpireReport, RewrapReport, RunReport, TreeReport
+from ags1.dataset.pins import Pins
+from ags1.dataset.reports import ExpireReport, Phase, RewrapReport, RunReport, TreeReport
 from ags1.dataset.selection import Filter, Patterns
+from ags1.dataset.transaction import ATTEMPTS
 from ags1.dataset.verification import verify
-from ags1.dataset.versions import Version, kept_versions, latest_number, read_committed, read_version
+from ags1.dataset.versions import (
+    Version,
+    expired,
+    kept_versions,
+    latest_number,
+    made_since,
+    read_committed,
+    read_version,
+)
 from ags1.dataset.views import View
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import FormatError
 from ags1.files import Progress
 from ags1.keys import KeyMetadata
 from ags1.storage import Location
+from ags1.stream import Reader
 
 _DAY = 24 * 3600.0
 
@@ -54,8 +67,10 @@ class Dataset:
         kms: Any,
         threads: int | None,
         close_kms: Callable[[], object] | None,
+        pins: Pins | None = None,
+        attempts: int = ATTEMPTS,
     ) -> None:
-        self._location = location
+        self._location = location.as_root()
         self._kms = kms
         self._threads = threads
         self._close_kms = close_kms
@@ -65,6 +80,8 @@ class Dataset:
         self.files = Files(self._view, location.text)
         self.report: RunReport | None = None
         self._current = View.of(location, version, kms)
+        self._pins = (pins or Pins()).holding(version)
+        self._attempts = attempts
 
     # -- properties ------------------------------------------------------------------------------------------------
 
@@ -104,6 +121,15 @@ class Dataset:
         return self._view().version.plaintext_bytes
 
     @property
+    def pins(self) -> Pins:
+        """What every later version must be: of the same dataset, under the same master key, and none older.
+
+        They hold for all that this object reads and builds on. Save them where nobody else can write, and give them to
+        the next ``open(..., pins=)``.
+        """
+        return self._pins
+
+    @property
     def closed(self) -> bool:
         """Whether :meth:`close` was called."""
         return self._current is None
@@ -116,6 +142,20 @@ class Dataset:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def open(self, path: Path, mode: Literal["rb", "br"] = "rb") -> Reader: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: Literal["r", "rt", "tr"],
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> io.TextIOWrapper: ...
+
     def open(
         self,
         path: Path,
@@ -124,7 +164,7 @@ class Dataset:
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
-    ) -> Any:
+    ) -> Reader | io.TextIOWrapper:
         """Open the plaintext of one file.
 
         Parameters
@@ -159,7 +199,7 @@ class Dataset:
         encoding = check_text_options(encoding, errors, newline)
         return io.TextIOWrapper(self._open(path), encoding=encoding, errors=errors, newline=newline)
 
-    def _open(self, path: Path) -> Any:
+    def _open(self, path: Path) -> Reader:
         view = self._view()
         entry = self.files[path]
         try:
@@ -193,7 +233,9 @@ class Dataset:
             )
         return view.keys.open(entry.key_class, entry.parts[0])
 
-    def verify(self, *, threads: int | None = None, progress: Progress | None = None) -> TreeReport:
+    def verify(
+        self, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
+    ) -> TreeReport:
         """Authenticate every block of every file, and compare the objects in the directory with the manifests.
 
         Parameters
@@ -202,6 +244,9 @@ class Dataset:
             Threads to use; by default every usable CPU.
         progress : callable, optional
             Called as ``progress(done, total)`` with bytes of plaintext.
+        phase : callable, optional
+            Called as ``phase(doing, done, total)`` when every file has been read: `doing` says in words what is done
+            next, `done` counts objects, `total` is how many these can be at most, or None.
 
         Returns
         -------
@@ -215,7 +260,7 @@ class Dataset:
         stored elsewhere detects that: ``open(..., expected_version=)``.
         """
         check_run("fail", threads)
-        return verify(self._view(), self._kms, threads=threads or self._threads, progress=progress)
+        return verify(self._view(), self._kms, threads=threads or self._threads, progress=progress, phase=phase)
 
     def decrypt(
         self,
@@ -228,21 +273,24 @@ class Dataset:
         progress: Progress | None = None,
         durable: bool = False,
         dry_run: bool = False,
+        replace: bool = True,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
-        """Decrypt all files, or some of them, into a directory, with their paths and permissions.
+        """Decrypt all files, or some of them, into a directory, with their paths, permissions and times of last change.
 
         Parameters
         ----------
         target : path or URL
-            Made if it is missing. Files of the same names in it are replaced, each atomically. Links are not
-            followed, and special files are not written to.
+            Made if it is missing; not a dataset. Files of the same names in it are replaced, each atomically. Links
+            are not followed, and special files are not written to. Objects of a store have the store's own times.
         include, exclude, threads, on_error, progress
             As :func:`ags1.dataset.encrypt`.
         durable : bool
             Wait until everything is on the disk.
         dry_run : bool
             Only report what would be decrypted.
+        replace : bool
+            Whether to replace files that exist; otherwise they are errors. A URL cannot promise that.
         storage_options : mapping, optional
             Settings for the URL that are not in the environment.
 
@@ -258,6 +306,7 @@ class Dataset:
         return decrypt_files(
             self._view(), Location(target, storage_options), Filter(include, exclude),
             threads=threads or self._threads, on_error=on_error, progress=progress, durable=durable, dry_run=dry_run,
+            replace=replace,
         )  # fmt: skip
 
     # -- versions --------------------------------------------------------------------------------------------------
@@ -270,13 +319,39 @@ class Dataset:
         FormatError, OSError
             A version cannot be read.
         """
-        found = []
+        found: list[Version] = []
         for each in kept_versions(self._location):
             if each.error is not None:
                 raise each.error
-            if each.is_committed and each.version is not None:
-                found.append(each.version)
+            assert each.version is not None
+            if not each.is_committed:
+                # Nothing vouches for what is below a break in the chain of parents.
+                break
+            if not found:
+                self._authenticate(each.version)
+            found.append(each.version)
         return found[::-1]
+
+    def _authenticate(self, version: Version) -> None:
+        """Check the pins of a version, and its tag."""
+        self._pins.check(version, self._location)
+        version.authenticate(
+            ClassKeys(version.classes, self._kms, self.path), f"version {version.version} of {self.path}"
+        )
+
+    def _version(self, number: int) -> Version:
+        """A version by its number, as authentic as the one that this object shows."""
+        shown = self._view().version
+        if number > shown.version:
+            found = read_committed(self._location, number)
+            self._pins.check(found, self._location)
+            return found
+        if number == shown.version:
+            return shown
+        try:
+            return made_since(self._location, shown, number - 1)[0]
+        except FileNotFoundError:
+            raise expired(self._location, number) from None
 
     def diff(self, before: int, after: int | None = None) -> Iterator[Change]:
         """Yield the differences between two versions, in the order of paths. Manifests that both share are not read.
@@ -295,19 +370,28 @@ class Dataset:
         number = view.version.version if after is None else after
         pair = []
         for each in (before, number):
-            opened = View.of(self._location, read_committed(self._location, each), self._kms)
+            opened = View.of(self._location, self._version(each), self._kms)
             pair.append(opened.root)
         return changes(view.manifests, *pair)
 
     def refresh(self) -> bool:
-        """Show the last version; return whether it differs from the one before."""
+        """Show the last version; return whether it differs from the one before.
+
+        Raises
+        ------
+        AuthenticationError, KeyAccessError
+            The last version is not what :attr:`pins` say: it is older, of another dataset, or under another master
+            key. After somebody else's :meth:`rewrap`, open the dataset again, with the new key.
+        """
         before = self._view().version
         found = read_version(self._location, latest_number(self._location, after=before.version))
         if found.digest == before.digest:
             return False
+        self._pins.check(found, self._location)
         view = View.of(self._location, found, self._kms)
         with self._lock.lock:
             self._current = view
+            self._pins = self._pins.holding(found)
         return True
 
     def expire(
@@ -346,8 +430,9 @@ class Dataset:
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
         report = _expiry.expire(
-            self._location, self._kms, keep=keep, older_than=older_than, grace=grace, give_up=give_up, dry_run=dry_run
-        )
+            self._location, self._kms, keep=keep, older_than=older_than, grace=grace, give_up=give_up, dry_run=dry_run,
+            pins=self._pins, attempts=self._attempts,
+        )  # fmt: skip
         self.refresh()
         return report
 
@@ -366,6 +451,7 @@ class Dataset:
         progress: Progress | None = None,
         durable: bool = True,
         dry_run: bool = False,
+        again: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
         """Add the files of a directory, or one file; unchanged files are not written again.
@@ -378,7 +464,7 @@ class Dataset:
             A directory, whose files keep their relative paths, or a file.
         prefix : str
             Directory of the dataset to add them to.
-        include, exclude, threads, on_error, resume, progress, durable
+        include, exclude, threads, on_error, resume, progress, durable, again
             As :func:`ags1.dataset.encrypt`.
         dry_run : bool
             Only report what would be done.
@@ -398,7 +484,7 @@ class Dataset:
         check_run(on_error, threads)
         options = Options(
             Filter(include, exclude), threads or self._threads, on_error, resume, progress, durable, dry_run,
-            complete=False,
+            complete=False, again=again,
         )  # fmt: skip
         return self._write(source, storage_options, relative(prefix) if prefix else "", "add", options)
 
@@ -409,12 +495,14 @@ class Dataset:
         prefix: str = "",
         threads: int | None = None,
         progress: Progress | None = None,
+        phase: Phase | None = None,
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
         """Verify every file, and encrypt again from the source each file that is missing, damaged or of wrong length.
 
-        A file whose source has changed since then is an error: use :func:`ags1.dataset.encrypt` for it.
+        A file whose source has changed since then is an error: use :func:`ags1.dataset.encrypt` for it. `progress` and
+        `phase` are those of :meth:`verify`; `progress` is told of the encryption too.
 
         Returns
         -------
@@ -423,7 +511,7 @@ class Dataset:
         """
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
-        problems = self.verify(threads=threads, progress=progress).problems
+        problems = self.verify(threads=threads, progress=progress, phase=phase).problems
         damaged = {
             each.path: each
             for each in problems
@@ -431,7 +519,8 @@ class Dataset:
         }
         readable = frozenset(path for path, each in damaged.items() if each.kind != "unreadable")
         options = Options(
-            Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, only=readable
+            Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, only=readable,
+            again=True,
         )  # fmt: skip
         found: set[str] = set()
         report = self._write(source, storage_options, name, "repair", options) if readable else RunReport(self.version)
@@ -452,7 +541,9 @@ class Dataset:
     ) -> RunReport:
         self._view()
         where = Location(source, storage_options)
-        return self._changed(write_files(where, self._location, prefix, self._kms, None, operation, options))
+        options = with_fields(options, pins=self._pins, attempts=self._attempts)
+        report, _ = write_files(where, self._location, prefix, self._kms, None, operation, options)
+        return self._changed(report)
 
     def _changed(self, report: RunReport) -> RunReport:
         self.refresh()
@@ -473,7 +564,9 @@ class Dataset:
         if not names or "" in names:
             raise ValueError("name the files or directories of the dataset that are to be removed")
         self._view()
-        report = _maintenance.remove(self._location, self._kms, names, dry_run=dry_run)
+        report = _maintenance.remove(
+            self._location, self._kms, names, dry_run=dry_run, pins=self._pins, attempts=self._attempts
+        )
         return self._changed(report)
 
     def mv(self, source: Path, target: Path, *, replace: bool = False, dry_run: bool = False) -> RunReport:
@@ -495,11 +588,10 @@ class Dataset:
         """
         self._view()
         report = _maintenance.move(
-            self._location, self._kms, relative(source), relative(target), replace_existing=replace, dry_run=dry_run
-        )
-        self.refresh()
-        self.report = report
-        return report
+            self._location, self._kms, relative(source), relative(target), replace_existing=replace, dry_run=dry_run,
+            pins=self._pins, attempts=self._attempts,
+        )  # fmt: skip
+        return self._changed(report)
 
     def rewrap(
         self, new_key_id: str, new_kms: Any = None, *, key_id: str | None = None, dry_run: bool = False
@@ -528,11 +620,14 @@ class Dataset:
         Notes
         -----
         The old master key still opens copies of older versions, and the older versions until :meth:`expire` removes
-        them.
+        them. From now on, :attr:`pins` have the new master key of the default class.
         """
         self._view()
         with kms_client(self._kms if new_kms is None else new_kms) as (client, close):
-            report = _maintenance.rewrap(self._location, self._kms, new_key_id, client, key_id=key_id, dry_run=dry_run)
+            report = _maintenance.rewrap(
+                self._location, self._kms, new_key_id, client, key_id=key_id, dry_run=dry_run, pins=self._pins,
+                attempts=self._attempts,
+            )  # fmt: skip
         if dry_run:
             if close is not None:
                 close()
@@ -541,6 +636,8 @@ class Dataset:
             if self._close_kms is not None:
                 self._close_kms()
             self._kms, self._close_kms = client, close
+        if report.old_key_id == self._pins.key_id:
+            self._pins = self._pins.under(new_key_id)
         self.refresh()
         return report
 

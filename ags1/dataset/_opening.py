@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 
 from ags1._typing import Any
 from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
-from ags1.dataset.classes import patterns_of
+from ags1.dataset.classes import ClassKeys, patterns_of
+from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
-from ags1.dataset.versions import Version, read_committed, read_latest
+from ags1.dataset.transaction import ATTEMPTS
+from ags1.dataset.versions import Version, made_since, no_dataset, read_committed, read_latest
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.files import Progress
@@ -35,6 +36,9 @@ def encrypt(
     durable: bool = True,
     single_writer: bool = False,
     dry_run: bool = False,
+    again: bool = False,
+    pins: Pins | None = None,
+    attempts: int = ATTEMPTS,
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
@@ -76,9 +80,18 @@ def encrypt(
     durable : bool
         Wait until all data is on a local disk before the commit, so that a power cut loses no committed file.
     single_writer : bool
-        For a new dataset in a store without create-if-absent: promise that there is never a second writer.
+        For a store without create-if-absent, or one that only says that it has it: promise that there is never a second
+        writer. The version records it.
     dry_run : bool
         Write nothing; the report says what would be done. The dataset must exist already.
+    again : bool
+        Whether to encrypt what is encrypted already: AGS1 streams, and datasets inside of the source.
+    pins : Pins, optional
+        What an existing dataset must be; see :func:`open`. Without it, whoever can write in the directory and use the
+        master key can put another dataset of that key in its place.
+    attempts : int
+        How often the version is applied on top of those of other writers, before ConflictError; also for later
+        changes through the returned object.
     source_options, storage_options : mapping, optional
         Settings for source and target that are not in the environment.
 
@@ -95,11 +108,14 @@ def encrypt(
         Another writer has changed one of the same paths in the meantime.
     KeyAccessError
         A master key cannot be used.
+    FormatError
+        A file of the source is an AGS1 stream already.
     ValueError
-        The dataset is under another master key; source and target overlap; or `include` and `exclude` leave no file
-        for a new dataset.
+        The dataset is under another master key; source and target overlap; the source is or has a dataset; or
+        `include` and `exclude` leave no file for a new dataset.
     UnsupportedError
-        The store has no create-if-absent; or the dataset has another format version.
+        The store has no create-if-absent, or let several creations of one object succeed; or the dataset has another
+        format version.
     FormatError, AuthenticationError
         The existing dataset is damaged, or was changed by another program.
 
@@ -110,14 +126,15 @@ def encrypt(
     """
     check_run(on_error, threads)
     options = Options(
-        Filter(include, exclude), threads, on_error, resume, progress, durable, dry_run, delete, single_writer
+        Filter(include, exclude), threads, on_error, resume, progress, durable, dry_run, delete, single_writer,
+        again=again, pins=pins, attempts=attempts,
     )  # fmt: skip
-    where, there = Location(source, source_options), Location(target, storage_options)
+    where, there = Location(source, source_options), Location(target, storage_options).as_root()
     with kms_client(kms) as (client, close):
-        report = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
-        found = read_latest(there)
-        assert found is not None
-        dataset = Dataset(there, found, client, threads, close)
+        report, found = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
+        if found is None:
+            raise no_dataset(there)
+        dataset = Dataset(there, found, client, threads, close, pins, attempts)
     dataset.report = report
     return dataset
 
@@ -133,14 +150,24 @@ def preview(
     exclude: Patterns = None,
     delete: bool = False,
     on_error: str = "fail",
+    again: bool = False,
+    pins: Pins | None = None,
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RunReport:
     """Report what :func:`encrypt` would do; nothing is written."""
-    options = Options(Filter(include, exclude), on_error=on_error, dry_run=True, delete=delete, single_writer=True)
+    options = Options(
+        Filter(include, exclude),
+        on_error=on_error,
+        dry_run=True,
+        delete=delete,
+        single_writer=True,
+        again=again,
+        pins=pins,
+    )
     with kms_client(kms) as (client, close):
-        where, there = Location(source, source_options), Location(target, storage_options)
-        report = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
+        where, there = Location(source, source_options), Location(target, storage_options).as_root()
+        report, _ = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
     if close is not None:
         close()
     return report
@@ -155,10 +182,14 @@ def open(
     expected_uuid: str | None = None,
     expected_digest: str | None = None,
     key_id: str | None = None,
+    pins: Pins | None = None,
+    attempts: int = ATTEMPTS,
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Open a dataset: one call to the KMS for each class of keys that is used, whatever the number of files.
+    """Open a dataset: the calls to the KMS do not grow with the number of files.
+
+    A class of keys that is used takes one call for each of its key encryption keys, of which it mostly has one.
 
     Parameters
     ----------
@@ -174,6 +205,12 @@ def open(
     key_id : str, optional
         The master key that the default class must be under. Without it, an attacker who can write the directory and
         use another key of the same service can substitute a dataset.
+    pins : Pins, optional
+        What an earlier :attr:`Dataset.pins` said: the same dataset and master key, and no older version. The last
+        version must be that, also if `version` is an older one.
+    attempts : int
+        How often a change through this object is applied on top of the versions of other writers, before
+        ConflictError.
     threads : int, optional
         Threads for reading; by default every usable CPU for large reads.
     storage_options : mapping, optional
@@ -189,16 +226,29 @@ def open(
         The dataset is damaged, or the directory has none.
     AuthenticationError
         The version or a manifest was changed; or it is not what was expected.
+
+    Notes
+    -----
+    What is expected here, or what was found where nothing is, holds for as long as the object lives: every version
+    that it shows or builds on later has the same UUID and master key, and no lower number. :attr:`Dataset.pins` are
+    these.
     """
     check_run("fail", threads)
-    location = Location(target, storage_options)
+    location = Location(target, storage_options).as_root()
     with kms_client(kms) as (client, close):
         found = read_latest(location) if version is None else read_committed(location, version)
         if found is None:
-            text = "there is no ags1 dataset here, or its first run was not completed"
-            raise FileNotFoundError(errno.ENOENT, text, location.text)
+            raise no_dataset(location)
         _expect(location, found, expected_version, expected_uuid, expected_digest, key_id)
-        return Dataset(location, found, client, threads, close)
+        if pins is not None:
+            last = found if version is None else read_latest(location)
+            assert last is not None
+            pins.check(last, location)
+            last.authenticate(ClassKeys(last.classes, client, location.text), location.text)
+            if last.version > found.version and made_since(location, last, found.version - 1)[0] != found:
+                raise AuthenticationError(f"version {found.version} of {location} is not one that the last follows")
+            pins = pins.holding(last)
+        return Dataset(location, found, client, threads, close, pins, attempts)
 
 
 def _expect(

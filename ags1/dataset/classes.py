@@ -34,6 +34,7 @@ __all__ = ["ClassKeys", "KeyClass", "class_of", "merge_classes", "patterns_of"]
 _NONCE = 12
 _LABEL = b"ags1 dataset key\0"
 _PREFIX_LENGTH = 16
+_MAX_KEYS = 64
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ class KeyClass:
         if not isinstance(fields, dict) or not all(isinstance(fields.get(each), kinds[each]) for each in kinds):
             raise FormatError(f"{name}: a class of keys is damaged")
         pattern, entries = fields.get("pattern"), fields["encryption-keys"]
+        if len(entries) > _MAX_KEYS:
+            raise FormatError(f"{name}: a class of keys has {len(entries):,} keys, more than {_MAX_KEYS}")
         if not (pattern is None or isinstance(pattern, str)) or not all(isinstance(each, dict) for each in entries):
             raise FormatError(f"{name}: a class of keys is damaged")
         return cls(fields["id"], pattern, fields["key-id"], tuple(entries), fields["class-key"])
@@ -178,7 +181,7 @@ def merge_classes(
 
 
 class ClassKeys:
-    """Seals and opens the keys of files, with one call to the KMS for each class. Safe to use from several threads."""
+    """Seals and opens the keys of files, with one key to unwrap for each class. Safe to use from several threads."""
 
     def __init__(self, classes: Sequence[KeyClass], kms: Any, name: str) -> None:
         self._classes = {each.id: each for each in classes}

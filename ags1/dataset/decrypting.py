@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from ags1.dataset.execution import execute
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import open_target
+from ags1.dataset.versions import numbers
 from ags1.dataset.views import View
 from ags1.dataset.worker import DecryptWorker
 from ags1.files import Progress
@@ -13,15 +16,21 @@ from ags1.storage import Location, Unsynced, inside
 
 __all__ = ["decrypt_files"]
 
+_LOG = logging.getLogger("ags1.dataset")
+
 
 def decrypt_files(
     view: View, target: Location, wanted: Filter, *, threads: int | None, on_error: str, progress: Progress | None,
-    durable: bool, dry_run: bool,
+    durable: bool, dry_run: bool, replace: bool = True,
 ) -> RunReport:  # fmt: skip
     """Decrypt the files of a version that are wanted; see :meth:`ags1.dataset.Dataset.decrypt`."""
     dataset, root = view.location, view.root
     if inside(dataset, target) is not None:
         raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
+    if not replace and not target.is_local:
+        raise ValueError(f"replace=False cannot be promised for a URL such as {target}: decrypt it into a directory")
+    if (target.is_local or target.is_object) and numbers(target):
+        raise ValueError(f"the target {target} is a dataset: plaintext would stand beside what is encrypted")
     name = inside(target, dataset)
     if name is not None and view.manifests.has_below(root, name):
         raise ValueError(
@@ -48,7 +57,7 @@ def decrypt_files(
     with open_target(target):
         # The directory is made even if no file is wanted.
         pass
-    worker = DecryptWorker(dataset, target, view.keys, progress=tell)
+    worker = DecryptWorker(dataset, target, view.keys, progress=tell, replace=replace)
     for outcome in execute(worker, entries, threads=threads, on_error=on_error):
         entry = outcome.unit
         passed += entry.plaintext_length
@@ -61,4 +70,8 @@ def decrypt_files(
         tell(0)
     if durable:
         unsynced.sync()
+    _LOG.info(
+        "%s: version %d decrypted to %s: %d files, %d bytes; %d failed",
+        dataset, view.version.version, target, report.done, report.done_bytes, len(report.errors),
+    )  # fmt: skip
     return report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ags1._typing import Any
 from ags1.dataset.names import check_path, sort_key
@@ -22,8 +22,8 @@ __all__ = ["Entry", "Part", "SourceIdentity"]
 class SourceIdentity:
     """Length, times, inode and etag of a source when it was read. A source with an equal identity is unchanged.
 
-    Times are in nanoseconds, 0 if unknown. `ctime_ns` and `inode` are 0 except for local files; `etag` is "" except
-    for objects.
+    Only if it `is_known`: where a server tells neither an etag nor a time, an equal length says nothing. Times are in
+    nanoseconds, 0 if unknown. `ctime_ns` and `inode` are 0 except for local files; `etag` is "" except for objects.
     """
 
     size: int
@@ -31,6 +31,11 @@ class SourceIdentity:
     ctime_ns: int = 0
     inode: int = 0
     etag: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it tells one content from another."""
+        return bool(self.etag or self.mtime_ns)
 
     def to_json(self) -> list[Any]:
         """The form in a manifest."""
@@ -54,7 +59,7 @@ class Part:
 
     name: str
     plaintext_length: int
-    sealed_key: bytes
+    sealed_key: bytes = field(repr=False)
 
     @property
     def file_length(self) -> int:
@@ -93,6 +98,11 @@ class Entry:
     def key(self) -> bytes:
         """The sort key of entries."""
         return sort_key(self.path)
+
+    @property
+    def modified_ns(self) -> int | None:
+        """When the source was last changed, in nanoseconds since 1970; None where that is not known."""
+        return None if self.source is None else self.source.mtime_ns or None
 
     @property
     def plaintext_length(self) -> int:

@@ -7,10 +7,7 @@ part 0            part 1            part 2              each an AGS1 stream, ope
 
 from __future__ import annotations
 
-import errno
 import io
-import os
-import stat
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -23,7 +20,6 @@ from ags1._reading import Plaintext, RawReader, refuse, window_of
 from ags1._typing import Any
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
-from ags1.dataset.sources import open_regular
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
@@ -46,10 +42,7 @@ def open_parts(dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int
         return JoinedReader(dataset, entry, keys, threads=threads)
     (part,) = entry.parts
     metadata = keys.open(entry.key_class, part)
-    place = dataset.join(part.name)
-    if place.is_local and not stat.S_ISREG(os.stat(place.path).st_mode):
-        # Opening a pipe at this path would wait for its other end.
-        raise OSError(errno.EINVAL, "is no longer a regular file", place.text)
+    place = dataset.as_root().join(part.name)
     reader = Reader(
         place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", length=metadata.file_length,
         threads=threads,
@@ -62,8 +55,8 @@ def open_parts(dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int
 
 def open_part(dataset: Location, part: Part, metadata: KeyMetadata, *, threads: int | None = 1) -> Plaintext:
     """The plaintext of one object, by position; faults as :func:`open_parts`. The caller closes its ``source``."""
-    place = dataset.join(part.name)
-    source = open_regular(place) if place.is_local else open_source(place)
+    place = dataset.as_root().join(part.name)
+    source = open_source(place)
     assert not isinstance(source, PipeSource)
     try:
         plaintext = Plaintext(

@@ -10,18 +10,20 @@ from ags1._typing import Any
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.names import RUNS, check_new_path, check_path, new_object_name, sort_key
+from ags1.dataset.names import check_new_path, check_path, new_object_name, sort_key
+from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RewrapReport, RunReport
-from ags1.dataset.runs import Done
-from ags1.dataset.transaction import Transaction
+from ags1.dataset.runs import Done, records
+from ags1.dataset.transaction import ATTEMPTS, Transaction
 from ags1.dataset.versions import numbers
 from ags1.errors import ConflictError
-from ags1.storage import Location, list_files, make_parent
+from ags1.storage import Location, make_parent
 from ags1.stream import Writer
 
 __all__ = ["move", "remove", "rewrap"]
 
 _PIECE = 8 << 20
+# Each attempt calls the services again.
 _ATTEMPTS = 20
 
 
@@ -35,9 +37,12 @@ def _named(transaction: Transaction, path: str) -> list[Entry]:
     return found
 
 
-def remove(location: Location, kms: Any, paths: Sequence[str], *, dry_run: bool) -> RunReport:
+def remove(
+    location: Location, kms: Any, paths: Sequence[str], *, dry_run: bool, pins: Pins | None = None,
+    attempts: int = ATTEMPTS,
+) -> RunReport:  # fmt: skip
     """Make a version without some files; see :meth:`ags1.dataset.Dataset.rm`."""
-    transaction = Transaction.begin(location, kms, "rm")
+    transaction = Transaction.begin(location, kms, "rm", pins=pins, attempts=attempts)
     going = sorted({entry.path for path in paths for entry in _named(transaction, path)}, key=sort_key)
     report = RunReport(version=transaction.next_version - 1, removed=len(going), paths=going if dry_run else [])
     if not dry_run:
@@ -49,13 +54,16 @@ def remove(location: Location, kms: Any, paths: Sequence[str], *, dry_run: bool)
     return report
 
 
-def move(location: Location, kms: Any, source: str, target: str, *, replace_existing: bool, dry_run: bool) -> RunReport:
+def move(
+    location: Location, kms: Any, source: str, target: str, *, replace_existing: bool, dry_run: bool,
+    pins: Pins | None = None, attempts: int = ATTEMPTS,
+) -> RunReport:  # fmt: skip
     """Rename a file or a directory in a new version; see :meth:`ags1.dataset.Dataset.mv`.
 
     IsADirectoryError, NotADirectoryError: the new path is a directory, or is below a file.
     """
     check_new_path(target)
-    transaction = Transaction.begin(location, kms, "mv")
+    transaction = Transaction.begin(location, kms, "mv", pins=pins, attempts=attempts)
     moved: dict[str, Entry | None] = {}
     entries = _named(transaction, source)
     for entry in entries:
@@ -109,11 +117,12 @@ def _encrypted_again(transaction: Transaction, entry: Entry, path: str, key_clas
 
 
 def rewrap(
-    location: Location, kms: Any, new_key_id: str, new_kms: Any, *, key_id: str | None, dry_run: bool
-) -> RewrapReport:
+    location: Location, kms: Any, new_key_id: str, new_kms: Any, *, key_id: str | None, dry_run: bool,
+    pins: Pins | None = None, attempts: int = _ATTEMPTS,
+) -> RewrapReport:  # fmt: skip
     """Put one class of keys under another master key; see :meth:`ags1.dataset.Dataset.rewrap`."""
-    for _ in range(_ATTEMPTS):
-        transaction = Transaction.begin(location, kms, "rewrap")
+    for _ in range(attempts):
+        transaction = Transaction.begin(location, kms, "rewrap", pins=pins)
         assert transaction.base is not None
         old_key_id = transaction.base.key_id if key_id is None else key_id
         going = [each for each in transaction.classes if each.key_id == old_key_id]
@@ -126,7 +135,7 @@ def rewrap(
             transaction.rewrap(each.id, new_key_id, new_kms)
             keys += sum(1 for entry in each.encryption_keys if entry.get("encrypted-by-id") == old_key_id)
         if dry_run:
-            return RewrapReport(transaction.base.version, old_key_id, new_key_id, keys, older - 1, runs, True)
+            return RewrapReport(transaction.base.version, old_key_id, new_key_id, keys, older, runs, True)
         try:
             made = transaction.commit(always=True)
         except ConflictError:
@@ -137,7 +146,4 @@ def rewrap(
 
 
 def _unfinished(location: Location) -> int:
-    try:
-        return len({each.name.partition("/")[0] for each in list_files(location.join(RUNS))})
-    except FileNotFoundError:
-        return 0
+    return len(records(location))

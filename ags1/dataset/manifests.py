@@ -180,7 +180,7 @@ class Manifests:
     """
 
     def __init__(self, location: Location, uuid: str, unsynced: Unsynced | None = None) -> None:
-        self.location = location
+        self.location = location.as_root()
         self.uuid = uuid
         self._kept: OrderedDict[str, Items] = OrderedDict()
         self._lock = ForkSafeLock()

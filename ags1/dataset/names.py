@@ -45,7 +45,7 @@ MAX_PATH = 4096
 _MAX_COMPONENT = 255
 _ENDING = ".ags1"
 _OBJECT = re.compile(r"(?:.*[./])?([0-9a-f]{12})-[0-9a-f]{8}(?:-p[0-9]{5})?\.ags1", re.DOTALL)
-_RECORD = re.compile(rf"{RUNS}/([0-9a-f]{{12}})/[^/]+")
+_RECORD = re.compile(rf"{RUNS}/([0-9a-f]{{12}})/[\w-]+(?:\.(?:json|sealed))?", re.ASCII)
 _VERSION = re.compile(r"v-([1-9][0-9]{0,17})\.json")
 
 

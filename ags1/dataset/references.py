@@ -6,15 +6,17 @@ manifests  in the order of paths        --+-->  names in one only; no others are
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+import errno
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ags1.dataset.names import sort_key
-from ags1.storage import TEMPORARY_SUFFIX, Location, iterate_files, status
+from ags1.storage import TEMPORARY_SUFFIX, Directories, Location, iterate_files, status
 
 __all__ = ["Listed", "unnamed", "walk"]
+
+# They are held in memory. Expired and interrupted runs leave up to a few times the objects of the dataset.
+_MOST_UNNAMED = 10_000_000
 
 
 class Listed(NamedTuple):
@@ -33,34 +35,19 @@ class Listed(NamedTuple):
         """The same item with its length and time."""
         if self.size >= 0:
             return self
-        seen = status(dataset.join(self.name))
+        seen = status(dataset.as_root().join(self.name))
         return self._replace(size=seen.size, modified=seen.modified)
 
 
 def walk(location: Location) -> Iterator[Listed]:
     """List everything in a dataset, in about the order of paths."""
-    if location.is_local:
-        yield from _walk_local(location.path, "")
+    if not location.is_local:
+        for each in iterate_files(location):
+            yield Listed(each.name, _kind_of(each.name), each.size, each.modified)
         return
-    for each in iterate_files(location):
-        yield Listed(each.name, _kind_of(each.name), each.size, each.modified)
-
-
-def _walk_local(directory: str, above: str) -> Iterator[Listed]:
-    try:
-        with os.scandir(directory) as listing:
-            entries = sorted(listing, key=lambda each: sort_key(each.name))
-    except FileNotFoundError:
-        if not above:
-            raise
-        # Removed in the meantime.
-        return
-    for each in entries:
-        name = above + each.name
-        if each.is_dir(follow_symlinks=False):
-            yield from _walk_local(each.path, f"{name}/")
-        else:
-            yield Listed(name, _kind_of(name) if each.is_file(follow_symlinks=False) else "other")
+    with Directories(location.path) as directories:
+        for name, is_file, _ in directories.walk(stats=False):
+            yield Listed(name, _kind_of(name) if is_file else "other")
 
 
 def _kind_of(name: str) -> str:
@@ -68,16 +55,36 @@ def _kind_of(name: str) -> str:
     return "leftover" if last.startswith(".") and last.endswith(TEMPORARY_SUFFIX) else "file"
 
 
-def unnamed(listed: Iterable[Listed], names: Iterable[str]) -> dict[str, Listed]:
-    """Items of a listing whose names are not in `names`. Both have nearly the same order: only differences are held."""
+def unnamed(listed: Iterable[Listed], names: Callable[[], Iterable[str]]) -> dict[str, Listed]:
+    """Items of a listing whose names are not in `names`. Both have nearly the same order: only differences are held.
+
+    OSError EIO: so many more objects are listed than there are names that the listing seems to have no end.
+
+    `names` is called once more if a store lists in no order: only then can it have listed an object twice, of which the
+    second would be found nowhere.
+    """
     found: dict[str, Listed] = {}
     ahead: set[str] = set()
-    for each, name in zip_longest(listed, names):
+    named = 0
+    last, in_order = "", True
+    for each, name in zip_longest(listed, names()):
         if each is not None:
+            in_order = in_order and (each.size < 0 or each.name > last)
+            last = each.name
             if each.name in ahead:
                 ahead.remove(each.name)
             else:
                 found[each.name] = each
+                if len(found) > _MOST_UNNAMED + 10 * named:
+                    raise OSError(
+                        errno.EIO,
+                        f"more than {_MOST_UNNAMED:,} objects beside the {named:,} of the dataset are listed, the last "
+                        f"one is {each.name}: if the store does not have them, its listing has no end",
+                    )
+        named += name is not None
         if name is not None and found.pop(name, None) is None:
             ahead.add(name)
+    if found and not in_order:
+        for name in names():
+            found.pop(name, None)
     return found

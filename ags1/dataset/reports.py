@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["ExpireReport", "Problem", "RewrapReport", "RunReport", "TreeReport"]
+__all__ = ["ExpireReport", "Phase", "Problem", "RewrapReport", "RunReport", "TreeReport"]
+
+Phase = Callable[[str, int, "int | None"], object]
+"""Called as ``phase(doing, done, total)`` with what is done, in words, and a number of objects; see `verify`."""
 
 
 @dataclass
@@ -160,7 +164,7 @@ class ExpireReport:
     version : int
         Version of the dataset afterwards.
     versions, kept : list of int
-        Versions that were removed, and those that stay.
+        Versions that were removed, and those that stay; the last of these is the one that `expire` makes.
     objects, object_bytes : int
         Objects that no version names, and their bytes.
     young_objects : int

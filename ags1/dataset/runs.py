@@ -1,8 +1,8 @@
 """Runs: the id and the keys of a writer, and the record of an interrupted one.
 
-    _ags1/runs/4f1c2a9be07d/run.json            dataset, version that it began on, its classes of keys
-    _ags1/runs/4f1c2a9be07d/class-1a2b3c4d.json the run's key for a class, wrapped under that class's master key alone
-    _ags1/runs/4f1c2a9be07d/done-000001.ags1    files that are complete and durable, and the identities of their sources
+    _ags1/runs/4f1c2a9be07d/run.json                what the run does, and its key for the default class, wrapped
+    _ags1/runs/4f1c2a9be07d/class-1a2b3c4d.sealed   its key for another class, wrapped under that class's master key
+    _ags1/runs/4f1c2a9be07d/done-000001.sealed      files that are complete and durable, and what they were made from
 
 The run has one random key for each class that it writes files of. The key and the AAD prefix of an object are derived
 from this key and from the object's name, which is unique:
@@ -10,36 +10,43 @@ from this key and from the object's name, which is unique:
     HKDF-Expand of SHA-512 (RFC 5869, section 2.3):  run key, label | run | object name  ->  32 + 16 bytes
 
 So no key of a file is sent between processes: a worker gets the wrapped run keys and unwraps them with the KMS, and the
-process that commits derives the same keys. A later run takes over the files of an interrupted run from its records. A
-record is written after the data that it names is durable, and is never changed.
+process that commits derives the same keys. A later run takes over the files of an interrupted run from its records,
+which are sealed under the run's key for the default class: :mod:`ags1.kms.run_records` says when they are believed. A
+record is written after the data that it names is durable.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
-import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ags1._gcm import Key, random_bytes
 from ags1._typing import Any, NoReturn
-from ags1.codec import decrypt, encrypt
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import SourceIdentity
-from ags1.dataset.names import RUNS, check_path, new_run
-from ags1.errors import Ags1Error, FormatError
+from ags1.dataset.names import RUNS, check_path, new_run, run_of
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.keys import AAD_PREFIX_LENGTH, KeyMetadata
+from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal, found_runs, remove_run
 from ags1.layout import encrypted_length
-from ags1.storage import Entry as Listed
-from ags1.storage import Location, list_files, make_parent, open_output, read_whole, remove
+from ags1.storage import Location
 
-__all__ = ["Done", "Run", "RunKeys", "RunReference", "interrupted", "remove_record", "write_record"]
+__all__ = [
+    "Done",
+    "Interrupted",
+    "Run",
+    "RunKeys",
+    "RunReference",
+    "interrupted",
+    "records",
+    "remove_record",
+    "write_record",
+]
 
 _LABEL = b"ags1 file of a run"
-_MAX_RECORD = 64 << 20
+_KIND = "dataset"
 KEY_LENGTH = 32
 
 
@@ -69,11 +76,16 @@ class Done:
 
     @classmethod
     def from_json(cls, fields: Any, run: str) -> Done:
-        """Read that form. ValueError, TypeError, FormatError: it is not valid."""
+        """Read that form. ValueError, TypeError, FormatError: it is not valid, or not of this run."""
         path, key_class, parts, source, mode = fields
         found = tuple((check_path(name), int(length)) for name, length in parts)
         identity = None if source is None else SourceIdentity.from_json(source)
-        return cls(check_path(path), str(key_class), found, identity, None if mode is None else int(mode), run)
+        made = cls(check_path(path), str(key_class), found, identity, None if mode is None else int(mode), run)
+        if not found or any(run_of(name) != run or length < 0 for name, length in found):
+            raise FormatError(f"{path}: a record has an object of another run")
+        if identity is not None and made.plaintext_length != identity.size:
+            raise FormatError(f"{path}: the objects in a record do not have as many bytes as their source")
+        return made
 
 
 @dataclass(frozen=True)
@@ -81,12 +93,13 @@ class RunReference:
     """The data that a worker process needs besides access to the KMS. It contains no secret and can be pickled.
 
     `classes` have the master keys and the run's wrapped keys, whose entries are their ``class_key``; the run's own
-    records are under the class `default`.
+    records are under the class `default`. `owner` is the UUID of the dataset; "" for a run without records.
     """
 
     run: str
     classes: dict[str, KeyClass] = field(default_factory=dict)
     default: str = ""
+    owner: str = ""
 
     @classmethod
     def create(cls, classes: Iterable[KeyClass], kms: Any) -> RunReference:
@@ -117,6 +130,7 @@ class RunKeys:
         self._kms = kms
         self._keys: dict[str, Key] = {}
         self._states: dict[str, tuple[Any, Any]] = {}
+        self._seals: dict[str, RunSeal] = {}
         self._label = b"\0".join((_LABEL, reference.run.encode(), b""))
 
     def key(self, class_id: str | None = None) -> Key:
@@ -128,6 +142,14 @@ class RunKeys:
             if each is None:
                 raise FormatError(f"run {self.reference.run} has no key for the class {name!r}")
             found = self._keys[name] = each.unwrap(each.class_key, self._kms).encryption_key
+        return found
+
+    def seal(self, kind: str) -> RunSeal:
+        """The seal of what the run keeps or sends, below the key of its default class; raises as :meth:`key`."""
+        found = self._seals.get(kind)
+        if found is None:
+            name = RunName(kind, self.reference.owner, self.reference.run)
+            found = self._seals[kind] = RunSeal(self.key(), name)
         return found
 
     def object_key(self, class_id: str, object_name: str, plaintext_length: int | None = None) -> KeyMetadata:
@@ -171,24 +193,22 @@ class Run:
     """
 
     def __init__(
-        self, location: Location, classes: Sequence[KeyClass], base_version: int, kms: Any, operation: str, *,
-        durable: bool = True,
+        self, location: Location, owner: str, classes: Sequence[KeyClass], base_version: int, kms: Any, operation: str,
+        *, durable: bool = True,
     ) -> None:  # fmt: skip
         self.id = new_run()
-        self._location = location
+        self.location = location
         self._classes = {each.id: each for each in classes}
         self._kms = kms
-        self._fields = {
-            "format-version": 2,
-            "run": self.id,
+        self._default = next(each.id for each in classes if each.pattern == "**")
+        self._about = {
             "operation": operation,
             "base-version": base_version,
             "durable": durable,
             "created-ms": time.time_ns() // 1_000_000,
-            "default": next(each.id for each in classes if each.pattern == "**"),
+            "default": self._default,
         }
-        self.keys = RunKeys(RunReference(self.id, {}, str(self._fields["default"])), kms)
-        self._begun = False
+        self.keys = RunKeys(RunReference(self.id, {}, self._default, owner), kms)
         self._records = 0
 
     @property
@@ -198,31 +218,32 @@ class Run:
 
     def use(self, class_ids: Iterable[str]) -> None:
         """Make the run's keys for some classes, before any object of them is written."""
-        wanted = [self._fields["default"], *class_ids] if not self._begun else class_ids
-        for class_id in wanted:
-            if class_id in self.keys.reference.classes:
+        made = self.keys.reference.classes
+        for class_id in dict.fromkeys([self._default, *class_ids]):
+            if class_id in made:
                 continue
-            each = self._classes[str(class_id)]
-            mine = _with_run_key(each, self._kms)
-            if not self._begun:
-                self._begun = True
-                self._write("run.json", self._fields)
-            self._write(f"class-{each.id}.json", mine.to_json())
-            self.keys.reference.classes[each.id] = mine
+            mine = _with_run_key(self._classes[class_id], self._kms)
+            made[class_id] = mine
+            try:
+                records = _records(self.location, self.keys)
+                if class_id == self._default:
+                    records.begin(mine.to_json(), self._about)
+                else:
+                    records.add(f"class-{class_id}", mine.to_json())
+            except BaseException:
+                del made[class_id]
+                raise
 
     def record(self, done: Sequence[Done]) -> None:
         """Record that some files are complete. The caller has made them durable."""
         if done:
             self._records += 1
-            write_record(self._location, self.keys, f"{self._records:06d}", done)
+            write_record(self.location, self.keys, f"{self._records:06d}", done)
 
     def forget(self) -> None:
         """Remove the record, after the commit."""
-        if self._begun:
-            remove_record(self._location, self.id)
-
-    def _write(self, name: str, fields: dict[str, Any]) -> None:
-        _create(self._location.join(f"{RUNS}/{self.id}/{name}"), json.dumps(fields, indent=2).encode("ascii") + b"\n")
+        if self.keys.reference.classes:
+            remove_record(self.location, self.id)
 
 
 def write_record(location: Location, keys: RunKeys, label: str, done: Sequence[Done]) -> None:
@@ -230,19 +251,26 @@ def write_record(location: Location, keys: RunKeys, label: str, done: Sequence[D
 
     `label` must be unique among the records of the run.
     """
-    name = f"{RUNS}/{keys.reference.run}/done-{label}.ags1"
-    plain = json.dumps([each.to_json() for each in done], separators=(",", ":")).encode("ascii")
-    metadata = keys.object_key(keys.reference.default, name)
-    data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
-    _create(location.join(name), data)
+    _records(location, keys).add(f"done-{label}", [each.to_json() for each in done])
 
 
-def _create(place: Location, data: bytes) -> None:
-    make_parent(place)
-    with open_output(place, expected=len(data)) as output:
-        output.write(data)
-        # A record that a power cut removes or cuts is ignored: the files are encrypted again, and none is lost.
-        output.commit()
+def _records(location: Location, keys: RunKeys) -> RunRecords:
+    # A record that a power cut removes or cuts is ignored: the files are encrypted again, and none is lost.
+    return RunRecords(_directory(location, keys.reference.run), keys.seal(_KIND), durable=False)
+
+
+def _directory(location: Location, run: str) -> Location:
+    return location.as_root().join(f"{RUNS}/{run}")
+
+
+def records(location: Location) -> list[FoundRun]:
+    """The runs that have records in a dataset. NotADirectoryError: the directory of the records is a link."""
+    return found_runs(location.as_root().join(RUNS))
+
+
+def remove_record(location: Location, run: str) -> None:
+    """Remove the record of a run; objects that do not exist any more are ignored."""
+    remove_run(_directory(location, run))
 
 
 @dataclass
@@ -260,82 +288,55 @@ class Interrupted:
     done: list[Done]
 
 
-def interrupted(location: Location, kms: Any, notes: list[tuple[str, str]]) -> Iterator[Interrupted]:
-    """Runs that left records, and the files that these name. A run that cannot be opened is noted and skipped."""
-    files: dict[str, list[Listed]] = {}
-    try:
-        listed = list_files(location.join(RUNS))
-    except FileNotFoundError:
-        return
-    for each in listed:
-        files.setdefault(each.name.partition("/")[0], []).append(each)
-    for run, entries in files.items():
+def interrupted(
+    location: Location, kms: Any, key_id: str, owner: str | None, notes: list[tuple[str, str]]
+) -> Iterator[Interrupted]:
+    """Runs that left records, and the files that these name.
+
+    `key_id` is the master key of the dataset's default class, and `owner` its UUID; None if there is no dataset yet. A
+    run that is not authentic under them, or cannot be read, is noted and skipped, and so is a single record.
+    """
+    for found in records(location):
         try:
-            yield _interrupted(run, entries, kms)
+            yield _interrupted(found, kms, key_id, owner, notes)
         except FileNotFoundError:
             # The run has just committed and is removing its record.
             continue
         except (Ags1Error, OSError) as error:
-            notes.append((f"{RUNS}/{run}", f"the work of an interrupted run cannot be used: {error}"))
+            notes.append((f"{RUNS}/{found.run}", f"the work of an interrupted run cannot be used: {error}"))
 
 
-def _interrupted(run: str, entries: list[Listed], kms: Any) -> Interrupted:
-    found = RunReference(run)
-    fields: dict[str, Any] = {}
-    for each in entries:
-        name = each.name.partition("/")[2]
-        if name == "run.json":
-            fields = _json(each.location)
-        elif name.startswith("class-"):
-            made = KeyClass.from_json(_json(each.location), each.path)
-            found.classes[made.id] = made
-    if not fields:
-        raise FileNotFoundError(errno.ENOENT, "this record is being removed", f"{RUNS}/{run}")
-    default, base = fields.get("default"), fields.get("base-version")
-    if fields.get("format-version") != 2 or not isinstance(default, str) or type(base) is not int:
-        raise FormatError(f"the record of run {run} is damaged, or was not completed")
-    keys = replace(found, default=default).unwrap(kms)
+def _interrupted(
+    found: FoundRun, kms: Any, key_id: str, owner: str | None, notes: list[tuple[str, str]]
+) -> Interrupted:
+    classes: dict[str, KeyClass] = {}
+
+    def unwrap(wrapped: Mapping[str, Any]) -> Key:
+        default = KeyClass.from_json(wrapped, f"{RUNS}/{found.run}")
+        if default.key_id != key_id:
+            raise AuthenticationError(
+                f"it is under the master key {default.key_id!r}, and the dataset under {key_id!r}"
+            )
+        classes[default.id] = default
+        return default.unwrap(default.class_key, kms).encryption_key
+
+    opened = found.open(_KIND, owner, unwrap)
+    (default,) = classes
+    base = opened.about.get("base-version")
+    if opened.about.get("default") != default or type(base) is not int:
+        raise FormatError("its run.json is damaged")
+
+    def refused(name: str, error: Exception) -> None:
+        notes.append((f"{RUNS}/{found.run}/{name}", f"this record of an interrupted run cannot be used: {error}"))
+
+    for name, fields in opened.records("class-", refused):
+        made = KeyClass.from_json(fields, name)
+        classes[made.id] = made
     done: list[Done] = []
-    for each in entries:
-        if each.name.partition("/")[2].startswith("done-"):
-            done += _done(each, run, keys)
-    return Interrupted(run, keys, found.classes, base, fields.get("durable") is True, done)
-
-
-def _done(listed: Listed, run: str, keys: RunKeys) -> Iterator[Done]:
-    name = f"{RUNS}/{listed.name}"
-    metadata = keys.object_key(keys.reference.default, name)
-    data = read_whole(listed.location, _MAX_RECORD)
-    plain = decrypt(data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
-    try:
-        for fields in json.loads(plain):
-            yield Done.from_json(fields, run)
-    except (ValueError, TypeError, RecursionError):
-        raise FormatError(f"{listed.path}: no record is in this object") from None
-
-
-def _json(location: Location) -> dict[str, Any]:
-    try:
-        fields = json.loads(bytes(memoryview(read_whole(location, _MAX_RECORD))))
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise FormatError(f"{location} is not a JSON object: it is damaged")
-    return fields
-
-
-def remove_record(location: Location, run: str) -> None:
-    """Remove the record of a run; objects that do not exist any more are ignored."""
-    directory = location.join(f"{RUNS}/{run}")
-    try:
-        entries = list_files(directory)
-    except FileNotFoundError:
-        return
-    # run.json first: without it there is no record.
-    remove([directory.join("run.json")])
-    remove(each.location for each in entries)
-    if location.is_local:
+    for name, value in opened.records("done-", refused):
         try:
-            os.rmdir(directory.path)
-        except OSError:
-            pass
+            done += [Done.from_json(each, found.run) for each in value]
+        except (FormatError, ValueError, TypeError) as error:
+            refused(name, error)
+    keys = RunReference(found.run, classes, default, opened.seal.name.owner).unwrap(kms)
+    return Interrupted(found.run, keys, classes, base, opened.about.get("durable") is True, done)

@@ -27,6 +27,7 @@ from ags1.storage import (
     SortedListing,
     Source,
     is_directory_mark,
+    open_regular,
     open_source,
     read_identified,
     status,
@@ -35,10 +36,8 @@ from ags1.storage import (
 __all__ = [
     "Found",
     "Skipped",
-    "open_regular",
     "open_same",
     "place_of",
-    "read_regular",
     "read_same",
     "read_same_file",
     "refuse_changed",
@@ -51,6 +50,7 @@ Skipped = Callable[[str, str], object]
 # Without O_NONBLOCK, opening a pipe at this path would wait for its other end.
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NONE = SourceIdentity(0)
+_SECOND = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -204,6 +204,9 @@ class _Local:
         try:
             seen = os.stat(full)
         except OSError as error:
+            if os.path.islink(full):
+                text = f"is a link that leads to no file ({error.strerror}): repair it, remove it, or exclude it"
+                error = OSError(error.errno, text, full)
             return Found(path, relative, self._source, error=error)
         if not stat.S_ISREG(seen.st_mode):
             fault = OSError(errno.EINVAL, "is a pipe, a socket or a device", full)
@@ -260,11 +263,15 @@ def _identity_of(listed: Entry) -> SourceIdentity:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def refuse_changed(name: str) -> OSError:
-    """The error for a source that changed since it was listed."""
-    return OSError(
-        errno.EBUSY, "was changed while it was being encrypted: run again when no program writes to it", name
-    )
+def refuse_changed(name: str, identity: SourceIdentity | None = None) -> OSError:
+    """The error for a source that changed since it was listed; `identity` is that of the listing, if it is remote."""
+    text = "was changed while it was being encrypted: run again when no program writes to it"
+    if identity is not None and not identity.etag:
+        text += (
+            "; the listing of this store has no ETag, so only length and time were compared: if nobody writes to it, "
+            "the store tells another time in its answers than in its listing, and its files must be copied first"
+        )
+    return OSError(errno.EBUSY, text, name)
 
 
 def read_same(place: Location, identity: SourceIdentity) -> Buffer:
@@ -276,7 +283,7 @@ def read_same(place: Location, identity: SourceIdentity) -> Buffer:
     except FormatError:
         raise refuse_changed(place.text) from None
     if not _is_same_entry(found, identity) or memoryview(data).nbytes != identity.size:
-        raise refuse_changed(place.text)
+        raise refuse_changed(place.text, identity)
     return data
 
 
@@ -310,19 +317,6 @@ def _read_all(descriptor: int, size: int) -> bytes:
     return data
 
 
-def read_regular(path: str, size: int) -> bytes:
-    """Read up to one byte more than `size` of a regular file. OSError EINVAL: it is not a regular file."""
-    descriptor = os.open(path, _READ)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no longer a regular file", path)
-        return _read_all(descriptor, size)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
-    finally:
-        os.close(descriptor)
-
-
 def _is_same_file(seen: os.stat_result, identity: SourceIdentity) -> bool:
     return (
         seen.st_ctime_ns == identity.ctime_ns
@@ -335,7 +329,10 @@ def _is_same_file(seen: os.stat_result, identity: SourceIdentity) -> bool:
 def _is_same_entry(found: Entry, identity: SourceIdentity) -> bool:
     if found.etag and identity.etag:
         return found.size == identity.size and found.etag == identity.etag
-    return (found.size, found.modified) == (identity.size, identity.mtime_ns)
+    # Listings have milliseconds, and the headers of a response whole seconds.
+    times = found.modified, identity.mtime_ns
+    unit = _SECOND if any(each % _SECOND == 0 for each in times) else 1
+    return found.size == identity.size and times[0] // unit == times[1] // unit
 
 
 @contextmanager
@@ -355,7 +352,7 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
             etag = getattr(source, "etag", None)
             same = etag == identity.etag if etag and identity.etag else _is_same_entry(status(place), identity)
         if not same or source.size != identity.size:
-            raise refuse_changed(place.text)
+            raise refuse_changed(place.text, None if place.is_local else identity)
 
     try:
         check()
@@ -368,15 +365,3 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
         raise
     finally:
         source.close()
-
-
-def open_regular(place: Location) -> DescriptorSource:
-    """Open a regular local file for reading by position. OSError EINVAL: it is not a regular file."""
-    descriptor = os.open(place.path, _READ)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no longer a regular file", place.text)
-        return DescriptorSource(descriptor, place.text)
-    except BaseException:
-        os.close(descriptor)
-        raise

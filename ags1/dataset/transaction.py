@@ -24,28 +24,34 @@ killed before, the file does not count as committed, because the next version ha
 from __future__ import annotations
 
 import errno
+import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from heapq import merge
 from itertools import repeat
 
+from ags1._gcm import random_bytes
 from ags1._typing import Any, Self
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.manifests import Change, Editor, Manifests, Node, changes
-from ags1.dataset.names import Twins, check_path, run_of, sort_key, version_name
+from ags1.dataset.names import CONTROL, Twins, check_path, run_of, sort_key, version_name
+from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, Run, RunKeys
-from ags1.dataset.versions import Version, latest_number, made_since, publish, read_latest, read_version
+from ags1.dataset.versions import Version, latest_number, made_since, no_dataset, publish, read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
-from ags1.storage import Location, Unsynced, can_create, remove, status
+from ags1.storage import Location, Unsynced, can_create, creates_once, remove, status
 
-__all__ = ["Transaction", "open_root"]
+__all__ = ["ATTEMPTS", "Transaction", "open_root"]
 
-_ATTEMPTS = 100
+_LOG = logging.getLogger("ags1.dataset")
+
+ATTEMPTS = 100
+"""How often a transaction commits on top of other writers' versions, unless the caller says so."""
 
 
 class Transaction:
@@ -65,18 +71,23 @@ class Transaction:
 
     def __init__(
         self, location: Location, kms: Any, base: Version | None, classes: tuple[KeyClass, ...], operation: str,
-        *, single_writer: bool = False, durable: bool = True,
+        *, single_writer: bool = False, durable: bool = True, pins: Pins | None = None, attempts: int = ATTEMPTS,
     ) -> None:  # fmt: skip
+        location = location.as_root()
         self.location = location
+        self._pins = Pins() if pins is None else pins
+        self._attempts = attempts
         self.base = base
         self.classes = classes
         self.keys = ClassKeys(classes, kms, location.text)
-        self.run = Run(location, classes, 0 if base is None else base.version, kms, operation, durable=durable)
         self._kms = kms
         self._operation = operation
         self._durable = durable
         self._uuid = str(uuid.uuid4()) if base is None else base.uuid
+        began = 0 if base is None else base.version
+        self.run = Run(location, self._uuid, classes, began, kms, operation, durable=durable)
         self._single_writer = single_writer if base is None else base.single_writer
+        self._promised = single_writer
         self.unsynced = Unsynced(location)
         self.manifests = Manifests(location, self._uuid, self.unsynced)
         self.root = None if base is None else open_root(self.manifests, base, kms)
@@ -94,7 +105,8 @@ class Transaction:
     @classmethod
     def begin(
         cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
-        single_writer: bool = False, durable: bool = True, dry_run: bool = False,
+        single_writer: bool = False, durable: bool = True, dry_run: bool = False, pins: Pins | None = None,
+        attempts: int = ATTEMPTS,
     ) -> Self:  # fmt: skip
         """Begin a change of an existing dataset, or with `keys` of a new one; `operation` is recorded in the version.
 
@@ -103,14 +115,21 @@ class Transaction:
         must be under it, and keeps its patterns. With `single_writer`, which the first version records, a store without
         create-if-absent is accepted: the caller promises that there is no second writer. `durable` syncs local
         manifests and versions to the disk before the commit. A `dry_run` makes no keys for new classes: nothing can be
-        written or committed.
+        written or committed. `pins` hold for the version that it begins on, and for all that it is applied on top of.
+        `attempts` is how often it commits on top of other writers' versions before it gives up.
 
         FileNotFoundError: there is no dataset, and no `keys`. Others as :func:`ags1.dataset.encrypt`.
         """
+        if attempts < 1:
+            raise ValueError(f"attempts must be at least 1, got {attempts}")
         base = read_latest(location)
+        if pins is not None:
+            if base is None:
+                pins.refuse_nothing(location)
+            else:
+                pins.check(base, location)
         if base is None and keys is None:
-            text = "there is no ags1 dataset here, or its first run was not completed"
-            raise FileNotFoundError(errno.ENOENT, text, location.text)
+            raise no_dataset(location)
         if not can_create(location) and not (single_writer if base is None else base.single_writer):
             raise UnsupportedError(
                 f"{location}: this store cannot create a file only if it is absent, so two writers could not see each "
@@ -120,7 +139,31 @@ class Transaction:
         if base is not None:
             base.authenticate(ClassKeys(base.classes, kms, location.text), location.text)
         classes = merge_classes(base.classes if base is not None else (), keys, None if dry_run else kms, location.text)
-        return cls(location, kms, base, classes, operation, single_writer=single_writer, durable=durable)
+        if keys is not None:
+            # Whoever names a master key encrypts under no other one.
+            pins = (pins or Pins()).under(next(each.key_id for each in classes if each.pattern == "**"))
+        return cls(
+            location, kms, base, classes, operation,
+            single_writer=single_writer, durable=durable, pins=pins, attempts=attempts,
+        )  # fmt: skip
+
+    def prove(self) -> None:
+        """Refuse a store that lets two writers create one object, before anything is written; it is asked once.
+
+        UnsupportedError: it does, and nobody promised that there is a single writer.
+        """
+        if self._single_writer:
+            return
+        probe = f"{CONTROL}/probe.{self.run.id}-{random_bytes(4).hex()}.ags1"
+        if creates_once(self.location.join(probe)):
+            return
+        if not self._promised:
+            raise UnsupportedError(
+                f"{self.location}: this store says that it creates a file only if it is absent, and does not: of "
+                "several writers, one would lose its commit; use another store, or promise with single_writer=True "
+                "that there is no other writer"
+            )
+        self._single_writer = True
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -208,15 +251,19 @@ class Transaction:
         self._reclassified = self._is_rewrap = True
 
     def fence(self, runs: Iterable[str]) -> None:
-        """Fence these runs with the commit: they cannot commit afterwards."""
-        self._fenced |= set(runs)
+        """Fence these runs, and no others, with the commit: they cannot commit afterwards."""
+        self._fenced = set(runs)
 
     # -- the commit ------------------------------------------------------------------------------------------------
 
-    def commit(self, *, always: bool = False) -> Version | None:
+    def commit(
+        self, *, always: bool = False, on_top: Callable[[list[Version]], object] | None = None
+    ) -> Version | None:
         """Sync the objects in `unsynced` to the disk, then make the new version visible.
 
         Return None if nothing differs and no version was made; with `always`, a version is made in this case too.
+        `on_top` is called with the versions of other writers before this is committed on top of them, and may
+        :meth:`fence` other runs. Without it, a transaction that fences runs is refused there.
 
         ConflictError: another writer has changed the same paths; or `expire` has given up this run, or removed a
         version after its base. Nothing was committed. OSError: nothing was committed; or, if the store did not reply,
@@ -228,7 +275,8 @@ class Transaction:
         if root is self.root and not self._reclassified and not always:
             self.run.forget()
             return None
-        for _ in range(_ATTEMPTS):
+        self.prove()
+        for _ in range(self._attempts):
             version = self._next(head, root)
             if self._durable:
                 self.unsynced.sync()
@@ -236,25 +284,35 @@ class Transaction:
                 made = publish(self.location, version, self.keys, durable=self._durable)
             except FileExistsError:
                 # If it is our version, the response to our own creation was lost.
-                found = self._published(version.version)
+                found = self._published(version)
             else:
                 found = None if self._is_stale(made) else made
             if found is not None:
+                _LOG.info(
+                    "%s: %s made version %d of %d files (run %s)",
+                    self.location, self._operation, found.version, found.file_count, self.run.id,
+                )  # fmt: skip
                 self.run.forget()
                 return found
-            if self._fenced:
+            _LOG.info("%s: another writer has made version %d: %s goes on top of it (run %s)",
+                      self.location, version.version, self._operation, self.run.id)  # fmt: skip
+            if self._fenced and on_top is None:
                 raise ConflictError(f"{self.location}: another writer has committed meanwhile: run this again")
-            head, root = self._on_top()
-        raise ConflictError(f"{self.location}: other writers committed {_ATTEMPTS} times meanwhile: run this again")
+            head, root = self._on_top(on_top)
+        raise ConflictError(
+            f"{self.location}: other writers committed {self._attempts} times meanwhile: run this again, or allow more "
+            "attempts"
+        )
 
-    def _published(self, number: int) -> Version | None:
-        """The version of a number, if this transaction has made it."""
+    def _published(self, version: Version) -> Version | None:
+        """The version as it was written, if its file has the very bytes that this transaction wrote."""
+        made, _ = version.authenticated(self.keys)
         try:
-            found = read_version(self.location, number)
+            found = read_version(self.location, version.version)
         except FileNotFoundError:
             # Another writer's version, expired since then.
             return None
-        return found if found.run == self.run.id and not self._is_stale(found) else None
+        return made if found.digest == made.digest and not self._is_stale(made) else None
 
     def _is_stale(self, made: Version) -> bool:
         """Whether our version took the number of an expired one; it is removed in this case.
@@ -276,8 +334,8 @@ class Transaction:
         remove([place])
         return True
 
-    def _refuse_fenced(self, runs: set[str], head: Version, before: int) -> Version:
-        """Refuse objects of fenced runs that began on version `before`; return the version after it."""
+    def _refuse_fenced(self, runs: set[str], head: Version, before: int) -> list[Version]:
+        """Refuse objects of fenced runs that began on version `before`; return the versions after it, up to `head`."""
         try:
             versions = made_since(self.location, head, before)
         except FileNotFoundError as error:
@@ -290,7 +348,7 @@ class Transaction:
                 f"{self.location}: expire has given up this run, because it took longer than the grace period: nothing "
                 "was committed; run it again"
             )
-        return versions[0]
+        return versions
 
     def _next(self, head: Version | None, root: Node | None) -> Version:
         classes = self._classes_on(head)
@@ -335,11 +393,12 @@ class Transaction:
             )
         return self.classes
 
-    def _on_top(self) -> tuple[Version, Node | None]:
+    def _on_top(self, told: Callable[[list[Version]], object] | None) -> tuple[Version, Node | None]:
         """The last version, and its files with the changes of this transaction."""
         head = read_latest(self.location)
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
+        self._pins.check(head, self.location)
         theirs = ClassKeys(head.classes, self._kms, self.location.text)
         head.authenticate(theirs, self.location.text)
         if head.uuid != self._uuid and self.base is not None:
@@ -347,11 +406,14 @@ class Transaction:
                 f"{self.location} is another dataset than the one that this began on: nothing was committed"
             )
         before, digest = (0, None) if self._looked_at is None else (self._looked_at.version, self._looked_at.digest)
-        if head.version <= before or self._refuse_fenced(self._runs, head, before).parent != digest:
+        since = self._refuse_fenced(self._runs, head, before) if head.version > before else []
+        if not since or since[0].parent != digest:
             raise AuthenticationError(
                 f"{self.location}: an older copy was put back since this began: nothing was committed; run it again"
             )
         self._looked_at = head
+        if told is not None:
+            told(since)
         if head.uuid != self._uuid:
             return head, self._joined(head, theirs)
         with self._reading():

@@ -6,23 +6,23 @@ one listing --> objects that no version names: left by a run, or foreign
 
 from __future__ import annotations
 
-import os
-import stat
+import errno
+import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from ags1._blocks import open_blocks
 from ags1._typing import Any
+from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.execution import execute
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, run_of, sort_key, version_name, version_number
-from ags1.dataset.references import unnamed, walk
-from ags1.dataset.reports import Problem, TreeReport
-from ags1.dataset.sources import open_regular
+from ags1.dataset.references import Listed, unnamed, walk
+from ags1.dataset.reports import Phase, Problem, TreeReport
 from ags1.dataset.transaction import open_root
-from ags1.dataset.versions import kept_versions
+from ags1.dataset.versions import Version, kept_versions
 from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
@@ -37,26 +37,37 @@ Perform = Callable[[View], Generator[Outcome, None, None]]
 
 __all__ = ["verify"]
 
-# The origin of a swapped object is searched among the objects of its length; no more than this many are tried.
-_TRIES = 100_000
+_LOG = logging.getLogger("ags1.dataset")
+
+# What is done after every file was read.
+_COMPARING = "listing what is stored"
+_REPLACEMENTS = "searching the origin of replaced objects"
+_STRANGERS = "searching the origin of foreign objects"
+
+# The origin of a swapped object is searched among the objects of its length. No more than this many are tried for the
+# objects of files, and as many for those of no file: each try reads and decrypts up to a block.
+_TRIES = 1000
+# A listing is told of once for so many objects.
+_TOLD_OBJECTS = 1000
 
 
 def verify(
     view: View, kms: Any, *, threads: int | None = None, progress: Progress | None = None,
-    perform: Perform | None = None,
+    perform: Perform | None = None, phase: Phase | None = None,
 ) -> TreeReport:  # fmt: skip
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
     The KMS opens the manifests of other versions: objects that those name are not foreign. `perform` verifies the files
     outside of this process, and yields the outcomes of the entries that failed.
     """
-    return _Verification(view, kms).run(threads, progress, perform)
+    return _Verification(view, kms, phase).run(threads, progress, perform)
 
 
 @dataclass
 class _Verification:
     view: View
     kms: Any
+    phase: Phase | None = None
     problems: dict[str, Problem] = field(default_factory=dict)
     unexpected_files: dict[str, Problem] = field(default_factory=dict)
     # Objects that may be copies of others: name -> length, and the path of their file.
@@ -83,11 +94,17 @@ class _Verification:
                     self.problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
                 done += outcome.unit.plaintext_length
                 tell(0)
+        _LOG.info("%s: every file was read; what is stored is compared with the manifests", self.view.location)
         self._find_strangers()
         self._find_origins()
         found = sorted(self.problems.values(), key=lambda each: sort_key(each.path))
         others = sorted(self.unexpected_files.values(), key=lambda each: sort_key(each.path))
-        return TreeReport(self.view.version.version, self.view.version.file_count, total, found + others)
+        report = TreeReport(self.view.version.version, self.view.version.file_count, total, found + others)
+        _LOG.info(
+            "%s: version %d verified: %d files, %d bytes; %d problems",
+            self.view.location, report.version, report.file_count, total, len(report.problems),
+        )  # fmt: skip
+        return report
 
     # -- faults of a file ------------------------------------------------------------------------------------------
 
@@ -150,13 +167,30 @@ class _Verification:
     def _find_strangers(self) -> None:
         """Report objects that no version names."""
         known: set[str] = set()
-        listed = (each for each in walk(self.view.location) if not self._is_of_control(each.name))
-        found = unnamed(listed, self.view.manifests.object_names(self.view.root, known))
+        listed = (each for each in self._told(walk(self.view.location)) if not self._is_of_control(each.name))
+
+        def names() -> Iterator[str]:
+            known.clear()
+            return self.view.manifests.object_names(self.view.root, known)
+
+        found = unnamed(listed, names)
         if found:
             for name in self._other_names(known):
                 found.pop(name, None)
         for name, each in found.items():
             self.unexpected_files[name] = self._unexpected(name, each.kind)
+
+    def _told(self, listed: Iterator[Listed]) -> Iterator[Listed]:
+        count = 0
+        for count, each in enumerate(listed):
+            if count % _TOLD_OBJECTS == 0:
+                self._tell(_COMPARING, count, None)
+            yield each
+        self._tell(_COMPARING, count, None)
+
+    def _tell(self, doing: str, done: int, total: int | None) -> None:
+        if self.phase is not None:
+            self.phase(doing, done, total)
 
     def _is_of_control(self, name: str) -> bool:
         """Whether this is a version, or a record of an interrupted run: no manifest names these."""
@@ -172,11 +206,11 @@ class _Verification:
             if each.number == self.view.version.version:
                 continue
             if not each.is_committed and version is not None:
-                text = "was made by a late writer and never committed: expire removes it"
-                self.unexpected_files[name] = Problem(name, "unreferenced", f"{name} {text}")
+                self.unexpected_files[name] = self._uncommitted(version, name)
                 continue
             try:
                 if version is not None:
+                    self._authenticate(version, name)
                     manifests = Manifests(self.view.location, version.uuid)
                     yield from manifests.object_names(open_root(manifests, version, self.kms), known)
             except FileNotFoundError:
@@ -187,6 +221,19 @@ class _Verification:
             if error is not None:
                 text = f"version {each.number} cannot be read, so its own objects count as unreferenced: {error}"
                 self.unexpected_files[name] = Problem(f"version {each.number}", "unreadable", text)
+
+    def _authenticate(self, version: Version, name: str) -> None:
+        version.authenticate(ClassKeys(version.classes, self.kms, self.view.location.text), name)
+
+    def _uncommitted(self, version: Version, name: str) -> Problem:
+        """The problem of a version that the next one does not name as its parent."""
+        try:
+            self._authenticate(version, name)
+        except (Ags1Error, OSError) as error:
+            text = f"{name} is not the parent of the next version, and not authentic: {error}"
+            return Problem(name, "replaced", text)
+        text = "was made by a late writer and never committed: expire removes it when it is old, or is told to"
+        return Problem(name, "unreferenced", f"{name} {text}")
 
     def _unexpected(self, name: str, kind: str) -> Problem:
         if kind == "leftover":
@@ -203,12 +250,16 @@ class _Verification:
 
     def _find_origins(self) -> None:
         """Find the objects of the dataset that the suspects are copies of."""
-        by_length: dict[int, list[str]] = {}
-        for name, (length, _) in self.suspects.items():
-            by_length.setdefault(length, []).append(name)
-        if not by_length:
-            return
-        for name, origin in self._origins(by_length):
+        for of_files in (True, False):
+            by_length: dict[int, list[str]] = {}
+            for name, (length, path) in self.suspects.items():
+                if (path is not None) is of_files:
+                    by_length.setdefault(length, []).append(name)
+            if by_length:
+                self._find_among(by_length, _REPLACEMENTS if of_files else _STRANGERS)
+
+    def _find_among(self, by_length: dict[int, list[str]], doing: str) -> None:
+        for name, origin in self._origins(by_length, doing):
             path = self.suspects[name][1]
             if path is not None:
                 text = f"{path}: its object {name} is that of {origin}, put in its place"
@@ -217,8 +268,9 @@ class _Verification:
                 text = f"{name} is a copy of an object of {origin}, under a name of no file"
                 self.unexpected_files[name] = Problem(name, "foreign", text)
 
-    def _origins(self, by_length: dict[int, list[str]]) -> Iterator[tuple[str, str]]:
+    def _origins(self, by_length: dict[int, list[str]], doing: str) -> Iterator[tuple[str, str]]:
         tries = 0
+        self._tell(doing, tries, _TRIES)
         found: set[str] = set()
         for entry in self.view.manifests.files(self.view.root):
             for part in entry.parts:
@@ -228,6 +280,7 @@ class _Verification:
                     tries += 1
                     if tries > _TRIES:
                         return
+                    self._tell(doing, tries, _TRIES)
                     try:
                         metadata = self.view.keys.open(entry.key_class, part)
                     except Ags1Error:
@@ -239,16 +292,18 @@ class _Verification:
 
 def _size_of(place: Location) -> int | None:
     """Bytes of a file; None if it is not a regular file."""
-    if not place.is_local:
+    try:
         return status_of(place).size
-    found = os.stat(place.path)
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EISDIR):
+            raise
+        return None
 
 
 def _begins_like(place: Location, metadata: KeyMetadata) -> bool:
     """Whether the first block of an object opens with a key; the other blocks do not matter."""
     try:
-        source = open_regular(place) if place.is_local else open_source(place)
+        source = open_source(place)
     except OSError:
         return False
     assert not isinstance(source, PipeSource)

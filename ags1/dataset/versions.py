@@ -17,9 +17,10 @@
       "tag": "..."                HMAC over all other fields, with a key under the default class's master key
     }
 
-The last version is the one with the highest number. No file of a version is ever changed. Versions are expired in
-ascending order, so there is no gap between committed ones. A version that is not the parent of the next one was never
-committed.
+The last version is the one with the highest number. No file of a version is ever changed, and each has exactly one
+form: other white space, or one more field, is refused. Versions are expired in ascending order, so there is no gap
+between committed ones. A version that is not the parent of the next one was made by a late writer, or was tampered
+with.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ import hashlib
 import hmac
 import json
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,9 +45,11 @@ __all__ = [
     "FORMAT_VERSION",
     "Kept",
     "Version",
+    "expired",
     "kept_versions",
     "latest_number",
     "made_since",
+    "no_dataset",
     "numbers",
     "publish",
     "read_committed",
@@ -56,8 +58,12 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
-_MAX_BYTES = 64 << 20
+_MAX_BYTES = 4 << 20
+_MAX_CLASSES = 4096
+_MAX_FENCED = 100_000
 _REQUESTS = 32
+# Errors for a directory, a link, a pipe, a socket or a device in the place of a file.
+_NO_FILE = (errno.EINVAL, errno.EISDIR)
 
 
 @dataclass(frozen=True)
@@ -125,8 +131,11 @@ class Version:
     def authenticated(self, keys: ClassKeys) -> tuple[Version, bytes]:
         """The version with its tag and digest, and the bytes of its file."""
         tagged = replace(self, tag=self._tag(keys))
-        data = json.dumps({**tagged._fields(), "tag": tagged.tag}, indent=2).encode("ascii") + b"\n"
+        data = tagged._encoded()
         return replace(tagged, digest=hashlib.sha256(data).hexdigest()), data
+
+    def _encoded(self) -> bytes:
+        return json.dumps({**self._fields(), "tag": self.tag}, indent=2).encode("ascii") + b"\n"
 
     def authenticate(self, keys: ClassKeys, name: str) -> None:
         """Check the tag. AuthenticationError: the file was changed, or was made with another key."""
@@ -138,8 +147,9 @@ class Version:
     @classmethod
     def parse(cls, data: Buffer, number: int, name: str) -> Version:
         """Parse the file of a version. It is not authentic before :meth:`authenticate`."""
+        octets = bytes(memoryview(data))
         try:
-            fields = json.loads(bytes(memoryview(data)))
+            fields = json.loads(octets)
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
@@ -163,36 +173,44 @@ class Version:
             raise FormatError(f"{name} has a damaged parent, manifest or list of fenced runs")
         if fields["version"] != number:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
+        if len(fields["classes"]) > _MAX_CLASSES or len(fields["fenced"]) > _MAX_FENCED:
+            raise FormatError(f"{name} has more classes of keys, or more fenced runs, than a version can have")
         made = cls(
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
             tuple(KeyClass.from_json(each, name) for each in fields["classes"]), None, None,
             fields["file-count"], fields["plaintext-bytes"], frozenset(fields["fenced"]), fields["single-writer"],
-            fields["tag"], hashlib.sha256(data).hexdigest(),
+            fields["tag"], hashlib.sha256(octets).hexdigest(),
         )  # fmt: skip
         if sum(each.pattern == "**" for each in made.classes) != 1:
             raise FormatError(f"{name} has no default class of keys, or several")
-        if manifest is None:
-            return made
+        if manifest is not None:
+            made = made._with_manifest(manifest, name)
+        # The tag is over the fields. Where one content had two forms, it would have two digests, and the chain of
+        # parents could be broken without a key.
+        if made._encoded() != octets:
+            raise FormatError(
+                f"{name} is not in the form in which ags1 writes it: it was changed; put the true file back"
+            )
+        return made
+
+    def _with_manifest(self, manifest: Any, name: str) -> Version:
         if not isinstance(manifest, dict) or not all(isinstance(manifest.get(each), str) for each in ("name", "key")):
             raise FormatError(f"{name} has a damaged manifest")
         if run_of(manifest["name"]) is None or not manifest["name"].startswith(f"{CONTROL}/"):
             raise FormatError(f"{name} names the manifest {manifest['name']!r}, which is no name of a manifest")
-        return replace(made, manifest=manifest["name"], manifest_key=manifest["key"])
+        return replace(self, manifest=manifest["name"], manifest_key=manifest["key"])
 
 
 def numbers(location: Location) -> list[int]:
     """Numbers of the versions of a dataset, ascending; empty if there is no dataset."""
-    control = location.join(CONTROL)
-    if location.is_local:
-        try:
-            is_directory = stat.S_ISDIR(os.lstat(control.path).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        if not is_directory:
-            raise FormatError(f"{control} is a link or a file, but has to be a directory: put the true one there")
+    control = location.as_root().join(CONTROL)
     try:
         names = list_names(control)
-    except (FileNotFoundError, NotADirectoryError):
+    except NotADirectoryError:
+        if not location.is_local or not os.path.isdir(location.path):
+            return []
+        raise FormatError(f"{control} is a link or a file, but has to be a directory: put the true one there") from None
+    except FileNotFoundError:
         if control.is_object:
             # The bucket itself is missing.
             raise
@@ -222,24 +240,29 @@ def latest_number(location: Location, after: int = 0) -> int:
 
 def _exists(location: Location, number: int) -> bool:
     try:
-        status(location.join(version_name(number)))
+        status(_place(location, number))
     except FileNotFoundError:
         return False
-    except IsADirectoryError:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         # read_version() raises the error.
-        pass
     return True
+
+
+def _place(location: Location, number: int) -> Location:
+    return location.as_root().join(version_name(number))
 
 
 def read_version(location: Location, number: int) -> Version:
     """Read one version, without authentication. FileNotFoundError: it does not exist, or was expired."""
-    place = location.join(version_name(number))
+    place = _place(location, number)
     try:
         data = read_whole(place, _MAX_BYTES)
     except FileNotFoundError:
-        raise _expired(location, number) from None
+        raise expired(location, number) from None
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EISDIR):
+        if error.errno not in _NO_FILE:
             raise
         raise _no_file(place) from None
     return Version.parse(data, number, place.text)
@@ -249,9 +272,17 @@ def _no_file(place: Location) -> FormatError:
     return FormatError(f"{place} is not a regular file, as the file of a version must be: remove it")
 
 
-def _expired(location: Location, number: int) -> FileNotFoundError:
+def expired(location: Location, number: int) -> FileNotFoundError:
+    """The error for a version that does not exist."""
     text = f"the dataset has no version {number}: it may have been expired"
-    return FileNotFoundError(errno.ENOENT, text, location.text)
+    return FileNotFoundError(errno.ENOENT, text, location.text) if numbers(location) else no_dataset(location)
+
+
+def no_dataset(location: Location) -> FileNotFoundError:
+    """The error for a place where nothing was committed."""
+    return FileNotFoundError(
+        errno.ENOENT, "there is no ags1 dataset here, or its first run was not completed", location.text
+    )
 
 
 def read_committed(location: Location, number: int) -> Version:
@@ -269,7 +300,7 @@ def read_committed(location: Location, number: int) -> Version:
         # Unknown; a caller who opens the next version gets the error.
         is_committed = True
     if not is_committed:
-        raise _expired(location, number)
+        raise expired(location, number)
     return found
 
 
@@ -278,7 +309,7 @@ class Kept:
     """A version whose file exists: its content, not authenticated yet, or the error from reading it.
 
     It `is_committed` if it is the parent of the next version. Otherwise a late writer made it, and was killed before
-    it could remove it.
+    it could remove it; or the chain of versions was tampered with.
     """
 
     number: int
@@ -317,7 +348,7 @@ def made_since(location: Location, head: Version, after: int) -> list[Version]:
     for before, version in pairwise(found):
         if version.parent != before.digest:
             # A late writer made it after the version of this number was expired.
-            raise _expired(location, before.version)
+            raise expired(location, before.version)
     return found
 
 
@@ -340,9 +371,13 @@ def publish(location: Location, version: Version, keys: ClassKeys, *, durable: b
     version was committed.
     """
     made, data = version.authenticated(keys)
-    place = location.join(version_name(version.version))
-    if len(data) > _MAX_BYTES:
-        raise OSError(errno.EFBIG, f"version {version.version} would have more than {_MAX_BYTES} bytes", place.text)
+    place = _place(location, version.version)
+    if len(data) > _MAX_BYTES or len(version.classes) > _MAX_CLASSES or len(version.fenced) > _MAX_FENCED:
+        text = (
+            f"version {version.version} would have more than {_MAX_BYTES:,} bytes, {_MAX_CLASSES:,} classes of keys or "
+            f"{_MAX_FENCED:,} fenced runs"
+        )
+        raise OSError(errno.EFBIG, text, place.text)
     make_parent(place)
     if version.single_writer:
         _create_alone(place, data)

@@ -30,4 +30,4 @@ class View:
         keys = ClassKeys(version.classes, kms, location.text)
         version.authenticate(keys, f"version {version.version} of {location}")
         manifests = Manifests(location, version.uuid)
-        return cls(location, version, manifests, open_root(manifests, version, kms), keys)
+        return cls(location.as_root(), version, manifests, open_root(manifests, version, kms), keys)

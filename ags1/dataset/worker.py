@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import copy
 import errno
-import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,13 +29,13 @@ from ags1.dataset.entries import Entry, Part, SourceIdentity
 from ags1.dataset.joined import open_part
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
-from ags1.dataset.sources import open_same, place_of, read_regular, read_same, read_same_file
+from ags1.dataset.sources import open_same, place_of, read_same, read_same_file
 from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
-from ags1.errors import Ags1Error, AuthenticationError
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.files import open_plaintext, seal_source
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
-from ags1.storage import Location, in_order, read_whole
+from ags1.storage import Directories, Location, in_order, read_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -271,17 +270,19 @@ class EncryptWorker(Worker):
     """Encrypts files of a source into objects of a dataset.
 
     The sources of units are relative to `source`, the names of objects to `target`. `threads` threads encrypt one
-    large file; `progress` is called with the bytes of it that are done.
+    large file; `progress` is called with the bytes of it that are done. A source that is an AGS1 stream is refused,
+    unless it is to be encrypted `again`.
     """
 
     def __init__(
         self, source: Location, target: Location, keys: RunKeys, *, threads: int = 1,
-        progress: Callable[[int], object] | None = None,
+        progress: Callable[[int], object] | None = None, again: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(threads, progress)
         self._source = source
         self._target = target
         self._keys = keys
+        self._again = again
 
     def size_of(self, unit: EncryptUnit) -> int:
         """Bytes of plaintext; a range is never a small file."""
@@ -298,6 +299,7 @@ class EncryptWorker(Worker):
             try:
                 if isinstance(data, Exception):
                     raise data
+                self._refuse_again(unit, data)
                 keys.append(self._keys.derive(unit.key_class, unit.name))
                 plain.append(data)
                 ready.append((index, unit))
@@ -318,6 +320,13 @@ class EncryptWorker(Worker):
             outcomes[index] = Outcome(unit, done, failure, share)
         return [outcomes[index] for index in range(len(units))]
 
+    def _refuse_again(self, unit: EncryptUnit, data: Buffer) -> None:
+        if not self._again and bytes(memoryview(data)[: len(layout.MAGIC)]) == layout.MAGIC:
+            raise FormatError(
+                f"{place_of(self._source, unit.source)} is encrypted already, as an AGS1 stream: leave it out, or "
+                "encrypt it again with again=True (--again)"
+            )
+
     def _read(self, unit: EncryptUnit) -> Buffer:
         if self._source.is_local:
             path = self._source.path
@@ -337,6 +346,8 @@ class EncryptWorker(Worker):
         place = place_of(self._source, unit.source)
         cipher = BlockCipher(metadata.encryption_key, metadata.aad_prefix or b"", DEFAULT_BLOCK_LENGTH, self._threads)
         with open_target(self._target) as target, open_same(place, unit.identity) as (source, check):
+            if unit.start == 0:
+                self._refuse_again(unit, source.read(0, min(source.size, layout.HEADER_LENGTH)))
             with target.open_new(unit.name, encrypted_length(unit.size)) as output:
                 output.write(layout.write_header())
                 seal_source(source, unit.start, unit.size, output, cipher, self._tell)
@@ -383,7 +394,9 @@ class ReadingWorker(Worker):
             attempts(lambda entry: self._keys.open(entry.key_class, entry.parts[0]), entries, remote=False)
         )
         pairs = list(zip(entries, keys, strict=True))
-        found: list[Any] = list(attempts(self._read, pairs, remote=not self._dataset.is_local))
+        is_local = self._dataset.is_local
+        with Directories(self._dataset.path) if is_local else nullcontext() as opened:
+            found: list[Any] = list(attempts(lambda pair: self._read(pair, opened), pairs, remote=not is_local))
         good = [index for index, data in enumerate(found) if not isinstance(data, Exception)]
         try:
             plain: Sequence[Any] = _open_many([found[index] for index in good], [keys[index] for index in good])
@@ -394,14 +407,14 @@ class ReadingWorker(Worker):
             found[index] = each
         return found
 
-    def _read(self, pair: tuple[Entry, KeyMetadata | Exception]) -> Buffer:
+    def _read(self, pair: tuple[Entry, KeyMetadata | Exception], directories: Directories | None) -> Buffer:
         entry, key = pair
         if isinstance(key, Exception):
             raise key
         part = entry.parts[0]
         try:
-            if self._dataset.is_local:
-                return read_regular(os.path.join(self._dataset.path, part.name), part.file_length)
+            if directories is not None:
+                return directories.read(part.name, part.file_length + 1)
             return read_whole(self._dataset.join(part.name), part.file_length)
         except FileNotFoundError:
             raise self._missing(part) from None
@@ -456,39 +469,41 @@ def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryvi
 
 
 class DecryptWorker(ReadingWorker):
-    """Decrypts files of a dataset into a directory or below a URL, under their paths and with their modes.
+    """Decrypts files of a dataset into a directory or below a URL, under their paths, with their modes and times.
 
-    Each file appears whole and replaces what had its path. Links are not followed, and special files are not written
-    to. A range of a big file is written to its offset in a file that has a temporary name.
+    Each file appears whole, and replaces what had its path unless `replace` is False. Links are not followed, and
+    special files are not written to. A range of a big file is written to its offset in a file that has a temporary
+    name.
     """
 
     def __init__(
         self, dataset: Location, target: Location, keys: ClassKeys, *, threads: int = 1,
-        progress: Callable[[int], object] | None = None,
+        progress: Callable[[int], object] | None = None, replace: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(dataset, keys, threads=threads, progress=progress)
         self._target = target
+        self._keep_existing = not replace
 
     def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
-        with open_target(self._target) as target:
+        with open_target(self._target, keep=self._keep_existing) as target:
 
             def write(pair: tuple[Entry, memoryview | Exception]) -> None:
                 entry, plain = pair
                 if isinstance(plain, Exception):
                     raise plain
-                target.write(entry.path, plain, entry.mode)
+                target.write(entry.path, plain, entry.mode, entry.modified_ns)
 
             return list(attempts(write, list(zip(entries, found, strict=True)), remote=not target.is_local))
 
     def _large(self, unit: Entry | ReadUnit) -> tuple[tuple[str, int], ...]:
         unit = _as_range(unit)
         start = unit.start
-        with open_target(self._target) as target, closing(self._parts(unit)) as parts:
+        with open_target(self._target, keep=self._keep_existing) as target, closing(self._parts(unit)) as parts:
             if unit.into:
                 assert isinstance(target, LocalTarget)
                 output = target.fill(unit.into, start)
             else:
-                output = target.open(unit.entry.path, unit.size, unit.entry.mode)
+                output = target.open(unit.entry.path, unit.size, unit.entry.mode, unit.entry.modified_ns)
             with output:
                 for plaintext, first, end in parts:
                     open_plaintext(plaintext, first, end, output, lambda _: self._tell(output.position - start))

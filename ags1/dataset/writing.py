@@ -13,6 +13,7 @@ The memory of a run does not grow with the dataset, only with the record of an i
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from collections import deque
@@ -24,12 +25,14 @@ from functools import partial
 from ags1._typing import Any
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
-from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name
+from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, version_number
+from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import Done, Interrupted, Run, interrupted, remove_record
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
-from ags1.dataset.transaction import Transaction
+from ags1.dataset.transaction import ATTEMPTS, Transaction
+from ags1.dataset.versions import Version, numbers
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
 from ags1.files import Progress
@@ -37,6 +40,8 @@ from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
 
 __all__ = ["Options", "Present", "write_files"]
+
+_LOG = logging.getLogger("ags1.dataset")
 
 _RECORD_BYTES = 1 << 30
 _RECORD_SECONDS = 10.0
@@ -55,6 +60,9 @@ class Options:
     dry_run: bool = False
     delete: bool = False
     single_writer: bool = False
+    again: bool = False
+    pins: Pins | None = None
+    attempts: int = ATTEMPTS
     complete: bool = True
     """Whether all files of the dataset are checked: those that are missing or truncated are encrypted again."""
     only: frozenset[str] | None = None
@@ -71,18 +79,21 @@ class Options:
 def write_files(
     source: Location, target: Location, prefix: str, kms: Any, keys: Mapping[str, str] | str | None, operation: str,
     options: Options,
-) -> RunReport:  # fmt: skip
+) -> tuple[RunReport, Version | None]:  # fmt: skip
     """Write the files of a source into a dataset, below its directory `prefix`; see :func:`ags1.dataset.encrypt`.
 
-    Without `keys` the dataset must exist, and keeps its own. The new version records `operation`.
+    Without `keys` the dataset must exist, and keeps its own. The new version records `operation`. Returns also the
+    version that was made, or that was found if nothing differed; None if a dry run found none.
     """
     if inside(target, source) is not None:
         raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
+    if not options.again and (source.is_local or source.is_object) and numbers(source):
+        raise ValueError(f"the source {source} is a dataset, so its files are encrypted already: decrypt it first")
     if prefix:
         check_new_path(prefix)
     with Transaction.begin(
         target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable,
-        dry_run=options.dry_run,
+        dry_run=options.dry_run, pins=options.pins, attempts=options.attempts,
     ) as transaction, closing(Present(target)) as present:  # fmt: skip
         return _Writing(source, target, prefix, transaction, kms, options, present).run()
 
@@ -115,9 +126,10 @@ class _Writing:
         self._advanced = 0
         self._total: int | None = None
 
-    def run(self) -> RunReport:
-        """Make the run and return its report."""
+    def run(self) -> tuple[RunReport, Version | None]:
+        """Make the run; return its report, and the version that it made or found."""
         options, report = self._options, self._report
+        _LOG.info("%s: run %s begins on version %d", self._target, self._transaction.run.id, report.version)
         if options.resume:
             self._take_over()
         if options.progress is not None and not options.dry_run:
@@ -128,7 +140,7 @@ class _Writing:
                 report.done += 1
                 report.done_bytes += unit.size
                 report.paths.append(unit.path)
-            return report
+            return report, self._transaction.base
         try:
             self._execute()
             if self._fault is not None:
@@ -145,7 +157,12 @@ class _Writing:
             report.version, report.changed = made.version, True
         for run in self._taken_over:
             remove_record(self._target, run)
-        return report
+        _LOG.info(
+            "%s: run %s encrypted %d files, %d bytes; %d unchanged, %d taken over, %d removed, %d failed",
+            self._target, self._transaction.run.id, report.done, report.done_bytes, report.unchanged, report.resumed,
+            report.removed, len(report.errors),
+        )  # fmt: skip
+        return report, made or self._transaction.base
 
     def _found_any(self) -> bool:
         report = self._report
@@ -157,7 +174,7 @@ class _Writing:
         if options.perform is not None:
             outcomes = options.perform(run, self._units())
         else:
-            worker = EncryptWorker(self._source, self._target, run.keys, progress=self._tell_bytes)
+            worker = EncryptWorker(self._source, self._target, run.keys, progress=self._tell_bytes, again=options.again)
             outcomes = execute(worker, self._units(), threads=options.threads, on_error=options.on_error)
         with closing(outcomes):
             for outcome in outcomes:
@@ -170,7 +187,10 @@ class _Writing:
     # -- an interrupted run ----------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        for old in interrupted(self._target, self._kms, self._report.notes):
+        base, classes = self._transaction.base, self._transaction.classes
+        key_id = next(each.key_id for each in classes if each.pattern == "**")
+        owner = None if base is None else base.uuid
+        for old in interrupted(self._target, self._kms, key_id, owner, self._report.notes):
             if old.base_version >= self._transaction.next_version:
                 # This run itself.
                 continue
@@ -195,14 +215,30 @@ class _Writing:
             return None
         done, old = pair
         key_class, now = old.classes.get(done.key_class), self._transaction.class_of(found.path)
-        if done.source != found.identity or key_class is None or key_class.key_id != now.key_id:
+        if (
+            not found.identity.is_known
+            or done.source != found.identity
+            or key_class is None
+            or key_class.key_id != now.key_id
+        ):
             return None
         return pair if self._present.has_all((name, length) for name, length in done.parts) else None
 
     # -- comparing -------------------------------------------------------------------------------------------------
 
     def _found(self, skipped: Callable[[str, str], object]) -> Iterator[Found]:
-        yield from scan(self._source, self._prefix, self._options.wanted, self._target, skipped)
+        for found in scan(self._source, self._prefix, self._options.wanted, self._target, skipped):
+            inner, control, name = found.source.rpartition(f"/{CONTROL}/")
+            if control and record_of(f"{CONTROL}/{name}") is not None:
+                # Whether the dataset has a version is seen by its file: records are nobody's data in any case.
+                skipped(found.path, "is a record of an interrupted run of a dataset")
+                continue
+            if control and version_number(name) is not None and not self._options.again:
+                raise ValueError(
+                    f"{self._source.join(inner)} in the source is a dataset, so its files are encrypted already: "
+                    "exclude it, or encrypt it again with again=True (--again)"
+                )
+            yield found
 
     def _pairs(self) -> Iterator[tuple[Found | None, Entry | None]]:
         """Yield for each path, in order, the file of the source and the entry of the dataset."""
@@ -245,8 +281,12 @@ class _Writing:
             elif entry is not None and self._is_same(found, entry):
                 self._report.unchanged += 1
                 self._advance(found.identity.size)
-            elif self._options.only is not None and (entry is None or entry.source != found.identity):
+            elif self._options.only is not None and (
+                entry is None or entry.source != found.identity or not found.identity.is_known
+            ):
                 text = "was changed since it was encrypted, so it cannot replace what is damaged: encrypt it instead"
+                if not found.identity.is_known:
+                    text = "has neither an etag nor a time, so whether it was changed is unknown: encrypt it instead"
                 if not self._refuse(found, OSError(errno.ESTALE, text, found.location.text)):
                     return
             elif (pair := self._adoptable(found)) is not None:
@@ -271,6 +311,7 @@ class _Writing:
         """Make the run's key for a class; return the error if the KMS refuses. The KMS is called once."""
         if class_id not in self._refused:
             try:
+                self._transaction.prove()
                 self._transaction.run.use([class_id])
                 return None
             except KeyAccessError as error:
@@ -311,7 +352,7 @@ class _Writing:
 
     def _is_same(self, found: Found, entry: Entry) -> bool:
         """Whether the dataset has this source unchanged and complete, under the right master key."""
-        if self._options.only is not None or entry.source != found.identity:
+        if self._options.only is not None or entry.source != found.identity or not found.identity.is_known:
             return False
         if self._transaction.class_of(entry.path).id != entry.key_class:
             return False

@@ -76,4 +76,8 @@ __getattr__, __dir__ = lazy_names(
         "writing.change": ("ChangeReport",),
         "writing.new_table": ("create_table",),
     },
+    dict.fromkeys(
+        ("conversion.expiry", "conversion.operations", "file_io", "tables", "writing.change", "writing.new_table"),
+        ("pyarrow", "pyiceberg"),
+    ),
 )

@@ -22,6 +22,10 @@ from pyiceberg import expressions
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.types import BooleanType, DateType, DoubleType, IntegerType, LongType, StringType
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import polars
+
 __all__ = ["ScanDataset", "polars_frame"]
 
 # Their annotations are those of bound predicates.
@@ -35,13 +39,15 @@ _COMPARISONS = {
     "NotEq": (_written.NotEqualTo, "NotEq"),
 }
 _WHOLE = (IntegerType, LongType)
+# Whole numbers of polars that it compares with others as whole numbers: of a larger type it makes floats.
+_EXACT = ("Int", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32")
 _EPOCH = datetime.date(1970, 1, 1)
 
 
 # -- polars ----------------------------------------------------------------------------------------------------------
 
 
-def polars_frame(scan: Any) -> Any:
+def polars_frame(scan: Any) -> polars.LazyFrame:
     try:
         import polars
         from polars.io.plugins import register_io_source
@@ -74,10 +80,11 @@ def _from_polars(predicate: Any, schema: Any) -> Any:
     """Return a filter that every row passes that passes polars' predicate; None if no such filter is known."""
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
+        return _from_tree(tree, {each.name: each.field_type for each in schema.fields})
     except Exception:
-        # Predicates with Python functions cannot be serialized.
+        # Predicates with Python functions cannot be serialized, and the form of the others is polars' own: what it adds
+        # is left to it.
         return None
-    return _from_tree(tree, {each.name: each.field_type for each in schema.fields})
 
 
 def _from_tree(tree: Any, types: dict[str, Any]) -> Any:
@@ -85,10 +92,11 @@ def _from_tree(tree: Any, types: dict[str, Any]) -> Any:
         return None
     ((kind, body),) = tree.items()
     if kind == "Function" and isinstance(body, dict):
-        test = {"IsNull": _written.IsNull, "IsNotNull": _written.NotNull}.get(_named(body.get("function")))
-        (column, *others) = body.get("input") or [None]
-        name = column.get("Column") if isinstance(column, dict) else None
-        return test(name) if test is not None and name in types and not others else None
+        function = body.get("function")
+        for name, test in (("IsNull", _written.IsNull), ("IsNotNull", _written.NotNull)):
+            if function == {"Boolean": name} and (column := _column(body.get("input"), types)) is not None:
+                return test(column)
+        return None
     if kind != "BinaryExpr" or not isinstance(body, dict):
         return None
     operator, left, right = body.get("op"), body.get("left"), body.get("right")
@@ -107,8 +115,10 @@ def _from_tree(tree: Any, types: dict[str, Any]) -> Any:
     return None if value is None else _COMPARISONS[operator][0](name, value)
 
 
-def _named(function: Any) -> Any:
-    return function.get("Boolean") if isinstance(function, dict) else None
+def _column(inputs: Any, types: dict[str, Any]) -> str | None:
+    """Return the column that is the only input of a function."""
+    found = [name for name in types if inputs == [{"Column": name}]]
+    return found[0] if found else None
 
 
 def _literal(tree: Any, kind: Any) -> Any:
@@ -124,9 +134,9 @@ def _literal(tree: Any, kind: Any) -> Any:
     if form == "Date":
         made = _EPOCH + datetime.timedelta(days=value) if isinstance(kind, DateType) else None
         return None if made is None else made.isoformat()
-    if form.startswith(("Int", "UInt")) and isinstance(value, int):
-        return value if isinstance(kind, _WHOLE) else None
-    if form.startswith("Float") and isinstance(value, float):
+    if form in _EXACT and isinstance(value, int):
+        return value if isinstance(kind, _WHOLE) and -(1 << 63) <= value < 1 << 63 else None
+    if form in ("Float", "Float64") and isinstance(value, float):
         # Polars compares a column of 32 bits in 32 bits; here it is compared in 64.
         return value if isinstance(kind, DoubleType) and value == value else None
     return value if form == "String" and isinstance(kind, StringType) else None
@@ -134,6 +144,7 @@ def _literal(tree: Any, kind: Any) -> Any:
 
 # -- DuckDB ----------------------------------------------------------------------------------------------------------
 
+_PLAIN = re.compile(r"(?!and$)\w+")
 _PART = re.compile(r"\((\w+) (>=|<=|==|>|<) (-?\d+)\)|is_valid\(\w+\)|\band\b|[()\s]")
 _OPERATORS = {">=": "GtEq", "<=": "LtEq", "==": "Eq", ">": "Gt", "<": "Lt"}
 
@@ -177,7 +188,8 @@ class ScanDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         """Return a filter's comparisons with whole numbers, if it has only these and null checks."""
         types = {each.name: each.field_type for each in self._scan.schema.fields}
         made: Any = None
-        if _PART.sub("", shown):
+        # Any other name might look like a part of a filter.
+        if _PART.sub("", shown) or not all(_PLAIN.fullmatch(name) for name in types):
             return None
         for found in _PART.finditer(shown):
             if found[1] is not None and isinstance(types.get(found[1]), _WHOLE):

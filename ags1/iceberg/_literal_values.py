@@ -20,13 +20,13 @@ from typing import Any
 from pyiceberg import types
 from pyiceberg.expressions import literals as written
 
-__all__ = ["Value", "decimal_bound", "value_of"]
+__all__ = ["ZONED", "Value", "decimal_bound", "value_of"]
 
 Value = Fraction | float | str | bytes
 """A fraction counts units. A float may also be compared with whole numbers and decimals, as floats."""
 
 _DAY = 86_400_000_000
-_ZONED = (types.TimestamptzType, types.TimestamptzNanoType)
+ZONED = (types.TimestamptzType, types.TimestamptzNanoType)
 _NANOSECONDS = (types.TimestampNanoType, types.TimestamptzNanoType)
 _MOMENT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
@@ -131,7 +131,7 @@ def _timestamp(literal: Any, kind: Any) -> Value | None:
     elif isinstance(literal, written.DateLiteral):
         made = Fraction(literal.value * _DAY)
     elif isinstance(literal, written.StringLiteral):
-        made = _moment(literal.value.strip(), zoned=isinstance(kind, _ZONED))
+        made = _moment(literal.value.strip(), zoned=isinstance(kind, ZONED))
     return made if made is None or not isinstance(kind, _NANOSECONDS) else made * 1000
 
 

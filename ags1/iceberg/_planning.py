@@ -96,8 +96,6 @@ class ScanTask(FileScanTask):
         The scan's filter; AlwaysTrue if the metadata proves that every row of the file passes.
     sequence_number : int
         The file's data sequence number. Files in `deletes.equality_deletes` with a higher number apply.
-    file_sequence_number : int or None
-        Sequence number of the snapshot that added the file.
     deletes : Deletes
         The same delete files by kind.
     """
@@ -105,7 +103,6 @@ class ScanTask(FileScanTask):
     def __init__(self, found: _Found, deletes: Deletes) -> None:
         super().__init__(found.file, set(deletes.files), found.residual)
         self.sequence_number = found.sequence_number
-        self.file_sequence_number = found.file_sequence_number
         self.deletes = deletes
 
 
@@ -140,7 +137,6 @@ class _Found(NamedTuple):
 
     file: DataFile
     sequence_number: int
-    file_sequence_number: int | None
     residual: Any
     vector: DeletionVector | None
 
@@ -198,7 +194,7 @@ class _Planner:
                 file = DataFile(entry.file, spec.spec_id, spec.values(entry.file["partition"]))
             residual = AlwaysTrue() if possible == {True} else self._filter.expression
             vector = DeletionVector.of(entry.file) if kind_of(entry.file) == "deletion vectors" else None
-            found.append(_Found(file, number, entry.file_sequence_number, residual, vector))
+            found.append(_Found(file, number, residual, vector))
         return found
 
     def _possible(self, file: Mapping[str, Any], spec: _Spec) -> frozenset[bool | None]:

@@ -1,7 +1,7 @@
 """PyIceberg's projection of a file onto a scan, for a file that PyIceberg has not opened.
 
     _row_id                          stored in the file for a row that was moved, else first_row_id + position
-    _last_updated_sequence_number    stored for a row that was moved unchanged, else that of the file
+    _last_updated_sequence_number    stored for a row that was moved unchanged, else the file's data sequence number
     _pos                             position in the file
 
 Files of older format versions have no first_row_id, and then no number at all; Avro files still have the second.
@@ -80,7 +80,7 @@ class Projection:
         )
         downcast = scan._downcast_ns_timestamp_to_us
         self._downcast = metadata.format_version <= 2 if downcast is None else downcast
-        first, number = getattr(file, "first_row_id", None), getattr(task, "file_sequence_number", None)
+        first, number = getattr(file, "first_row_id", None), getattr(task, "sequence_number", None)
         is_avro = file.file_format == FileFormat.AVRO
         self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
 
@@ -185,7 +185,8 @@ def _nulls(kind: pyarrow.DataType, length: int, *, nullable: bool) -> Any:
 class RowLineage:
     """The lineage columns of a scan for the rows of one file.
 
-    `first_row_id` is the file's, possibly inherited; `sequence_number` is that of the snapshot that added the file.
+    `first_row_id` is the file's, possibly inherited; `sequence_number` is its data sequence number, which
+    a file that only moves rows has from the rows before.
     """
 
     def __init__(

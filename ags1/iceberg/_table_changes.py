@@ -16,8 +16,8 @@ class TableChanges:
     """Changes to the rows of a table that was opened through a catalog.
 
     Each change is one snapshot. An impossible change is refused before anything is written. If another writer commits
-    first, the change is made again from the newest state, a few times; then a ConflictError is raised. The table object
-    has the new state afterwards.
+    first, the change is made again from the newest state, as the table's properties ``commit.retry.*`` say; then a
+    ConflictError is raised. The table object has the new state afterwards.
 
     Notes
     -----

@@ -16,6 +16,10 @@ from ags1.iceberg._projection import LINEAGE
 from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._scan import EncryptedArrowScan, FileRows
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import polars
+
 __all__ = ["EncryptedTableScan"]
 
 
@@ -25,7 +29,8 @@ class EncryptedTableScan:
     Attributes
     ----------
     plan : pyiceberg.table.DataScan
-        PyIceberg's scan, for methods that are missing here. Its own reads filter rows as PyIceberg does.
+        PyIceberg's scan, for methods that are missing here. Its own reads filter rows as PyIceberg does, and refuse a
+        filter that was given as text.
     schema : pyiceberg.schema.Schema
         Schema of the rows.
     """
@@ -108,8 +113,11 @@ class EncryptedTableScan:
         """Return all rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
         return self.to_arrow().to_pandas(**options)
 
-    def to_polars(self) -> Any:
-        """Return a polars LazyFrame. Only ``collect`` reads, and only the columns and rows that the query needs."""
+    def to_polars(self) -> polars.LazyFrame:
+        """Return a polars LazyFrame. Only ``collect`` reads, and only the columns and rows that the query needs.
+
+        Filters mean what they mean to polars. For one with a Python function, polars needs the package cloudpickle.
+        """
         from ags1.iceberg._engines import polars_frame
 
         return polars_frame(self)

@@ -19,7 +19,7 @@ import io
 import os
 import stat
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlparse
 
@@ -29,7 +29,7 @@ from ags1.iceberg._document import MAX_DOCUMENT, Document
 from ags1.iceberg._naming import naming
 from ags1.iceberg.catalogs import TableState
 from ags1.iceberg.file_keys import FileKeys, KnownFile, known_file, known_manifest
-from ags1.iceberg.locations import local_path, with_environment
+from ags1.iceberg.locations import TableLocations, allowed_in, local_path, with_environment
 from ags1.iceberg.manifests import Entry, Manifest, read_entries, read_manifest, readable
 from ags1.iceberg.metadata_document import KEY_ID, METADATA_SUFFIX, check_hash, metadata_document
 from ags1.stream import Reader
@@ -69,9 +69,9 @@ class EncryptedFileIO(FileIO):
     ----------
     properties : mapping
         Those of the catalog and the table. ``ags1.kms`` is a URL for :func:`ags1.kms.load`, such as ``aws:``;
-        ``ags1.table-key-id``, ``ags1.allow-plaintext``, ``ags1.length-policy`` and ``ags1.metadata-hash`` are the
-        arguments of :func:`open_table`. Every other property goes to the FileIO underneath, which PyIceberg chooses by
-        the scheme of the location.
+        ``ags1.table-key-id``, ``ags1.allow-plaintext``, ``ags1.length-policy``, ``ags1.metadata-hash`` and
+        ``ags1.allowed-locations`` (a JSON list) are the arguments of :func:`open_table`. Every other property goes to
+        the FileIO underneath, which PyIceberg chooses by the scheme of the location.
     kms : object, optional
         A KMS client, instead of ``ags1.kms``.
 
@@ -105,6 +105,7 @@ class EncryptedFileIO(FileIO):
         # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
         promised = bool(properties.get(KEY_ID))
         self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
+        self.locations = TableLocations(allowed_in(properties))
         self._inner: dict[str, Any] = {}
         self._loaded: dict[str, Document] = {}
 
@@ -129,17 +130,21 @@ class EncryptedFileIO(FileIO):
 
         Raises
         ------
+        UnsupportedError
+            It is outside the directories that the table's files may be in.
         OSError
             It is a file of this machine, and no regular one: opening a pipe would wait for its other end.
         """
+        self.locations.check(location)
         path = local_path(location)
         if path is not None:
             _refuse_special(path)
         return self.inner(location).new_input(location)
 
-    def hold_metadata(self, location: str, document: Document) -> None:
-        """Use metadata that a catalog has loaded, instead of reading the file at this location."""
+    def hold_metadata(self, location: str, document: Document, directories: Iterable[str] = ()) -> None:
+        """Use metadata that a catalog has loaded, instead of reading the file; it names directories for the files."""
         self._loaded[location] = document
+        self.locations.add(location, directories)
 
     def read_metadata(self, location: str) -> Document:
         """Read the metadata file of a table, and learn its keys.
@@ -151,6 +156,7 @@ class EncryptedFileIO(FileIO):
         FormatError
             It is not the metadata of a table, or its properties set how tables are read.
         """
+        self.locations.add(location)
         document = self._loaded.get(location)
         if document is None:
             with self.stored(location).open() as file:
@@ -182,6 +188,7 @@ class EncryptedFileIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file."""
         path = location if isinstance(location, str) else location.location
+        self.locations.check(path)
         self.inner(path).delete(path)
 
 
@@ -279,6 +286,7 @@ class EncryptedInputFile(InputFile):
         local = local_path(self.location)
         if local is None:
             return self._raw().open(seekable=True)
+        self._io.locations.check(local)
         _refuse_special(local)
         return local
 
@@ -364,7 +372,7 @@ def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> En
     if state.table_key_id is not None:
         given[TABLE_KEY_ID] = state.table_key_id
     file_io = EncryptedFileIO(given, kms=kms)
-    file_io.hold_metadata(state.metadata_location, state.document)
+    file_io.hold_metadata(state.metadata_location, state.document, state.locations)
     return file_io
 
 

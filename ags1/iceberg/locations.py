@@ -9,20 +9,29 @@ adls.sas-token.ACCOUNT.HOST      sas_token
 from __future__ import annotations
 
 import difflib
+import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlparse
 
+from ags1.errors import UnsupportedError
 from ags1.storage import Location, option_name, s3_environment
 
 __all__ = [
+    "ALLOWED_LOCATIONS",
     "IO_IMPLEMENTATION",
+    "TableLocations",
+    "allowed_in",
+    "allowing",
     "check_catalog_properties",
     "io_properties_of",
     "local_path",
     "location_of",
+    "rooted",
     "storage_options_of",
+    "table_of",
     "with_environment",
 ]
 
@@ -59,6 +68,11 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 _ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
+ALLOWED_LOCATIONS = "ags1.allowed-locations"
+"""A property of a FileIO: further directories that a table's files may be in, as a JSON list of paths and URLs."""
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
+_NAME_NODES = ("hdfs", "viewfs", "webhdfs")
+_METADATA = "metadata"
 _FAMILY = {"s3": "s3", "gs": "gs", "az": "abfss", "abfss": "abfss"}
 _OPTIONS = {option for names in _NAMES.values() for option in names}
 _OWN = ("ags1.", "py-", "adls.sas-token.")
@@ -195,6 +209,118 @@ def local_path(location: str) -> str | None:
             path = path[2:].removeprefix("localhost")
         return path
     return location if parsed.scheme == "" else None
+
+
+def rooted(location: Location, directories: Iterable[str]) -> Location | None:
+    """The same file below the first of a table's directories that it is in; None if it is in none, or in a store.
+
+    No link below that directory is followed then: who can write there must not lead the table's files elsewhere.
+    """
+    for each in directories if location.is_local else ():
+        path = local_path(each)
+        if path and (found := location.below(Location(path))) is not None:
+            return found
+    return None
+
+
+class TableLocations:
+    """The directories that a table's files may be in: where the catalog or the caller says that the table is.
+
+    What the metadata file says of itself does not count, because nothing protects it: it could name any bucket, which
+    would then get requests with the reader's credentials, or any file of this machine. Safe to share between threads.
+
+    Parameters
+    ----------
+    directories : iterable of str
+        Paths and URLs that are allowed. Without any, and until :meth:`add`, every place is.
+    """
+
+    def __init__(self, directories: Iterable[str] = ()) -> None:
+        self._roots = tuple(dict.fromkeys(_place(each) for each in directories))
+        self._known = False
+
+    def add(self, metadata_location: str, directories: Iterable[str] = ()) -> None:
+        """Allow the directory of the table whose metadata file this is, and others that its catalog names.
+
+        Raises
+        ------
+        UnsupportedError
+            Another table's metadata was added before, and this is not in its directories.
+        """
+        if self._known:
+            self.check(metadata_location)
+        else:
+            directories = [table_of(metadata_location), *directories]
+        self._roots = tuple(dict.fromkeys((*self._roots, *map(_place, directories))))
+        self._known = True
+
+    def check(self, path: str) -> None:
+        """Raise an UnsupportedError if a file is outside the directories."""
+        if not self._known:
+            return
+        place = _place(path)
+        if not place.startswith(tuple(f"{each.rstrip('/')}/" for each in self._roots)) or _steps_out(path):
+            raise UnsupportedError(
+                f"{path}: lies outside of the table, and only the table's own files name it: if you trust that, allow "
+                f"its directory, {path.rpartition('/')[0]}, with allowed_locations"
+            )
+
+    def within(self, locate: Callable[[str], Location]) -> Callable[[str], Location]:
+        """Return a function that locates files as `locate` does, and refuses those outside."""
+
+        def located(path: str) -> Location:
+            self.check(path)
+            return locate(path)
+
+        return located
+
+
+def allowing(properties: Mapping[str, str], directories: Iterable[str] | None) -> dict[str, str]:
+    """Return the properties of a FileIO with further directories that a table's files may be in."""
+    if directories is None:
+        return dict(properties)
+    if isinstance(directories, str):
+        raise TypeError("allowed_locations must be a list of directories, not one text")
+    return {**properties, ALLOWED_LOCATIONS: json.dumps([*allowed_in(properties), *directories])}
+
+
+def allowed_in(properties: Mapping[str, str]) -> list[str]:
+    """Return the directories that the properties of a FileIO allow; a ValueError if it is no list of texts."""
+    text = properties.get(ALLOWED_LOCATIONS)
+    try:
+        found = [] if text is None else json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        raise ValueError(f"{ALLOWED_LOCATIONS} must be a JSON list of paths and URLs, got {text!r}")
+    return found
+
+
+def table_of(metadata_location: str) -> str:
+    """Return the directory of a table, as the place of its metadata file says it."""
+    directory, slash, _ = metadata_location.rpartition("/")
+    above, between, name = directory.rpartition("/")
+    if name == _METADATA and not above.endswith(":/"):
+        return above or between or "."
+    return directory or slash or "."
+
+
+def _place(location: str) -> str:
+    """Return one text for a place, however it is spelled, also through links of this machine."""
+    path = local_path(location)
+    if path is not None:
+        # Nothing that a link stands for is where the link is.
+        return f"file:{os.path.realpath(path)}"
+    scheme, _, rest = _ONE_SLASH.sub(r"\1://", location).partition("://")
+    host, _, path = rest.partition("/")
+    scheme = _SAME_SCHEME.get(scheme, scheme)
+    # A name node has several names.
+    return f"{scheme}://{'' if scheme in _NAME_NODES else host}/{path}".rstrip("/")
+
+
+def _steps_out(location: str) -> bool:
+    """Whether the path of a URL has steps that a server or client may follow."""
+    return local_path(location) is None and not {".", ".."}.isdisjoint(location.split("/"))
 
 
 def _text(value: Any) -> str:

@@ -13,8 +13,9 @@ import binascii
 import hashlib
 import hmac
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+from urllib.parse import unquote_plus
 
 from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg._document import Document
@@ -30,10 +31,16 @@ __all__ = [
     "check_hash",
     "check_list",
     "claims_encryption",
+    "data_directory",
+    "directories_of",
     "list_header",
     "metadata_directory",
     "metadata_document",
+    "number_property",
+    "partition_in",
+    "partition_names",
     "properties_of",
+    "text_hash",
 ]
 
 # The names of PyIceberg's attributes for fields that have another name in the file.
@@ -59,6 +66,7 @@ METADATA_PATH, DATA_PATH = "write.metadata.path", "write.data.path"
 # Objects whose names are the users'.
 _FREE = frozenset(("properties", "summary", "initial-default", "write-default", "encryption-keys"))
 _HASH_BYTES = 32
+_DIGITS = 18
 
 
 def metadata_document(location: str, data: bytes, metadata_hash: str | None = None) -> Document:
@@ -74,16 +82,21 @@ def metadata_document(location: str, data: bytes, metadata_hash: str | None = No
     try:
         document = Document(data)
         if metadata_hash is not None:
-            found = base64.b64encode(hashlib.sha256(document.text.encode("utf-8")).digest())
-            if not hmac.compare_digest(found, metadata_hash.encode("utf-8")):
+            found = text_hash(document.text)
+            if not hmac.compare_digest(found.encode(), metadata_hash.encode("utf-8")):
                 raise AuthenticationError(
-                    f"has the hash {found.decode()}, and {metadata_hash} was expected: it was changed, or is not the "
+                    f"has the hash {found}, and {metadata_hash} was expected: it was changed, or is not the "
                     "one that the catalog means"
                 )
         _refuse_python_names(document.fields)
     except (FormatError, AuthenticationError) as error:
         raise type(error)(f"{location}: {error}") from None
     return document
+
+
+def text_hash(text: str) -> str:
+    """Return the hash of a metadata file's text, in the form of the Hive parameter metadata_hash."""
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
 def check_hash(metadata_hash: str) -> str:
@@ -103,6 +116,37 @@ def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def number_property(properties: Mapping[str, str], name: str, usual: int, *, least: int = 1) -> int:
+    """Return a number among a table's properties; a ValueError names one that is not `least` or more."""
+    text = str(properties.get(name, usual))
+    # No number that is meant has as many digits.
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or int(text) < least:
+        raise ValueError(f"the table's property {name} is {text!r}; it must be a number of {least} or more")
+    return int(text)
+
+
+def partition_names(fields: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the fields of all partition specs."""
+    specs = fields.get("partition-specs")
+    found = [each.get("fields") for each in specs if isinstance(each, dict)] if isinstance(specs, list) else []
+    return frozenset(
+        str(each.get("name"))
+        for listed in found
+        if isinstance(listed, list)
+        for each in listed
+        if isinstance(each, dict)
+    )
+
+
+def partition_in(path: str, names: Collection[str]) -> bool:
+    """Return whether a file's path has a directory that shows a partition value, such as ``country=CH``."""
+    for directory in path.split("/")[:-1] if names else ():
+        name, equals, _ = directory.partition("=")
+        if equals and unquote_plus(name) in names:
+            return True
+    return False
+
+
 def metadata_directory(fields: Mapping[str, Any]) -> str:
     """The directory that a table's new metadata files belong in; a FormatError for a table without a location."""
     path = properties_of(fields).get(METADATA_PATH)
@@ -112,6 +156,17 @@ def metadata_directory(fields: Mapping[str, Any]) -> str:
     if not isinstance(location, str) or not location:
         raise FormatError("the table's metadata has no location")
     return f"{location.rstrip('/')}/metadata"
+
+
+def data_directory(fields: Mapping[str, Any]) -> str:
+    """The directory that a table's new data files belong in."""
+    path = properties_of(fields).get(DATA_PATH)
+    return path.rstrip("/") if isinstance(path, str) and path else f"{str(fields.get('location')).rstrip('/')}/data"
+
+
+def directories_of(fields: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The directories of a table: its own, and where its data and its metadata are written."""
+    return str(fields.get("location")), data_directory(fields), metadata_directory(fields)
 
 
 def claims_encryption(fields: Mapping[str, Any]) -> bool:

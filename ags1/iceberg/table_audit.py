@@ -23,7 +23,7 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg._entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
-from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID, properties_of
+from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID, partition_in, partition_names, properties_of
 from ags1.iceberg.table_walk import (
     FAULTS,
     PLAINTEXT,
@@ -96,13 +96,14 @@ class AuditReport:
     Notes
     -----
     The codes. Of the table: ``format-version``, ``table-not-encrypted``, ``no-master-key-property``,
-    ``data-key-length``, ``statistics-plaintext``. Of snapshots: ``snapshot-without-key``, ``key-missing``,
-    ``no-manifest-list``. Of keys: ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``, ``kek-missing``,
+    ``data-key-length``, ``statistics-plaintext``, ``statistics-key-leaked``. Of snapshots: ``snapshot-without-key``,
+    ``key-missing``, ``no-manifest-list``. Of keys: ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``,
+    ``kek-missing``,
     ``kek-unused``, ``kek-orphaned``, ``kek-expired``, ``kek-from-the-future``, ``kek-without-timestamp``,
     ``kek-timestamp``, ``kek-other-master-key``, ``keys-not-judged``. Of files: ``file-plaintext``,
     ``file-format``, ``file-block-length``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``,
     ``file-missing``, ``file-not-looked-at``, ``file-unreadable``, ``file-conflict``, ``key-length``,
-    ``list-without-snapshot``, ``vector-outside``.
+    ``list-without-snapshot``, ``partition-in-path``, ``vector-outside``.
     """
 
     location: str
@@ -173,6 +174,9 @@ class _Audit:
         self._data_key_length = _DEFAULT_KEY_LENGTH
         # A caller with allow_plaintext=True expects such files.
         self._plain = self._warning if file_io.allow_plaintext else self._error
+        self._partitions = partition_names(found.document.fields)
+        # Paths of files that show partition values.
+        self._shown: list[str] = []
         # Ids of keys that were reported as not opening.
         self._shut: set[str | None] = set()
 
@@ -184,6 +188,12 @@ class _Audit:
         for file, size in zip(files, in_parallel(self._look, files, STAT_THREADS), strict=True):
             self._check_file(file)
             self._check_size(file, size)
+        if self._shown:
+            text = (
+                f"{counted(len(self._shown), 'encrypted file')} with partition values in the path, such as "
+                f"{self._shown[0]}: `ags1 iceberg rekey` gives new paths, which show none"
+            )
+            self._warning("partition-in-path", self._found.location, text)
 
     # -- the table -------------------------------------------------------------------------------------------
 
@@ -222,8 +232,20 @@ class _Audit:
             listed = fields.get(name)
             for each in listed if isinstance(listed, list) else ():
                 path = each.get("statistics-path") if isinstance(each, dict) else None
-                if path is not None and not each.get("key-metadata"):
-                    text = f"{path}: statistics are not encrypted (Iceberg has no way to), and tell of the data"
+                if path is None:
+                    continue
+                if each.get("key-metadata"):
+                    text = (
+                        f"{path}: the key of these statistics stands in the metadata file, which is not encrypted: "
+                        "everybody who reads that can open them. Remove them (`ags1 iceberg expire`), and use no key "
+                        "of theirs again"
+                    )
+                    self._error("statistics-key-leaked", path, text)
+                else:
+                    text = (
+                        f"{path}: statistics are not encrypted (Iceberg has no way to), and tell of the data; "
+                        "`ags1 iceberg expire` removes them"
+                    )
                     self._note("statistics-plaintext", path, text)
 
     def _check_snapshots(self) -> None:
@@ -374,6 +396,8 @@ class _Audit:
             if self._found.encrypted:
                 self._plain("file-plaintext", path, f"{path}: this {file.what} is not encrypted, although its table is")
             return
+        if partition_in(path, self._partitions):
+            self._shown.append(path)
         if file.encryption == UNSUPPORTED:
             text = f"{path}: has a key and is in the format {file.file_format}, which Iceberg does not encrypt"
             self._error("file-format", path, text)

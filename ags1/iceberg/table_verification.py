@@ -21,6 +21,7 @@ from ags1._words import counted, printable, with_name
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.files import Progress
 from ags1.iceberg.file_io import EncryptedFileIO, EncryptedInputFile
+from ags1.iceberg.metadata_document import partition_in, partition_names
 from ags1.iceberg.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
 from ags1.parquet.verify_report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
 from ags1.stream import Reader
@@ -100,6 +101,11 @@ class TableVerifyReport:
     plaintext : int
         Files that are not encrypted, where the table was opened with ``allow_plaintext=True``: there is nothing in
         them that could be authenticated, and only their size was looked at. Otherwise they are failures.
+    partition_paths : int
+        Encrypted files whose paths show partition values, such as ``country=CH``.
+    plaintext_levels : int
+        Version 2 pages of Parquet whose repetition and definition levels carry no tag: which rows are null, and how
+        lists are divided, can be read and changed in them. Iceberg's Java readers can read no other form of such pages.
     untrusted_length : int
         AGS1 files that were checked without a trusted length, as the length policy allowed: blocks missing at their
         end would not be noticed.
@@ -125,6 +131,8 @@ class TableVerifyReport:
     verified: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
     plaintext: int = 0
+    partition_paths: int = 0
+    plaintext_levels: int = 0
     untrusted_length: int = 0
     blocks: int = 0
     modules: int = 0
@@ -148,8 +156,8 @@ class TableVerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed. Problems do not count, nor plaintext files that were allowed."""
-        return self.failure_count == 0
+        """Whether all files are authentic. Problems do not count; plaintext files do, also where they were allowed."""
+        return self.outcome == AUTHENTIC
 
     def add_failure(self, failure: FileFailure) -> None:
         """Take in a failure."""
@@ -165,7 +173,7 @@ class TableVerifyReport:
 
     def summary(self) -> str:
         """The report as text, a few lines if all is well."""
-        lines = [f"{self.location}: {'ok' if self.ok else f'NOT OK ({self.failure_count} failed)'}"]
+        lines = [f"{self.location}: {self._state}"]
         kinds = ", ".join(f"{kind} {count}" for kind, count in self.by_kind.items())
         of_all = f"{counted(self.files, 'file')} of {counted(self.snapshots, 'snapshot')}"
         lines.append(f"authenticated: {self.verified} of {of_all}{kinds and f' ({kinds})'}")
@@ -174,6 +182,12 @@ class TableVerifyReport:
         if self.plaintext:
             plain = counted(self.plaintext, "plaintext file")
             lines.append(f"NOT authenticated: {plain}, looked at only for the size")
+        if self.partition_paths:
+            shown = counted(self.partition_paths, "encrypted file")
+            lines.append(f"NOT hidden: partition values, in the paths of {shown}")
+        if self.plaintext_levels:
+            pages = counted(self.plaintext_levels, "version 2 page")
+            lines.append(f"NOT authenticated: the levels of {pages} (which rows are null), as parquet-java writes them")
         if self.untrusted_length:
             ends = counted(self.untrusted_length, "file")
             lines.append(
@@ -190,6 +204,12 @@ class TableVerifyReport:
         return "\n".join(lines)
 
     __str__ = summary
+
+    @property
+    def _state(self) -> str:
+        if self.failure_count:
+            return f"NOT OK ({self.failure_count} failed)"
+        return "ok" if self.ok else f"{self.outcome.upper()}, as allowed"
 
 
 def verify_table(
@@ -217,6 +237,8 @@ class Checked:
         Blocks or modules that failed.
     plaintext : bool
         Whether it is a plaintext file that is allowed, of which only the size was looked at.
+    plaintext_levels : int
+        Version 2 pages of a Parquet file whose levels carry no tag.
     fault : Exception or None
         What is wrong with the file.
     problems : list of str
@@ -228,6 +250,7 @@ class Checked:
     bytes: int = 0
     failed: int = 0
     plaintext: bool = False
+    plaintext_levels: int = 0
     fault: Exception | None = None
     problems: list[str] = field(default_factory=list)
 
@@ -346,12 +369,16 @@ class FileChecker:
             )
         with _Source(input_file) as source:
             found = verify_file(
-                source, DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress
-            )
+                source, DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress,
+                allow_unauthenticated_pages=True,
+            )  # fmt: skip
         checked = Checked(modules=sum(found.modules.values()), bytes=found.bytes)
+        checked.plaintext_levels = found.plaintext_levels
         checked.problems = [str(each) for each in found.problems[:_NAMED_IN_FILE]]
         unprotected = sum(found.unauthenticated.values()) + found.plaintext_pages
-        reasons = [f"{unprotected} of its pages are not protected from changes"] if unprotected else found.unprotected()
+        reasons = found.unprotected(allowed=True)
+        if unprotected:
+            reasons = [f"{unprotected} of its pages are not protected from changes"]
         if reasons:
             text = f"{file.path}: {'; '.join(reasons)}: Iceberg writes AES_GCM_V1 with every column encrypted"
             checked.fault = _not_protected(AuthenticationError(text))
@@ -382,6 +409,7 @@ def table_faults(found: TableWalk, allow_plaintext: bool) -> Iterator[tuple[Exce
 class _Verification:
     def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: TableVerifyReport) -> None:
         self._found, self._io, self._report = found, file_io, report
+        self._partitions = partition_names(found.document.fields)
 
     def run(self, threads: int, progress: Progress | None) -> None:
         found, report = self._found, self._report
@@ -415,6 +443,7 @@ class _Verification:
         report = self._report
         report.blocks += checked.blocks
         report.modules += checked.modules
+        report.plaintext_levels += checked.plaintext_levels
         report.bytes += checked.bytes
         if checked.problems:
             report.problem_count += 1
@@ -430,6 +459,7 @@ class _Verification:
             report.add_failure(_failure(file.path, file.kind, fault, checked.failed, tuple(file.snapshot_ids)))
             return
         report.verified += 1
+        report.partition_paths += partition_in(file.path, self._partitions)
         report.by_kind[file.kind] = report.by_kind.get(file.kind, 0) + 1
         if file.trusted_length is None and file.encryption != PARQUET:
             report.untrusted_length += self._io.length_policy == "file"

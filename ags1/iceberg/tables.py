@@ -7,20 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow
-from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import DataScan, StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
+from ags1.iceberg._filter_text import TextFilter
 from ags1.iceberg._projection import LINEAGE
-from ags1.iceberg._row_filter import RowFilter, parse_filter
+from ags1.iceberg._pyiceberg_view import view_of
+from ags1.iceberg._row_filter import RowFilter
 from ags1.iceberg._table_changes import TableChanges
 from ags1.iceberg._table_scan import EncryptedTableScan
 from ags1.iceberg._variant import metadata_text
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.file_io import METADATA_HASH, EncryptedFileIO, file_io_at, io_settings
-from ags1.iceberg.locations import io_properties_of
+from ags1.iceberg.locations import allowing, io_properties_of
+from ags1.iceberg.metadata_document import text_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def open_table(
     allow_plaintext: bool = False,
     table_key_id: str | None = None,
     metadata_hash: str | None = None,
+    allowed_locations: Sequence[str] | None = None,
 ) -> EncryptedTable:
     """Open an encrypted Iceberg table.
 
@@ -66,6 +69,11 @@ def open_table(
     metadata_hash : str, optional
         Authenticates the metadata file, which is otherwise not authenticated: standard base64 of the SHA-256 of its
         JSON text, uncompressed, as in Hive's table parameter ``metadata_hash``.
+    allowed_locations : sequence of str, optional
+        Further directories that the table's files may be in: paths or URLs. Without it, a file outside of the table's
+        own directory, or of those that the catalog names, is refused, whatever the metadata file says: nothing protects
+        that, and it could name any bucket. Tables need it that have files of others (``add_files``), or a
+        ``write.data.path`` elsewhere that the catalog does not store.
 
     Returns
     -------
@@ -89,7 +97,8 @@ def open_table(
     >>> table = ags1.iceberg.open_table("s3://lake/db/t/metadata/00007.metadata.json", kms="aws:")
     >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
     """
-    given = io_settings(io_properties_of(properties), length_policy, allow_plaintext, table_key_id)
+    allowed = allowing(io_properties_of(properties), allowed_locations)
+    given = io_settings(allowed, length_policy, allow_plaintext, table_key_id)
     if metadata_hash is not None:
         given[METADATA_HASH] = metadata_hash
     return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=client_of(kms)))
@@ -104,6 +113,8 @@ def load_table(
     length_policy: str = "trusted",
     allow_plaintext: bool = False,
     table_key_id: str | None = None,
+    metadata_hash: str | None = None,
+    allowed_locations: Sequence[str] | None = None,
 ) -> EncryptedTable:
     """Open an encrypted Iceberg table from a catalog.
 
@@ -118,7 +129,10 @@ def load_table(
         As for :func:`open_table`, in addition to those of the catalog.
     table_key_id : str, optional
         As for :func:`open_table`, for catalogs that do not store it; a Hive metastore does.
-    kms, length_policy, allow_plaintext
+    metadata_hash : str, optional
+        As for :func:`open_table`. It stays pinned: the table's own commits go on from it, and what others commit is
+        refused with an AuthenticationError. Not for REST catalogs.
+    kms, length_policy, allow_plaintext, allowed_locations
         As for :func:`open_table`.
 
     Raises
@@ -139,7 +153,11 @@ def load_table(
     """
     from ags1.iceberg.catalogs import catalog_table
 
-    found = catalog_table(catalog, identifier, storage_options=properties)
+    found = catalog_table(catalog, identifier, storage_options=properties, allowed_locations=allowed_locations)
+    if metadata_hash is not None:
+        from ags1.iceberg.catalogs.pinned import PinnedTable
+
+        found = PinnedTable(found, metadata_hash)
     state = found.load()
     said = state.table_key_id
     if table_key_id is not None and said is not None and table_key_id != said:
@@ -185,13 +203,7 @@ class EncryptedTable(TableChanges):
             metadata = TableMetadataUtil.parse_raw(metadata_text(document))
         except Exception as error:
             raise _unreadable(metadata_location, error) from error
-        self.table: StaticTable = StaticTable(
-            identifier=("static-table", metadata_location),
-            metadata=metadata,
-            metadata_location=metadata_location,
-            io=file_io,
-            catalog=NoopCatalog("static-table"),
-        )
+        self.table: StaticTable = view_of(metadata_location, metadata, file_io)
 
     def __repr__(self) -> str:
         return f"<ags1.iceberg.EncryptedTable {self.metadata_location}>"
@@ -233,6 +245,11 @@ class EncryptedTable(TableChanges):
         return self
 
     @property
+    def metadata_hash(self) -> str:
+        """Hash of the table's metadata file. Store it elsewhere, and pin it with ``open_table(metadata_hash=...)``."""
+        return text_hash(self.document.text)
+
+    @property
     def refs(self) -> dict[str, int]:
         """Return the snapshots of the branches and tags, by name."""
         return {name: self._snapshots.of_ref(name) for name in self._snapshots.refs}
@@ -267,8 +284,8 @@ class EncryptedTable(TableChanges):
             ``_pos``, the position of the row in its file; these are returned only if named. In files from before
             version 3 the first two are null. A variant is a struct of its two binaries, ``metadata`` and ``value``.
         row_filter : str or pyiceberg expression, optional
-            A text in PyIceberg's syntax: ``"amount > 10 and country = 'CH'"``. Put a name with characters other than
-            letters, digits and ``_`` in double quotes.
+            A condition of Spark's SQL: ``"amount > 10 and country = 'CH'"``. Put a text in single quotes, and a name
+            with characters other than letters, digits and ``_`` in backticks.
         snapshot_id : int, optional
             By default the current snapshot.
         as_of : datetime or int, optional
@@ -284,12 +301,17 @@ class EncryptedTable(TableChanges):
         ------
         ValueError
             The snapshot, branch, tag or column does not exist; a snapshot was given in two ways; the filter does not
-            fit the columns.
+            fit the columns, or is not supported.
 
         Notes
         -----
         An older snapshot, or a tag, has the columns and names of its own schema, in `row_filter` too. A branch has the
         table's current columns.
+
+        A filter as text compares columns with values: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``<=>``, ``in``,
+        ``between``, ``like``, ``is null``, ``is true`` and ``isnan(column)``, with ``and``, ``or`` and ``not``. It
+        means what it means in Spark 4.1 with its default settings; what could differ is refused before anything is
+        read, such as a number in quotes, and a time whose zone is missing.
 
         Filters follow Spark where PyIceberg differs: a comparison with null is null, and such rows do not pass, also
         for ``not in`` and ``not like``; NaN equals NaN and is greater than any other number; numbers are compared
@@ -318,7 +340,7 @@ class EncryptedTable(TableChanges):
         plan = DataScan(
             table_metadata=metadata,
             io=self.io,
-            row_filter=parse_filter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
+            row_filter=TextFilter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
             selected_fields=("*",) if columns is None else tuple(each for each in columns if each not in lineage),
             case_sensitive=case_sensitive,
             snapshot_id=snapshot_id,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from ags1._buffer import BufferView
 from ags1._gcm import Key
+from ags1._logs import logger_of
 from ags1._secrets import Secret, shows_secret
 from ags1._typing import Buffer
 from ags1.errors import KeyAccessError
@@ -325,9 +326,12 @@ class KeyManagementClient:
     def _call(self, function: Callable[[], T], action: str, secret: Key | Secret | None = None) -> T:
         """Call the service until it responds, a fault is permanent, or all attempts have failed."""
         final: Exception | None = None
+        started = time.monotonic()
         for attempt in range(1, self._attempts + 1):
             try:
-                return function()
+                result = function()
+                self._log(action, started, attempt)
+                return result
             except (KeyAccessError, ImportError, NotImplementedError) as error:
                 final = error.with_traceback(None)
                 break
@@ -348,11 +352,24 @@ class KeyManagementClient:
         # Raised here, outside the handler: the error must not refer to an exception whose text was not checked for
         # keys, nor to a frame that holds the key.
         if final is not None:
+            self._log(action, started, attempt, type(final).__name__)
             final.__context__ = final.__cause__ = None
             raise final
+        self._log(action, started, attempt, cause)
         if transient and self._attempts > 1:
             cause = f"{cause} (tried {self._attempts} times)"
         raise (ServiceRefusal if holds_for_all else KeyAccessError)(self._message(action, cause))
+
+    def _log(self, action: str, started: float, attempts: int, failure: str | None = None) -> None:
+        """Log a call: service, operation, key id, duration, outcome. `failure` has no key material."""
+        logger = logger_of("ags1.kms")
+        if logger is None:
+            return
+        took = f"{1000 * (time.monotonic() - started):.0f} ms" + (f", {attempts} attempts" if attempts > 1 else "")
+        if failure is None:
+            logger.info("%s: %s: done in %s", self.service, action, took)
+        else:
+            logger.warning("%s: %s: failed in %s: %s", self.service, action, took, failure)
 
     def _cause(self, error: Exception, secret: Key | Secret | None) -> str:
         said = str(error) if isinstance(error, Refusal) else self._describe(error)

@@ -3,11 +3,12 @@
     {"format": "ags1-keystore", "version": 1,
      "protection": {"kind": "password", "kdf": "scrypt", "n": ..., "r": ..., "p": ..., "salt": ...}
                 or {"kind": "key-file"},
-     "check": ..., "keys": {ID: WRAPPED, ...}, "seal": ..., "sha256": ...}
+     "check": ..., "keys": {ID: [WRAPPED, ...], ...}, "seal": ..., "sha256": ...}
 
     secret   = scrypt(password) or the key in the key file
     check    = HMAC-SHA256(secret, "check"), 16 bytes: tells a wrong password from a damaged file
-    WRAPPED  = nonce, AES-256-GCM of the key under HMAC-SHA256(secret, "wrap"), tag; the AAD is format, version and ID
+    WRAPPED  = nonce, AES-256-GCM of the key under HMAC-SHA256(secret, "wrap"), tag; the AAD is format, version and ID.
+               An id has one, and those that a rotation replaced: the newest is first
     seal     = HMAC-SHA256(HMAC-SHA256(secret, "seal"), all above): no entry can be dropped, swapped or renamed
     sha256   = of all above: tells chance damage without the password
 
@@ -22,7 +23,7 @@ import hashlib
 import hmac
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ags1._gcm import Key, open_message, random_bytes, seal_message
 from ags1._typing import Any
@@ -40,8 +41,10 @@ _CHECK = 16
 SCRYPT_N = 1 << 17
 _SCRYPT_R = 8
 _SCRYPT_P = 1
-# Limits for the parameters in a file: safe enough, without using all of the memory.
+# Limits for the parameters in a file: safe enough, without using all of the memory or minutes. Memory is 128 n r bytes,
+# work is n r p: at most four times the default's, 512 MiB and about two seconds.
 _LEAST_N, _MOST_N, _MOST_R, _MOST_P = 1 << 10, 1 << 20, 16, 8
+_MOST_WORK = 1 << 22
 _LONGEST_ID = 1024
 
 
@@ -107,7 +110,7 @@ class Protection:
         return hmac.digest(bytes(self._secret), purpose.encode(), "sha256")
 
 
-def serialize(keys: Mapping[str, Key], protection: Protection) -> bytes:
+def serialize(keys: Mapping[str, Sequence[Key]], protection: Protection) -> bytes:
     """The contents of a keystore file."""
     wrapping = Key(protection.part("wrap"))
     content: dict[str, Any] = {
@@ -115,15 +118,21 @@ def serialize(keys: Mapping[str, Key], protection: Protection) -> bytes:
         "version": _VERSION,
         "protection": protection.header,
         "check": _encode(protection.part("check")[:_CHECK]),
-        "keys": {key_id: _encode(_wrap(key, key_id, wrapping)) for key_id, key in sorted(keys.items())},
+        "keys": {
+            key_id: [_encode(_wrap(key, key_id, wrapping)) for key in versions]
+            for key_id, versions in sorted(keys.items())
+        },
     }
     content["seal"] = _encode(hmac.digest(protection.part("seal"), _canonical(content), "sha256"))
     content["sha256"] = hashlib.sha256(_canonical(content)).hexdigest()
     return json.dumps(content, indent=1).encode() + b"\n"
 
 
-def parse(data: bytes, protection: Protection) -> dict[str, Key]:
-    """The keys in a keystore file, which is authenticated as a whole. Refusal: wrong secret, or damaged file."""
+def parse(data: bytes, protection: Protection) -> dict[str, tuple[Key, ...]]:
+    """The keys in a keystore file, the newest version of each first; the file is authenticated as a whole.
+
+    Refusal: wrong secret, or damaged file.
+    """
     content = _read(data)
     if not hmac.compare_digest(_decode(content["check"]), protection.part("check")[:_CHECK]):
         wrong = "password" if protection.header["kind"] == "password" else "key file"
@@ -132,7 +141,10 @@ def parse(data: bytes, protection: Protection) -> dict[str, Key]:
     if not hmac.compare_digest(seal, hmac.digest(protection.part("seal"), _canonical(content), "sha256")):
         raise Refusal("it was changed without its password: do not use it, restore it from your backup")
     wrapping = Key(protection.part("wrap"))
-    return {key_id: _unwrap(_decode(wrapped), key_id, wrapping) for key_id, wrapped in content["keys"].items()}
+    return {
+        key_id: tuple(_unwrap(_decode(wrapped), key_id, wrapping) for wrapped in versions)
+        for key_id, versions in content["keys"].items()
+    }
 
 
 def check_key_id(key_id: str) -> None:
@@ -169,7 +181,9 @@ def _is_sound(content: dict[str, Any]) -> bool:
     protection, keys = content.get("protection"), content.get("keys")
     if not isinstance(protection, dict) or not isinstance(keys, dict):
         return False
-    texts = [content.get("check"), content.get("seal"), *keys.values()]
+    if not all(isinstance(versions, list) and versions for versions in keys.values()):
+        return False
+    texts = [content.get("check"), content.get("seal"), *(each for versions in keys.values() for each in versions)]
     if protection.get("kind") == "password":
         texts.append(protection.get("salt"))
         numbers: list[Any] = [protection.get(name) for name in "nrp"]
@@ -177,6 +191,9 @@ def _is_sound(content: dict[str, Any]) -> bool:
             return False
         n, r, p = numbers
         if not (_LEAST_N <= n <= _MOST_N and n & (n - 1) == 0 and 1 <= r <= _MOST_R and 1 <= p <= _MOST_P):
+            return False
+        # The second is scrypt's own rule.
+        if n * r * p > _MOST_WORK or n >= 1 << 16 * r:
             return False
     elif protection.get("kind") != "key-file":
         return False

@@ -36,8 +36,8 @@ _DIGESTS = {
     "2.16.840.1.101.3.4.2.2": "sha384",
     "2.16.840.1.101.3.4.2.3": "sha512",
 }
-# A higher number is a denial of service, not a protection.
-_MOST_ITERATIONS = 10_000_000
+# What Java's keytool writes at most. A higher number is a denial of service, not a protection.
+_MOST_ITERATIONS = 5_000_000
 _FOR_KEY, _FOR_IV, _FOR_MAC = 1, 2, 3
 
 

@@ -14,7 +14,7 @@ from ags1._typing import Any, KeyLike
 from ags1.errors import KeyAccessError
 from ags1.kms import _keystore
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable
-from ags1.kms.memory import open_wrapped, seal_wrapped, unknown_key
+from ags1.kms.memory import MemoryKms, open_wrapped, seal_wrapped, unknown_key
 
 Path = str | os.PathLike[str]
 
@@ -124,7 +124,7 @@ class LocalKms(KeyManagementClient):
         with _alone(file):
             if os.path.lexists(file):
                 raise KeyAccessError(f"{file} exists and was not replaced: its keys would be lost")
-            self._write(first, protection)
+            self._write({key_id: (key,) for key_id, key in first.items()}, protection)
 
     def add_key(self, key_id: str, key: KeyLike | None = None, *, bits: int = 256) -> None:
         """Add a master key; by default a fresh random one.
@@ -151,7 +151,82 @@ class LocalKms(KeyManagementClient):
         with self._changing(f"add the key {key_id!r}") as store:
             if key_id in store.keys:
                 raise KeyAccessError(f"{self._file} has a key {key_id!r} already: what it wrapped would be lost")
-            self._write({**store.keys, key_id: added}, store.protection)
+            self._write({**store.keys, key_id: (added,)}, store.protection)
+
+    def rotate_key(self, key_id: str, *, bits: int = 256) -> int:
+        """Give a master key a fresh version: it wraps from now on, and the older ones still unwrap what they wrapped.
+
+        Parameters
+        ----------
+        key_id : str
+            A key of this keystore.
+        bits : int
+            Size of the new version: 128, 192 or 256.
+
+        Returns
+        -------
+        int
+            How many versions the key has now.
+
+        Raises
+        ------
+        KeyAccessError
+            There is no such key, or the keystore cannot be opened.
+        OSError
+            It cannot be written; the old file stays as it is.
+        """
+        fresh = Key.generate(bits)
+        action = f"rotate the key {key_id!r}"
+        with self._changing(action) as store:
+            versions = (fresh, *self._call(lambda: _versions(store, key_id), action))
+            self._write({**store.keys, key_id: versions}, store.protection)
+        return len(versions)
+
+    def remove_key(self, key_id: str, *, old_versions: bool = False) -> int:
+        """Destroy a master key: what it wrapped can't be unwrapped any more, and no data below it be read.
+
+        Other copies of the file keep the key: destroy those, or what opens them, too.
+
+        Parameters
+        ----------
+        key_id : str
+            A key of this keystore.
+        old_versions : bool
+            Destroy only the versions that :meth:`rotate_key` replaced. What they wrapped must have been wrapped again.
+
+        Returns
+        -------
+        int
+            How many versions were destroyed; 0 if there are no old ones.
+
+        Raises
+        ------
+        KeyAccessError
+            There is no such key, or the keystore cannot be opened.
+        OSError
+            It cannot be written; the old file stays as it is.
+        """
+        action = f"remove the key {key_id!r}"
+        with self._changing(action) as store:
+            versions = self._call(lambda: _versions(store, key_id), action)
+            kept = versions[:1] if old_versions else ()
+            if kept != versions:
+                self._write(_without(store.keys, key_id, kept), store.protection)
+                self._key_cache.clear()
+        return len(versions) - len(kept)
+
+    def without(self, key_id: str, *, old_versions: bool = False) -> MemoryKms:
+        """Make a client that has all keys but those that :meth:`remove_key` would destroy, to see what needs them.
+
+        Raises
+        ------
+        KeyAccessError
+            There is no such key, or the keystore cannot be opened.
+        """
+        action = f"look at the key {key_id!r}"
+        store = self._call(self._load, action)
+        versions = self._call(lambda: _versions(store, key_id), action)
+        return MemoryKms({**_without(store.keys, key_id, versions[:1] if old_versions else ())})
 
     def list_keys(self) -> list[str]:
         """The key ids, in order; the whole file is authenticated first.
@@ -161,7 +236,17 @@ class LocalKms(KeyManagementClient):
         KeyAccessError
             The keystore cannot be opened.
         """
-        return sorted(self._call(self._load, "list its keys").keys)
+        return sorted(self.key_versions())
+
+    def key_versions(self) -> dict[str, int]:
+        """How many versions each key has, by its id.
+
+        Raises
+        ------
+        KeyAccessError
+            The keystore cannot be opened.
+        """
+        return {key_id: len(versions) for key_id, versions in self._call(self._load, "list its keys").keys.items()}
 
     def rotate_password(
         self,
@@ -204,20 +289,13 @@ class LocalKms(KeyManagementClient):
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
-        return seal_wrapped(key, self._master(key_id))
+        return seal_wrapped(key, _versions(self._load(), key_id)[0])
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
-        return open_wrapped(wrapped, self._master(key_id))
+        return open_wrapped(wrapped, *_versions(self._load(), key_id))
 
     def _is_transient(self, error: Exception) -> bool:
         return False
-
-    def _master(self, key_id: str) -> Key:
-        store = self._load()
-        found = store.keys.get(key_id if store.protection is not None else key_id.lower())
-        if found is None:
-            raise unknown_key(store.keys)
-        return found
 
     @property
     def _file(self) -> str:
@@ -247,20 +325,22 @@ class LocalKms(KeyManagementClient):
             return store
 
     def _opened(self, data: bytes, mark: tuple[int, ...]) -> _Store:
-        if data[:1] == b"\x30":
-            from ags1.kms._pkcs12 import secret_keys
-
-            password = self._given.password(PASSWORD_VARIABLE, _ICEBERG_PASSWORD_VARIABLE)
-            if password is None:
-                raise Refusal(f"it is protected by a password: give one, or set {_ICEBERG_PASSWORD_VARIABLE}")
-            return _Store(secret_keys(data, password), None, mark)
-        key = self._given.key()
-        password = None if key is not None else self._given.password(PASSWORD_VARIABLE)
+        is_pkcs12 = data[:1] == b"\x30"
+        key = None if is_pkcs12 else self._given.key()
+        variables = (PASSWORD_VARIABLE, *((_ICEBERG_PASSWORD_VARIABLE,) if is_pkcs12 else ()))
+        password = None if key is not None else self._given.password(*variables)
+        if is_pkcs12 and password is None:
+            raise Refusal(f"it is protected by a password: give one, or set {_ICEBERG_PASSWORD_VARIABLE}")
         tried = bytes(key) if key is not None else password.encode() if isinstance(password, str) else password or b""
         refused = self._refused
         if refused is not None and refused[0] == mark and bytes(refused[1]) == tried:
             raise Refusal(refused[2])
         try:
+            if is_pkcs12:
+                from ags1.kms._pkcs12 import secret_keys
+
+                assert password is not None
+                return _Store({key_id: (key,) for key_id, key in secret_keys(data, password).items()}, None, mark)
             protection = _keystore.Protection.of(data, password=password, key=key)
             return _Store(_keystore.parse(data, protection), protection, mark)
         except Refusal as error:
@@ -279,7 +359,7 @@ class LocalKms(KeyManagementClient):
                 )
             yield store
 
-    def _write(self, keys: Mapping[str, Key], protection: _keystore.Protection | None) -> None:
+    def _write(self, keys: Mapping[str, tuple[Key, ...]], protection: _keystore.Protection | None) -> None:
         from ags1.storage import AtomicFile
 
         assert protection is not None
@@ -292,11 +372,23 @@ class LocalKms(KeyManagementClient):
 
 
 class _Store(NamedTuple):
-    """An opened keystore; `protection` is None for a PKCS12 keystore."""
+    """An opened keystore: the versions of each key, the newest first. `protection` is None for a PKCS12 keystore."""
 
-    keys: dict[str, Key]
+    keys: dict[str, tuple[Key, ...]]
     protection: _keystore.Protection | None
     mark: tuple[int, ...]
+
+
+def _versions(store: _Store, key_id: str) -> tuple[Key, ...]:
+    found = store.keys.get(key_id if store.protection is not None else key_id.lower())
+    if found is None:
+        raise unknown_key(store.keys)
+    return found
+
+
+def _without(keys: Mapping[str, tuple[Key, ...]], key_id: str, kept: tuple[Key, ...]) -> dict[str, tuple[Key, ...]]:
+    """The keys, and of one of them only these versions; the id goes with the last one."""
+    return {each: kept if each == key_id else versions for each, versions in keys.items() if each != key_id or kept}
 
 
 class _Given:

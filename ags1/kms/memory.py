@@ -22,25 +22,32 @@ class MemoryKms(KeyManagementClient):
 
     Parameters
     ----------
-    keys : mapping of str to key
-        Master keys of 16, 24 or 32 bytes, by id.
+    keys : mapping of str to key, or to a tuple of keys
+        Master keys of 16, 24 or 32 bytes, by id. Of several versions of a key the first wraps, and each unwraps what it
+        wrapped.
     **common
         As :class:`~ags1.kms.KeyManagementClient`.
     """
 
     service = "MemoryKms"
 
-    def __init__(self, keys: Mapping[str, KeyLike], **common: Any) -> None:
+    def __init__(self, keys: Mapping[str, KeyLike | tuple[KeyLike, ...]], **common: Any) -> None:
         super().__init__(**common)
-        self._keys = {key_id: key if isinstance(key, Key) else Key(key) for key_id, key in keys.items()}
+        self._keys = {
+            key_id: tuple(
+                key if isinstance(key, Key) else Key(key)
+                for key in (versions if isinstance(versions, tuple) else (versions,))
+            )
+            for key_id, versions in keys.items()
+        }
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
-        return seal_wrapped(key, self._master(key_id))
+        return seal_wrapped(key, self._master(key_id)[0])
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
-        return open_wrapped(wrapped, self._master(key_id))
+        return open_wrapped(wrapped, *self._master(key_id))
 
-    def _master(self, key_id: str) -> Key:
+    def _master(self, key_id: str) -> tuple[Key, ...]:
         found = self._keys.get(key_id)
         if found is None:
             raise unknown_key(self._keys)
@@ -65,11 +72,12 @@ def seal_wrapped(key: bytes, master: Key) -> bytes:
     return nonce + seal_message(key, master, nonce)
 
 
-def open_wrapped(wrapped: bytes, master: Key) -> bytes:
-    """Unwrap a key that :func:`seal_wrapped` or Iceberg's test KMS wrapped."""
+def open_wrapped(wrapped: bytes, *masters: Key) -> bytes:
+    """Unwrap a key that :func:`seal_wrapped` or Iceberg's test KMS wrapped with one of these versions."""
     if len(wrapped) < _NONCE + _TAG + 1:
         raise Refusal(f"the wrapped key has {len(wrapped)} bytes; the minimum is {_NONCE + _TAG + 1}")
-    key = open_message(wrapped[_NONCE:], master, wrapped[:_NONCE])
-    if key is None:
-        raise Refusal("it was wrapped with another key, or it is damaged")
-    return key
+    for master in masters:
+        key = open_message(wrapped[_NONCE:], master, wrapped[:_NONCE])
+        if key is not None:
+            return key
+    raise Refusal("it was wrapped with another key, or it is damaged")

@@ -19,6 +19,17 @@ Path = tuple[str, ...]
 _MOST_SHOWN = 10
 
 
+class MissingColumnsError(ValueError):
+    """A file does not have all named columns; `names` are those that it lacks."""
+
+    def __init__(self, text: str, names: list[ColumnName]) -> None:
+        super().__init__(text, names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class ColumnNames:
     """Configured names, matched against the leaf paths of a file. A match is an index into `names`.
 
@@ -52,10 +63,11 @@ class ColumnNames:
         """Index of the name that applies to a leaf. ValueError: two equally specific names have different values."""
         return next((self._one_of(found, path) for found in self._matches(path)), None)
 
-    def resolve(self, paths: Sequence[Path]) -> list[int | None]:
+    def resolve(self, paths: Sequence[Path], *, missing_allowed: bool = False) -> list[int | None]:
         """The result of :meth:`find` for each leaf, after checking that every name means a column.
 
-        ValueError: a name means no column, or two columns of which neither is below the other; or as :meth:`find`.
+        MissingColumnsError: a name means no column, unless `missing_allowed`. ValueError: a name means two columns of
+        which neither is below the other; or as :meth:`find`.
         """
         found: list[int | None] = []
         meant: dict[int, Path] = {}
@@ -74,8 +86,8 @@ class ColumnNames:
         missing = [
             name for index, name in enumerate(self._names) if index not in meant and not self._is_repeated(index)
         ]
-        if missing:
-            raise ValueError(_unknown(missing, paths))
+        if missing and not missing_allowed:
+            raise MissingColumnsError(_unknown(missing, paths), missing)
         return found
 
     def _is_repeated(self, index: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from ags1.parquet.config_arguments import (
     dotted,
     one_of,
 )
+from ags1.storage import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class FileEncryption(HoldsKeys):
         As for :class:`EncryptionConfig`.
     aad_file_unique : bytes
         The part of the AAD that is stored in every file: 8 random bytes.
+    replaced : frozenset of str
+        Names in the key material file of an older file, which go when this file has replaced it.
     """
 
     __slots__ = (
@@ -65,6 +69,7 @@ class FileEncryption(HoldsKeys):
         "_encrypt_all",
         "_keys",
         "_made",
+        "_missing_allowed",
         "aad_file_unique",
         "aad_prefix",
         "algorithm",
@@ -72,6 +77,7 @@ class FileEncryption(HoldsKeys):
         "footer_key",
         "footer_key_metadata",
         "plaintext_footer",
+        "replaced",
         "store_aad_prefix",
     )
 
@@ -85,8 +91,10 @@ class FileEncryption(HoldsKeys):
         self._keys = keys
         self.footer_key = keys.footer_key
         self.footer_key_metadata = keys.footer_key_metadata
+        self.replaced = keys.replaced
         self._column_names = config._column_names
         self._encrypt_all = config._encrypt_all
+        self._missing_allowed = config._missing_allowed
         self._made: dict[Path, ColumnKey] = {}
 
     @property
@@ -101,9 +109,10 @@ class FileEncryption(HoldsKeys):
 
         Raises
         ------
+        MissingColumnsError
+            A configured name means no column, and this is not allowed. The message shows similar names.
         ValueError
-            A configured name means no column (the message shows similar names), or two names have different keys for a
-            column.
+            Two names have different keys for a column.
         KeyAccessError
             The KMS did not wrap a new key.
         """
@@ -111,7 +120,7 @@ class FileEncryption(HoldsKeys):
         if self._column_names is None:
             return [footer] * len(paths)
         other = footer if self._encrypt_all else None
-        found = self._column_names.resolve(paths)
+        found = self._column_names.resolve(paths, missing_allowed=self._missing_allowed)
         return [other if index is None else self._own(path, index) for path, index in zip(paths, found, strict=True)]
 
     def _own(self, path: Path, index: int) -> ColumnKey:
@@ -124,8 +133,8 @@ class FileEncryption(HoldsKeys):
     def external_key_material(self) -> bytes | None:
         """JSON to store beside the file, in ``_KEY_MATERIAL_FOR_<name>.json``; None if nothing is.
 
-        Call it after :meth:`columns`, and store the result before the file is published: without it the file cannot be
-        read.
+        Call it after :meth:`columns`, and add its entries to those that are there before the file is published: without
+        them the file cannot be read.
         """
         return self._keys.external_key_material()
 
@@ -164,9 +173,10 @@ class EncryptionConfig(Config):
     column_key_metadata : mapping of name to buffer or str, optional
         The same for columns, by the names that `column_keys` has.
     data_page_v2 : str
-        The form of encrypted V2 data pages with levels: "java" for parquet-java (Spark, Iceberg), "arrow" for Arrow C++
-        (PyArrow), arrow-rs and DuckDB. Neither side can read the other form. The Java form leaves the levels (which
-        values are null, where lists begin) in plaintext and without a tag; V1 pages and the Arrow form do not.
+        The form of encrypted V2 data pages with levels: "arrow" for Arrow C++ (PyArrow), arrow-rs and DuckDB, "java"
+        for parquet-java (Spark, Iceberg). Neither side can read the other form; ags1 reads both. The Java form leaves
+        the levels (which values are null, where lists begin) in plaintext and without a tag, so :func:`verify_file`
+        calls such a file not protected; V1 pages and the Arrow form do not.
 
     Attributes
     ----------
@@ -190,6 +200,7 @@ class EncryptionConfig(Config):
         "_column_names",
         "_encrypt_all",
         "_keys",
+        "_missing_allowed",
         "_reading",
         "aad_prefix",
         "algorithm",
@@ -211,19 +222,19 @@ class EncryptionConfig(Config):
         store_aad_prefix: bool = True,
         footer_key_metadata: Buffer | str | None = None,
         column_key_metadata: Mapping[Any, Buffer | str] | None = None,
-        data_page_v2: str = "java",
+        data_page_v2: str = "arrow",
     ) -> None:
         names, keys = _given_columns(column_keys, column_key_metadata)
         given = _GivenKeys(
             _writing_key(footer_key, "footer_key"), _metadata(footer_key_metadata, "footer_key_metadata"), keys
         )
         self._set_up(
-            lambda: given, names, encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2
+            lambda _: given, names, encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2
         )
 
     def _set_up(
         self,
-        keys: Callable[[], FileKeys],
+        keys: Callable[[Location | None], FileKeys],
         names: ColumnNames | None,
         encrypt_all: bool,
         algorithm: str,
@@ -242,6 +253,7 @@ class EncryptionConfig(Config):
         if self.aad_prefix is None and not store_aad_prefix:
             raise ValueError("store_aad_prefix=False needs an aad_prefix, which readers must then supply")
         self._column_names = names
+        self._missing_allowed = False
         self._keys = keys
         self.fresh_keys = reading is not None
         self._reading = reading
@@ -265,7 +277,7 @@ class EncryptionConfig(Config):
         kms_instance_id: str = "DEFAULT",
         kms_instance_url: str = "DEFAULT",
         cache_seconds: float = CACHE_SECONDS,
-        data_page_v2: str = "java",
+        data_page_v2: str = "arrow",
     ) -> Self:
         """Encrypt with fresh data keys, wrapped by master keys in a KMS, as parquet-java's and PyArrow's key tools do.
 
@@ -316,7 +328,7 @@ class EncryptionConfig(Config):
         footer_id = key_id(footer_key_id, "footer_key_id")
         made = cls.__new__(cls)
         made._set_up(
-            lambda: FileDataKeys(wrapper, footer_id, master_ids, **options),
+            lambda target: FileDataKeys(wrapper, footer_id, master_ids, target=target, **options),
             names,
             encrypt_all,
             algorithm,
@@ -336,6 +348,8 @@ class EncryptionConfig(Config):
         ----------
         key_metadata : KeyMetadata or buffer
             The file's StandardKeyMetadata, or its bytes.
+        data_page_v2 : str
+            As above, but "java" by default: Iceberg reads with parquet-java.
 
         Raises
         ------
@@ -358,34 +372,53 @@ class EncryptionConfig(Config):
         """The same configuration for a file with another identity; it makes no additional calls to a KMS."""
         return self._with(aad_prefix=_prefix(aad_prefix))
 
-    def for_file(self) -> FileEncryption:
+    def allowing_missing_columns(self) -> Self:
+        """The same configuration for files that need not have all the named columns."""
+        return self._with(_missing_allowed=True)
+
+    @property
+    def column_names(self) -> list[ColumnName]:
+        """The names that `column_keys` or `column_key_ids` has."""
+        return list(self._column_names or ())
+
+    def for_file(self, target: Any = None) -> FileEncryption:
         """Make the keys and AAD for one file. Call it once for every file that is written.
+
+        Parameters
+        ----------
+        target : path, URL or Location, optional
+            Where the file will be. Keys that are stored beside it have other names than those of a file that is there.
+            Other objects have no key material beside them.
 
         Raises
         ------
         KeyAccessError
             The KMS did not wrap a new key.
+        FormatError, OSError
+            The key material of an older file at `target` cannot be read.
         """
-        return FileEncryption(self, self._keys())
+        known = isinstance(target, (str, bytes, os.PathLike))
+        return FileEncryption(self, self._keys(Location(target) if known else None))
 
     def reading(self) -> DecryptionConfig:
         """A configuration to read the footers of the encrypted files, and with keys from a KMS also their columns."""
         if self._reading is not None:
             return self._reading.with_aad_prefix(self.aad_prefix)
-        return DecryptionConfig(self._keys().footer_key, aad_prefix=self.aad_prefix)
+        return DecryptionConfig(self._keys(None).footer_key, aad_prefix=self.aad_prefix)
 
     def protections(self, paths: Sequence[tuple[str, ...]]) -> list[str]:
         """How each leaf column is protected: "plaintext", "footer key" or "column key".
 
         Raises
         ------
-        ValueError
+        MissingColumnsError, ValueError
             As :meth:`FileEncryption.columns`.
         """
         if self._column_names is None:
             return ["footer key"] * len(paths)
         other = "footer key" if self._encrypt_all else "plaintext"
-        return [other if index is None else "column key" for index in self._column_names.resolve(paths)]
+        found = self._column_names.resolve(paths, missing_allowed=self._missing_allowed)
+        return [other if index is None else "column key" for index in found]
 
     def _said(self) -> str:
         if self._column_names is None:
@@ -398,6 +431,8 @@ class EncryptionConfig(Config):
 
 class _GivenKeys:
     """Keys that the caller gave: the same for every file."""
+
+    replaced: frozenset[str] = frozenset()
 
     def __init__(self, footer_key: Key, metadata: bytes | None, columns: list[tuple[Key, bytes | None]]) -> None:
         self.footer_key = footer_key

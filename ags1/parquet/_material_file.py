@@ -1,14 +1,23 @@
-"""The key material file beside a Parquet file: its path, and how it is read and replaced.
+"""The key material file beside a Parquet file: its path, and how it is read and changed.
 
 DIRECTORY/NAME    DIRECTORY/_KEY_MATERIAL_FOR_NAME.json
+
+Two files cannot be replaced at once. So while a Parquet file is replaced, the key material file has the entries of the
+old file and of the new one, under different names:
+
+    {old}  -->  {old, new}  -->  the Parquet file is replaced  -->  {new}
+
+Whatever ends the work, the file that is there can be read. The next writer drops what is left.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
 from ags1._typing import Any
 from ags1.errors import FormatError, KeyAccessError
+from ags1.parquet.material import encode_entries, parse_entries
 from ags1.storage import Location, is_directory, is_url, list_files, open_output, read_whole, status
 
 _PREFIX = "_KEY_MATERIAL_FOR_"
@@ -36,7 +45,8 @@ def is_key_material_name(path: str) -> bool:
 
 def key_material_location(source: Location) -> Location:
     """Location of the key material file of a Parquet file, reached as that is."""
-    return Location(key_material_path(source.text), source.storage_options)
+    beside = Location(key_material_path(source.text), source.storage_options)
+    return beside if source.root is None else source.beside(beside.name)
 
 
 def read_key_material(source: Any) -> bytes:
@@ -47,8 +57,9 @@ def read_key_material(source: Any) -> bytes:
     file_system = getattr(source, "fs", None)
     try:
         if file_system is None:
-            path = key_material_path(source.text if isinstance(source, Location) else source)
-            return read_key_material_file(Location(path, getattr(source, "storage_options", None)))
+            beside = key_material_location(Location(source))
+            path = beside.text
+            return read_key_material_file(beside)
         path = key_material_path(source.path)
         with file_system.open(path, "rb") as file:
             data: bytes = file.read(_LONGEST + 1)
@@ -72,6 +83,37 @@ def read_key_material_file(place: Location) -> bytes:
 
 def _too_long(path: str) -> FormatError:
     return FormatError(f"{path} is longer than {_LONGEST} bytes, the limit for key material")
+
+
+def key_material_entries(source: Location) -> dict[str, str]:
+    """The entries of the key material file of a Parquet file, by name; none if there is no such file.
+
+    FormatError: the file is something else.
+    """
+    beside = key_material_location(source)
+    try:
+        return parse_entries(read_key_material_file(beside))
+    except FileNotFoundError:
+        return {}
+    except FormatError as error:
+        raise FormatError(f"{beside}: {error}") from None
+
+
+def add_key_material(source: Location, new: dict[str, str]) -> None:
+    """Add the entries of a Parquet file that will replace `source`; those of the old file stay."""
+    entries = key_material_entries(source)
+    if not new.keys().isdisjoint(entries):
+        text = "has keys of another process that writes the same file now; nothing was replaced: try again"
+        raise OSError(errno.EBUSY, text, key_material_location(source).text)
+    write_key_material_file(key_material_location(source), encode_entries(entries | new))
+
+
+def drop_key_material(source: Location, replaced: frozenset[str], new: dict[str, str]) -> None:
+    """Drop the `replaced` entries. Those of the new file are there afterwards, even if another writer dropped them."""
+    entries = key_material_entries(source)
+    kept = {name: text for name, text in entries.items() if name not in replaced} | new
+    if kept != entries:
+        write_key_material_file(key_material_location(source), encode_entries(kept))
 
 
 def write_key_material_file(place: Location, data: bytes) -> None:
@@ -100,8 +142,9 @@ def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
                 2, "there is no such key material file, nor a directory of that name", one.text
             ) from None
         return [one]
+    # One that is a link is not left out, and reading it is an error.
     return [
-        each.location
+        where.as_root().join(each.name)
         for each in list_files(where)
         if is_key_material_name(each.name) and (recursive or "/" not in each.name)
     ]

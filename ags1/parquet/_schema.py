@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ags1.errors import FormatError
+from ags1.errors import FormatError, LimitError
 from ags1.parquet._fields import (
     DecimalType,
     FileMetaData,
@@ -30,6 +30,8 @@ _UNITS = names_of(TimeUnit)
 
 # PyArrow reads 100. The length of paths and the depth of recursion grow with it.
 _MOST_NESTED = 128
+# Thirty times as many as an encrypted file can have.
+_MOST_ELEMENTS = 1 << 20
 _LONGEST_SHOWN = 200
 
 
@@ -83,6 +85,8 @@ def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Elemen
     elements = metadata.list(FileMetaData.SCHEMA)
     if elements is None or len(elements) == 0:
         raise FormatError(f"{where}the footer has no schema")
+    if len(elements) > _MOST_ELEMENTS:
+        raise LimitError(f"{where}the schema has {len(elements)} elements; at most {_MOST_ELEMENTS} are read")
     leaves: list[Element] = []
     # Open groups, with the number of children that each must have.
     stack: list[tuple[Element, int]] = []

@@ -52,6 +52,8 @@ INDEX_OFFSETS = {
     _module.COLUMN_INDEX: ColumnChunk.COLUMN_INDEX_OFFSET,
     _module.OFFSET_INDEX: ColumnChunk.OFFSET_INDEX_OFFSET,
 }
+# Bytes of a row group and of a column chunk in the footer, with the fields that each must have.
+_LEAST_GROUP, _LEAST_CHUNK = 7, 16
 # The header of a dictionary page is not longer; Arrow assumes the same.
 _FORGOTTEN = 100
 _VERSION = re.compile(r"(?:([0-9]{1,9})(?=\.|$)(?:\.(?:([0-9]{1,9})(?=\.|$)(?:\.([0-9]{1,9}))?)?)?)?")
@@ -407,6 +409,9 @@ class SourceFile:
         groups = self.footer.metadata.list(FileMetaData.ROW_GROUPS)
         if groups is None:
             raise FormatError(f"{self.where}the footer has no list of row groups")
+        # A byte of the footer can be a row group without anything in it, which costs a hundred bytes of memory.
+        if len(groups) * (_LEAST_GROUP + _LEAST_CHUNK * len(self.leaves)) > self.footer.metadata.nbytes:
+            raise FormatError(f"{self.where}the footer is too short for the {len(groups)} row groups that it has")
         return list(groups.structs())
 
     def row_groups(self) -> Iterator[SourceRowGroup]:

@@ -13,12 +13,15 @@ import re
 from collections.abc import Iterable
 from typing import TypeAlias
 
-__all__ = ["Expected", "ExpectedFiles"]
+from ags1.errors import FormatError
+
+__all__ = ["Expected", "ExpectedFiles", "refuse_other_set"]
 
 Expected: TypeAlias = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 
 _RANGE = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})\}")
 _MOST = 1_000_000
+_SHOWN = 10
 
 
 class ExpectedFiles:
@@ -26,6 +29,7 @@ class ExpectedFiles:
 
     A str is the name of a file, bytes are its AAD prefix. In both, ``{0..99}`` stands for the numbers from 0 to 99, and
     ``{00..99}`` for two digits each. A path is a text file with one name in each line.
+    `by_prefix` is whether there are AAD prefixes.
     """
 
     def __init__(self, given: Expected) -> None:
@@ -36,8 +40,8 @@ class ExpectedFiles:
             found = [each for item in items for each in _expanded(item)]
         if not found:
             raise ValueError("expected names no file")
+        self.by_prefix = any(isinstance(each, bytes) for each in found)
         self._by_name = any(isinstance(each, str) for each in found)
-        self._by_prefix = any(isinstance(each, bytes) for each in found)
         self._missing: dict[str | bytes, None] = dict.fromkeys(found)
         self._there: set[str | bytes] = set()
 
@@ -50,7 +54,7 @@ class ExpectedFiles:
             text = self._take(name, f"the name {name!r}")
             if text is not None:
                 return text
-        if self._by_prefix and checked:
+        if self.by_prefix and checked:
             if aad_prefix is None:
                 return "it has no AAD prefix that was authenticated"
             return self._take(aad_prefix, f"the AAD prefix {_shown(aad_prefix)}")
@@ -66,6 +70,14 @@ class ExpectedFiles:
     def missing(self) -> list[str]:
         """The files expected but not recorded: names, and prefixes as ``AAD prefix ...``."""
         return [each if isinstance(each, str) else f"AAD prefix {_shown(each)}" for each in self._missing]
+
+
+def refuse_other_set(missing: list[str], unexpected: list[tuple[str, str]], where: str) -> None:
+    """Raise FormatError if files are missing, or there are some (with the reasons) that are not expected."""
+    found = [f"{each} is missing" for each in missing] + [f"{name} is not expected: {why}" for name, why in unexpected]
+    if found:
+        more = f"; and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+        raise FormatError(f"{where} does not have the expected files: {'; '.join(found[:_SHOWN])}{more}")
 
 
 def _lines(path: os.PathLike[str]) -> list[str]:

@@ -11,7 +11,7 @@ Source: Parquet encryption specification, "Encrypted footer mode" and "Plaintext
 from __future__ import annotations
 
 from ags1._gcm import Key
-from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError, TruncatedError
 from ags1.parquet import _module
 from ags1.parquet._fields import (
     AesGcmV1,
@@ -37,6 +37,8 @@ ALGORITHMS = names_of(EncryptionAlgorithm)
 # One request gets a footer of ordinary size, and the page index before it.
 _TAIL = 64 << 10
 _MIN_LENGTH = 12
+LONGEST_FOOTER = 256 << 20
+"""Bytes of a footer at most; what is made of it takes a multiple of it in memory."""
 
 
 class Footer:
@@ -73,6 +75,13 @@ class Footer:
         self.signature_verified = False
         self.signature_error: Exception | None = None
 
+    @property
+    def authenticated_prefix(self) -> bytes | None:
+        """The AAD prefix that a tag of the footer was verified with; None if there is no prefix, or no such tag."""
+        if not (self.signature_verified or (self.encrypted and self.metadata is not None)):
+            return None
+        return self.file_aad[: len(self.file_aad) - len(self.aad_file_unique)] or None
+
     def contradicts(self, beginning: bytes) -> str | None:
         """The error in the first four bytes of the file, or None. No tag covers them, only this comparison."""
         expected = ENCRYPTED_MAGIC if self.encrypted else MAGIC
@@ -98,6 +107,8 @@ def read_footer(
     FormatError, TruncatedError
         Not a Parquet file; its first and last bytes do not agree; or a plaintext file where an encrypted one is
         required.
+    LimitError
+        The footer is longer than LONGEST_FOOTER.
     AuthenticationError, KeyAccessError, ValueError
         The key or AAD prefix is wrong or missing.
     """
@@ -113,6 +124,8 @@ def read_footer(
     length = int.from_bytes(tail[-8:-4], "little")
     if length > size - _MIN_LENGTH:
         raise TruncatedError(f"{where}its footer has {length} bytes, but the whole file only {size}: it is truncated")
+    if length > LONGEST_FOOTER:
+        raise LimitError(f"{where}its footer has {length} bytes; at most {LONGEST_FOOTER} are read")
     footer = Footer(size)
     footer.start = size - 8 - length
     if length + 8 <= tail_length:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 
-from ags1.errors import Ags1Error
+from ags1.errors import Ags1Error, LimitError
 from ags1.parquet import _module
 from ags1.parquet._fields import (
     ColumnChunk,
@@ -56,6 +56,7 @@ ENCODINGS = (
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _LONGEST_HEADER = 1 << 20
 _MOST_CODES = 256
+_MOST_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,8 @@ def _encryption(file: SourceFile, stored: Callable[[], Mapping[str, KeyMaterial]
 def _key_values(metadata: Struct) -> dict[str, int]:
     pairs = metadata.list(FileMetaData.KEY_VALUE_METADATA)
     found: dict[str, int] = {}
+    if pairs is not None and len(pairs) > _MOST_PAIRS:
+        raise LimitError(f"the footer has {len(pairs)} pairs of keys and values; at most {_MOST_PAIRS} are read")
     for pair in pairs.structs() if pairs is not None else ():
         found[_text(pair.binary(KeyValue.KEY)) or ""] = len(pair.binary(KeyValue.VALUE, b""))
     return found

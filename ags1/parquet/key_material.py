@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, field
 
@@ -182,8 +183,11 @@ class KeyMetadataRewrapper:
 
     def rewrap_file(self, place: Location) -> dict[str, KeyMaterial]:
         """The same for a key material file, which is replaced whole or not at all; return its new content."""
-        old = parse_store(read_key_material_file(place))
-        new = {name: self.rewrap_material(material) for name, material in old.items()}
+        old = read_key_material_file(place)
+        new = {name: self.rewrap_material(material) for name, material in parse_store(old).items()}
+        if read_key_material_file(place) != old:
+            # A Parquet file is being replaced, and its new keys must stay.
+            raise OSError(errno.EBUSY, "was changed while its keys were wrapped again: run it again", place.text)
         write_key_material_file(place, encode_store(new))
         return new
 

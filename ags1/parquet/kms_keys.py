@@ -19,7 +19,7 @@ from ags1._gcm import Key, random_bytes
 from ags1.errors import FormatError, KeyAccessError
 from ags1.kms import key_cache_of, name_of_key
 from ags1.kms.asking import UnfitError, ask, has_methods, returned_key, returned_wrapping
-from ags1.parquet._material_file import read_key_material
+from ags1.parquet._material_file import key_material_entries, read_key_material
 from ags1.parquet.config_arguments import CACHE_SECONDS, HoldsKeys, as_flag, one_of
 from ags1.parquet.material import (
     FOOTER_KEY,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias, TypeVar
 
     from ags1.kms import KeyCache
+    from ags1.storage import Location
 
     T = TypeVar("T")
     Kms: TypeAlias = Any
@@ -53,6 +54,8 @@ __all__ = [
 ]
 
 _KEK_ID = 16
+# Between a plain name in a key material file and what tells it from the same name of an older file.
+_MARK = "-"
 
 
 # -- the service -----------------------------------------------------------------------------------------------
@@ -222,7 +225,13 @@ class DataKeyWrapper(HoldsKeys):
 
 
 class FileDataKeys:
-    """New data keys of a file that is written, and their key metadata."""
+    """New data keys of a file that is written, and their key metadata.
+
+    Attributes
+    ----------
+    replaced : frozenset of str
+        Entries in the key material file of `target`, which the new file will replace.
+    """
 
     def __init__(
         self,
@@ -234,11 +243,15 @@ class FileDataKeys:
         data_key_bits: int,
         kms_instance_id: str,
         kms_instance_url: str,
+        target: Location | None = None,
     ) -> None:
         self._wrapper = wrapper
         self._column_key_ids = column_key_ids
         self._data_key_bits = data_key_bits
         self._stored: dict[str, KeyMaterial] | None = None if internal else {}
+        self.replaced = frozenset(() if internal or target is None else key_material_entries(target))
+        # Rotation in parquet-java and PyArrow knows the plain names only, so they are used if they are free.
+        self._mark = "" if all(_MARK in name for name in self.replaced) else f"{_MARK}{random_bytes(8).hex()}"
         self._columns = 0
         self.footer_key = Key.generate(data_key_bits)
         material = wrapper.wrap(
@@ -248,18 +261,18 @@ class FileDataKeys:
             kms_instance_id=kms_instance_id,
             kms_instance_url=kms_instance_url,
         )
-        self.footer_key_metadata: bytes | None = self._store(material, FOOTER_KEY)
+        self.footer_key_metadata: bytes | None = self._store(material, FOOTER_KEY + self._mark)
 
     def column(self, index: int) -> tuple[Key, bytes | None]:
         """A new key for one more column, under the master key with this index."""
         key = Key.generate(self._data_key_bits)
         material = self._wrapper.wrap(key, self._column_key_ids[index], is_footer_key=False)
-        metadata = self._store(material, column_key_reference(self._columns))
+        metadata = self._store(material, column_key_reference(self._columns) + self._mark)
         self._columns += 1
         return key, metadata
 
     def external_key_material(self) -> bytes | None:
-        """The key material file, with all keys made so far; None if they are stored in the Parquet file."""
+        """A key material file of all keys made so far; None if they are stored in the Parquet file."""
         return None if self._stored is None else encode_store(self._stored)
 
     def _store(self, material: KeyMaterial, reference: str) -> bytes:

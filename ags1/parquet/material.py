@@ -23,8 +23,10 @@ __all__ = [
     "FOOTER_KEY",
     "KeyMaterial",
     "column_key_reference",
+    "encode_entries",
     "encode_reference",
     "encode_store",
+    "parse_entries",
     "parse_key_metadata",
     "parse_store",
     "unwrap_locally",
@@ -143,11 +145,7 @@ def parse_store(data: bytes) -> dict[str, KeyMaterial]:
         It is not a key material file; the message names the wrong key and member.
     """
     found = {}
-    for reference, text in _members(data, "the key material file").items():
-        if not isinstance(text, str):
-            raise FormatError(
-                f"the key material file has {_shown(reference)} as {_kind(text)}; it must be a string with JSON in it"
-            )
+    for reference, text in parse_entries(data).items():
         try:
             found[reference] = KeyMaterial.decode(text)
         except FormatError as error:
@@ -155,9 +153,25 @@ def parse_store(data: bytes) -> dict[str, KeyMaterial]:
     return found
 
 
+def parse_entries(data: bytes) -> dict[str, str]:
+    """Read a key material file: the text of each entry by its name. FormatError: it is not such a file."""
+    found = _members(data, "the key material file")
+    for reference, text in found.items():
+        if not isinstance(text, str):
+            raise FormatError(
+                f"the key material file has {_shown(reference)} as {_kind(text)}; it must be a string with JSON in it"
+            )
+    return found
+
+
 def encode_store(materials: dict[str, KeyMaterial]) -> bytes:
     """A key material file."""
-    return _dump({name: material.encode(internal=False).decode() for name, material in materials.items()})
+    return encode_entries({name: material.encode(internal=False).decode() for name, material in materials.items()})
+
+
+def encode_entries(entries: dict[str, str]) -> bytes:
+    """A key material file, from the texts of its entries."""
+    return _dump(entries)
 
 
 # -- wrapping without a KMS ------------------------------------------------------------------------------------

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.files import Progress
+from ags1.kms import ServiceRefusal
+from ags1.parquet._columns import MissingColumnsError
 from ags1.parquet._copying import copy_bytes, counting, seekable
-from ags1.parquet._material_file import is_key_material_name, key_material_path
+from ags1.parquet._material_file import is_key_material_name, key_material_entries
+from ags1.parquet._source_file import SourceFile
+from ags1.parquet.config_arguments import dotted, one_of
 from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
 from ags1.parquet.inspection import inspect
 from ags1.parquet.material import parse_key_metadata
 from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite import decrypt_file, encrypt_file, rekey_file
-from ags1.storage import Location, is_url, open_output, status
+from ags1.storage import Location, open_output, status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,9 +39,11 @@ __all__ = [
     "Decrypting",
     "Encrypting",
     "FileOperation",
+    "Lacking",
     "Rekeying",
     "classify",
     "copy_file",
+    "refuse_missing_columns",
     "refuse_others",
 ]
 
@@ -45,6 +52,16 @@ PARQUET, COPY, LEAVE_OUT, OTHER = "parquet", "copy", "leave out", "other"
 _SUFFIXES = (".parquet", ".parq")
 _SHORTEST = 12
 _SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The columns that the configuration for a file names, those that the file lacks, and a message about them."""
+
+    name: str
+    named: list[ColumnName]
+    missing: list[ColumnName]
+    text: str
 
 
 class FileOperation:
@@ -57,6 +74,10 @@ class FileOperation:
     def check(self, footer: Footer, target: Any, name: str) -> bool:
         """Whether the footer of a target is one that this operation writes."""
         raise NotImplementedError
+
+    def lacking(self, source: Any, name: str) -> Lacking:
+        """The columns that a file lacks."""
+        return Lacking(name, [], [], "")
 
     def is_finished(self, source: Any, target: Any, name: str) -> bool:
         """Whether the target is newer than the source, and its footer is one that this operation writes."""
@@ -74,12 +95,34 @@ class FileOperation:
 class Encrypting(FileOperation):
     """The operation of :func:`encrypt_tree`."""
 
-    def __init__(self, encryption: Encryption) -> None:
+    def __init__(self, encryption: Encryption, *, missing_columns: str = "fail") -> None:
         self._encryption = encryption
+        self.missing_columns = one_of(missing_columns, ("fail", "skip"), "missing_columns")
 
     def config(self, name: str) -> EncryptionConfig:
         """The configuration for the file with this name."""
-        return self._encryption(name) if callable(self._encryption) else self._encryption
+        config = self._encryption(name) if callable(self._encryption) else self._encryption
+        return config.allowing_missing_columns() if self.missing_columns == "skip" else config
+
+    def lacking(self, source: Any, name: str) -> Lacking:
+        """What columns a file lacks. A file that cannot be read lacks nothing: the work on it meets the error again."""
+        config = self._encryption(name) if callable(self._encryption) else self._encryption
+        named = config.column_names
+        try:
+            if named:
+                reading = self._reading(name)
+                with SourceFile(source, reading, optional=reading is None) as file:
+                    config.protections([leaf.path for leaf in file.leaves])
+        except MissingColumnsError as error:
+            return Lacking(name, named, error.names, str(error))
+        except ServiceRefusal:
+            raise
+        except (Ags1Error, OSError, ValueError):
+            return Lacking(name, [], [], "")
+        return Lacking(name, named, [], "")
+
+    def _reading(self, name: str) -> DecryptionConfig | None:
+        return None
 
     def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Encrypt one file."""
@@ -94,8 +137,7 @@ class Encrypting(FileOperation):
             return False
         if config.fresh_keys:
             reference = footer.key_metadata is not None and parse_key_metadata(footer.key_metadata)
-            text = Location(target).text
-            if isinstance(reference, str) and not is_url(text) and not os.path.exists(key_material_path(text)):
+            if isinstance(reference, str) and reference not in key_material_entries(Location(target)):
                 return False
         found = inspect(target, config.reading())
         if not found.footer_readable:
@@ -133,24 +175,46 @@ class Rekeying(Encrypting):
         *,
         plaintext_columns: Iterable[ColumnName] = (),
         drop_bloom_filters: bool = False,
+        missing_columns: str = "fail",
     ) -> None:
-        super().__init__(encryption)
+        super().__init__(encryption, missing_columns=missing_columns)
         self._decryption = decryption
         self._plaintext_columns = plaintext_columns if isinstance(plaintext_columns, str) else list(plaintext_columns)
         self._drop_bloom_filters = drop_bloom_filters
 
     def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Re-key one file."""
-        reading = self._decryption(name) if callable(self._decryption) else self._decryption
         rekey_file(
             source,
             target,
-            reading,
+            self._reading(name),
             self.config(name),
             plaintext_columns=self._plaintext_columns,
             drop_bloom_filters=self._drop_bloom_filters,
             **options,
         )
+
+    def _reading(self, name: str) -> DecryptionConfig:
+        return self._decryption(name) if callable(self._decryption) else self._decryption
+
+
+def refuse_missing_columns(found: Iterable[Lacking], missing_columns: str, way_out: str) -> None:
+    """Raise ValueError if a file lacks a column; with ``missing_columns="skip"``, if all files lack one."""
+    named: dict[ColumnName, bool] = {}
+    lacking: list[Lacking] = []
+    for each in found:
+        for column in each.named:
+            named[column] = named.get(column, False) or column not in each.missing
+        if each.missing and (missing_columns == "fail" or len(lacking) < _SHOWN):
+            lacking.append(each)
+    if missing_columns == "skip":
+        never = [dotted(column) for column, there in named.items() if not there]
+        if never:
+            raise ValueError(f"no file has the column {', '.join(never)}: nothing was written; {lacking[0].text}")
+    elif lacking:
+        first, *others = lacking
+        more = f"; so do {shown_names([each.name for each in others])}" if others else ""
+        raise ValueError(f"{first.name} lacks a column: {first.text}{more}: nothing was written; {way_out}")
 
 
 def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
@@ -172,9 +236,13 @@ def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
 def refuse_others(names: list[str], way_out: str) -> None:
     """Raise FormatError if there are files that are not Parquet; it names the first ones."""
     if names:
-        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         are = "is not a Parquet file" if len(names) == 1 else "are not Parquet files"
-        raise FormatError(f"{shown} {are}: nothing was written; {way_out}")
+        raise FormatError(f"{shown_names(names)} {are}: nothing was written; {way_out}")
+
+
+def shown_names(names: list[str]) -> str:
+    """The first names of a list, as text."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
 def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:

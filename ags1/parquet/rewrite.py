@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 
 from ags1.errors import FormatError
 from ags1.files import Progress, _refuse_same
 from ags1.parquet._columns import ColumnNames, names_in_list
 from ags1.parquet._copying import counting
 from ags1.parquet._fields import ColumnChunk, RowGroup
-from ags1.parquet._material_file import key_material_location, read_key_material_file, write_key_material_file
+from ags1.parquet._material_file import add_key_material, drop_key_material
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
 from ags1.parquet._thrift import Struct
-from ags1.storage import Location, Output, located, open_output
+from ags1.parquet.material import parse_entries
+from ags1.storage import Output, located, open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def _rewrite(
     with SourceFile(source, decryption, optional=decryption is None) as file:
         if decryption is None and file.footer.algorithm is not None:
             raise FormatError(f"{file.where}is encrypted already: use rekey_file to encrypt it in another way")
-        made = None if encryption is None else encryption.for_file()
+        made = None if encryption is None else encryption.for_file(target)
         unchanged_aad = made is not None and _keep_aad(file, made)
         if made is not None and plaintext_columns is not None:
             _refuse_plaintext(file, made, plaintext_columns)
@@ -272,49 +273,23 @@ def _keep_aad(file: SourceFile, made: FileEncryption) -> bool:
 
 
 def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> None:
-    """Commit a file; its key material beside it is stored first."""
+    """Commit a file. Its key material beside it is stored first; that of the file that it replaced goes afterwards."""
     material = made.external_key_material() if made is not None else None
-    if material is not None:
-        if output.location is None:
-            raise ValueError(
-                "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
-                "internal_key_material=True"
-            )
-        _commit_with_material(output, output.location, material, durable=durable)
-        return
-    output.commit(durable=durable)
-
-
-def _commit_with_material(output: Output, target: Location, material: bytes, *, durable: bool) -> None:
-    """Store key material, and commit the file whose keys it holds.
-
-    The material is stored first, because a file without it cannot be read. If the commit then fails, an old file at the
-    target would have lost its material. So the old material is restored, on local file systems only, where it is
-    certain that the old file is still there.
-    """
-    beside, known = key_material_location(target), target.is_local
-    before = _identity(target.path) if known else None
-    old: bytes | None = None
-    if known and os.path.exists(beside.path):
-        old = read_key_material_file(beside)
-    write_key_material_file(beside, material)
-    try:
+    if made is None or material is None:
         output.commit(durable=durable)
-    except BaseException:
-        if known and _identity(target.path) == before:
-            if old is not None:
-                write_key_material_file(beside, old)
-            else:
-                os.unlink(beside.path)
-        raise
-
-
-def _identity(path: str) -> tuple[int, int, int] | None:
-    try:
-        state = os.stat(path)
-    except OSError:
-        return None
-    return state.st_dev, state.st_ino, state.st_mtime_ns
+        return
+    if output.location is None:
+        raise ValueError(
+            "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
+            "internal_key_material=True"
+        )
+    entries = parse_entries(material)
+    add_key_material(output.location, entries)
+    # The old keys must not be dropped before the new file is sure to stay.
+    output.commit(durable=durable or bool(made.replaced))
+    with contextlib.suppress(OSError, FormatError):
+        # The file is complete. What could not be dropped, the next writer drops.
+        drop_key_material(output.location, made.replaced, entries)
 
 
 def _bytes_of_pages(file: SourceFile) -> int:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 
+from ags1._parallel import in_parallel
 from ags1._typing import Any
-from ags1.errors import KeyAccessError
+from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.parquet._columns import ColumnNames
 from ags1.parquet.config_arguments import one_of
+from ags1.parquet.expected import Expected, ExpectedFiles, refuse_other_set
 from ags1.parquet.properties import DecryptionConfig
 from ags1.parquet.view import MISSING_KEYS, ParquetView, column_names, names_of
 from ags1.storage import Location, file_system_of, guarded, is_url
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.dataset
 
 Path = tuple[str, ...]
 Keys = DecryptionConfig | Mapping[Any, DecryptionConfig] | Callable[[str], DecryptionConfig]
@@ -29,6 +37,10 @@ _REFUSED_BY_DATASET = {
     "decryption_properties": _OWN_DECRYPTION,
     "exclude_invalid_files": "files that were changed, or whose keys are missing, would be skipped",
 }
+# Arguments of read_table for a directory; others are for the format of single files.
+_OF_DIRECTORIES = frozenset({"schema", "partitioning", "ignore_prefixes"})
+# Footers that are read at once: each waits for a store.
+_AT_ONCE = 16
 _MAGIC = frozenset("*?[")
 _IGNORED = (".", "_")
 
@@ -40,40 +52,44 @@ def read_table(
     filters: Any = None,
     *,
     missing_keys: str = "error",
+    expected: Expected | None = None,
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Any:
-    """Read an encrypted Parquet file, or some columns and rows of it.
+) -> pyarrow.Table:
+    """Read an encrypted Parquet file or a directory of them, or some columns and rows.
 
     Only pages of the needed columns and row groups are read and decrypted, and only their keys are needed.
 
     Parameters
     ----------
     source, decryption, threads, storage_options
-        As :func:`open`. For several files, see :func:`dataset`. ``use_threads`` is PyArrow's option for decoding.
+        As :func:`open`; or a local directory or a URL that ends in ``/``, read as a :func:`dataset`. ``use_threads`` is
+        PyArrow's option for decoding.
     columns : list of str, optional
         Columns to read, as in ``pyarrow.parquet.read_table``: top-level columns, or fields of structs with dots.
     filters : pyarrow.compute.Expression, or list, optional
         Rows to read, as in ``pyarrow.parquet.read_table``.
     missing_keys : {"error", "drop"}
         Raise an error for a requested column whose key is missing, or leave the column out. A filter on such a column
-        is always an error.
+        is always an error. If the filter for a directory is an expression, keys of all columns are needed, or "drop".
+    expected
+        The files of a directory, as for :func:`dataset`.
     **options
         Of ``pyarrow.parquet.read_table``: schema, read_dictionary, use_threads, ...; `pre_buffer` is False by default,
-        which is faster here.
+        which is faster here. For a directory: schema, partitioning, ignore_prefixes, use_threads.
 
     Returns
     -------
     pyarrow.Table
-        The table that PyArrow reads from the file before encryption.
+        The table that PyArrow reads from the file or directory before encryption.
 
     Raises
     ------
     KeyAccessError
         A key is missing.
     AuthenticationError, FormatError, TruncatedError, ValueError
-        As :func:`open`.
+        As :func:`open` and :func:`dataset`.
     pyarrow.ArrowException, OSError
         PyArrow cannot read the file, or does not accept the arguments.
 
@@ -87,6 +103,12 @@ def read_table(
     _refuse(options, _REFUSED_BY_READ_TABLE)
     one_of(missing_keys, MISSING_KEYS, "missing_keys")
     names = None if columns is None else _listed(columns)
+    directory = _directory(source, storage_options)
+    if directory is not None:
+        keys = DecryptionConfig(allow_plaintext=True) if decryption is None else decryption
+        return _read_directory(directory, keys, names, filters, missing_keys, expected, threads, options)
+    if expected is not None:
+        raise ValueError("expected names the files of a directory: give a directory, or a URL that ends in /")
     view = ParquetView(source, decryption, missing_keys="drop", threads=threads, storage_options=storage_options)
     try:
         paths = view._paths
@@ -112,13 +134,69 @@ def read_table(
         try:
             return pyarrow.parquet.read_table(view, columns=present, filters=filters, **options)
         except pyarrow.ArrowInvalid as error:
-            # An expression has no list of the columns that it needs.
-            for path, reason in missing.items():
-                if f"FieldRef.Name({path[0]})" in str(error).partition(" in ")[0]:
-                    raise reason from error
+            _raise_for_missing(error, missing)
             raise
     finally:
         view.close()
+
+
+def _raise_for_missing(error: Exception, missing: Mapping[Path, KeyAccessError]) -> None:
+    """Raise the error of a missing key if PyArrow did not find its column: an expression has no list of columns."""
+    for path, reason in missing.items():
+        if f"FieldRef.Name({path[0]})" in str(error).partition(" in ")[0]:
+            raise reason from error
+
+
+def _directory(source: Any, storage_options: Mapping[str, Any] | None) -> Location | None:
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    place = Location(source, storage_options)
+    return place if (os.path.isdir(place.path) if place.is_local else place.text.endswith("/")) else None
+
+
+def _read_directory(
+    place: Location,
+    decryption: DecryptionConfig,
+    columns: list[str] | None,
+    filters: Any,
+    missing_keys: str,
+    expected: Expected | None,
+    threads: int | None,
+    options: dict[str, Any],
+) -> pyarrow.Table:
+    import pyarrow
+    import pyarrow.compute
+    import pyarrow.dataset
+    import pyarrow.parquet
+
+    use_threads = options.pop("use_threads", True)
+    others = sorted(options.keys() - _OF_DIRECTORIES)
+    if others:
+        raise TypeError(f"{others[0]} is for single files: for a directory, give dataset() a format with it")
+    # As PyArrow's read_table has it.
+    options.setdefault("partitioning", pyarrow.dataset.HivePartitioning.discover(infer_dictionary=True))
+    needed = None
+    if missing_keys == "error" and columns and not isinstance(filters, pyarrow.compute.Expression):
+        needed = [*columns, *sorted(_filtered(filters))]
+    found, views = _dataset(
+        place.text, decryption, needed, missing_keys, expected, threads, None, place.storage_options, options
+    )
+    if columns is not None:
+        unknown = [name for name in columns if not _has(found.schema, name)]
+        lost = set().union(*(names_of(path) for path in views.missing))
+        wrong = [name for name in unknown if name not in lost]
+        if wrong:
+            raise ValueError(f"the dataset has no column {wrong[0]!r}; it has {', '.join(found.schema.names)}")
+        columns = [name for name in columns if name not in unknown]
+    for path, reason in views.missing.items():
+        if not names_of(path).isdisjoint(_filtered(filters)):
+            raise reason
+    condition = None if filters is None else pyarrow.parquet.filters_to_expression(filters)
+    try:
+        return found.to_table(columns=columns, filter=condition, use_threads=use_threads)
+    except pyarrow.ArrowInvalid as error:
+        _raise_for_missing(error, views.missing)
+        raise
 
 
 def dataset(
@@ -127,11 +205,12 @@ def dataset(
     *,
     columns: Sequence[Any] | None = None,
     missing_keys: str = "error",
+    expected: Expected | None = None,
     threads: int | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Any:
+) -> pyarrow.dataset.FileSystemDataset:
     """Make a ``pyarrow.dataset.Dataset`` of encrypted Parquet files.
 
     The dataset works on plaintext views of the files. Projections and filters prune columns, row groups, files and
@@ -153,6 +232,9 @@ def dataset(
     missing_keys : {"error", "drop"}
         If the key of a column is missing: refuse the file when it is opened, or leave the column out. If the column is
         in the dataset because of other files, the file is always refused, because its values would become nulls.
+    expected : str, bytes, path or iterable of str and bytes, optional
+        The files of the set, as for :func:`verify_tree`: names as str (paths below a directory, else base names), AAD
+        prefixes as bytes. For prefixes, every footer is read here, and a file must keep its prefix afterwards.
     threads : int, optional
         Threads to decrypt with, for each file that is being scanned; by default every usable CPU.
     filesystem : fsspec or pyarrow file system, optional
@@ -171,7 +253,8 @@ def dataset(
     Raises
     ------
     KeyAccessError, AuthenticationError, FormatError, TruncatedError, OSError
-        As :func:`read_table`: raised here for the first file, and by the scan for others.
+        As :func:`read_table`: raised here for the first file, and by the scan for others. A FormatError too if files
+        are missing or not `expected`.
     FileNotFoundError
         A file does not exist, or no file matches a pattern.
     TypeError, ValueError
@@ -183,15 +266,31 @@ def dataset(
     the keys, and closes the file after its last batch. Arrow's threads decrypt and decode several files at once; reads
     of one file wait for each other. Arrow's threads do not survive a fork.
 
-    A directory as a whole is not protected. Each file is authenticated separately, so added or removed files, files
-    that were replaced by older copies, and changed values in directory names are not detected. A callable that gives
-    each file its own AAD prefix detects exchanged files.
+    A directory as a whole is not protected. Each file is authenticated separately, so files that were replaced by older
+    copies, and changed values in directory names are not detected; added and removed files only with `expected`. A
+    callable that gives each file its own AAD prefix, or prefixes as `expected`, detect exchanged files.
 
     Examples
     --------
     >>> people = dataset("s3://bucket/people", decryption)
     >>> people.to_table(columns=["name"], filter=pyarrow.compute.field("country") == "CH")
     """
+    return _dataset(paths, decryption, columns, missing_keys, expected, threads, filesystem, storage_options, options)[
+        0
+    ]
+
+
+def _dataset(
+    paths: Any,
+    decryption: Keys,
+    columns: Sequence[Any] | None,
+    missing_keys: str,
+    expected: Expected | None,
+    threads: int | None,
+    filesystem: Any,
+    storage_options: Mapping[str, Any] | None,
+    options: dict[str, Any],
+) -> tuple[pyarrow.dataset.FileSystemDataset, _Views]:
     import pyarrow.dataset
     from pyarrow.fs import PyFileSystem
 
@@ -217,7 +316,9 @@ def dataset(
         **options,
     )
     views.promise(found.schema)
-    return found
+    if expected is not None:
+        views.require(found.files, ExpectedFiles(expected))
+    return found, views
 
 
 class _Files:
@@ -255,6 +356,7 @@ class _Files:
             self.base = fs.PyFileSystem(fs.FSSpecHandler(self._remote))
         self._local = self._remote is None and isinstance(self.base, fs.LocalFileSystem)
         self._given = [self.normal(path) for path in given]
+        self.where = "the list of files" if several else self.name(self._given[0])
 
     def normal(self, path: Any) -> str:
         text = _text(path)
@@ -267,6 +369,11 @@ class _Files:
     def name(self, path: str) -> str:
         """The name of a file for callables and messages."""
         return str(self._remote.unstrip_protocol(path)) if self._remote is not None else path
+
+    def below(self, path: str) -> str:
+        """The name of a file in the directory; its base name if none was given."""
+        root = self._given[0].rstrip("/") + "/"
+        return path[len(root) :] if not self._several and path.startswith(root) else path.rpartition("/")[2]
 
     def identity(self, path: Any) -> str:
         """The same text for all spellings of a path."""
@@ -327,6 +434,10 @@ class _Views:
         self._missing_keys = missing_keys
         self._threads = threads
         self._schema: Any = None
+        # Of leaves that were left out, the errors.
+        self.missing: dict[Path, KeyAccessError] = {}
+        # AAD prefixes of the files of a set, by path.
+        self._prefixes: dict[str, bytes | None] = {}
         self._config_for: Callable[[str], Any]
         if isinstance(decryption, DecryptionConfig):
             self._config_for = lambda path: decryption
@@ -355,6 +466,10 @@ class _Views:
             missing_keys=self._missing_keys,
             threads=self._threads,
         )
+        if self._prefixes.get(path, view.aad_prefix) != view.aad_prefix:
+            view.close()
+            raise AuthenticationError(f"{name}: was exchanged for a file with another AAD prefix")
+        self.missing.update(view._missing)
         for leaf, error in view._missing.items():
             if self._schema is not None and _has(self._schema, leaf):
                 view.close()
@@ -363,6 +478,22 @@ class _Views:
                     f"because its key is missing; give columns, or a schema, without it ({error})"
                 )
         return view
+
+    def require(self, paths: list[str], wanted: ExpectedFiles) -> None:
+        """Refuse a set of files that is not the wanted one; later, a file with another AAD prefix."""
+        if wanted.by_prefix:
+            with closing(in_parallel(self._prefix, paths, _AT_ONCE)) as prefixes:
+                self._prefixes = dict(zip(paths, prefixes, strict=True))
+        others = []
+        for path in paths:
+            why = wanted.take(self._files.below(path), self._prefixes.get(path))
+            if why is not None:
+                others.append((self._files.name(path), why))
+        refuse_other_set(wanted.missing(), others, self._files.where)
+
+    def _prefix(self, path: str) -> bytes | None:
+        with self.open(path) as view:
+            return view.aad_prefix
 
     def promise(self, schema: Any) -> None:
         """Require from now on that every file shows its values of these columns."""
@@ -381,10 +512,12 @@ def _is_named(names: ColumnNames, path: Path) -> bool:
     return names.find(path) is not None
 
 
-def _has(schema: Any, path: Path) -> bool:
-    """Whether a schema has a field for a leaf; only structs are searched."""
+def _has(schema: Any, path: Path | str) -> bool:
+    """Whether a schema has a field for a leaf, or for a name with dots; only structs are searched."""
     import pyarrow
 
+    if isinstance(path, str):
+        path = (path,) if path in schema.names else tuple(path.split("."))
     fields = {field.name: field for field in schema}
     for name in path:
         field = fields.get(name)

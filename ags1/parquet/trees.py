@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ from ags1.parquet.operations import (
     Rekeying,
     classify,
     copy_file,
+    refuse_missing_columns,
     refuse_others,
 )
 from ags1.parquet.properties import EncryptionConfig
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 
 # Each file waits for its requests most of the time.
 _REMOTE_FILES = 16
+_EMPTY = "there are no Parquet files in {}"
 
 __all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
 
@@ -135,6 +138,7 @@ def encrypt_tree(
     encryption: Encryption,
     *,
     shared_keys: bool = False,
+    missing_columns: str = "fail",
     others: str = "error",
     on_error: str = "fail",
     resume: bool = False,
@@ -145,16 +149,22 @@ def encrypt_tree(
 ) -> TreeReport:
     """Encrypt the Parquet files of a directory into another. Each file appears whole or not at all.
 
+    A directory without Parquet files is most likely another one than was meant: a warning says so.
+
     Parameters
     ----------
     source, target : path or URL
-        Directories. Files keep their names; other files in the target are not changed.
+        Directories. Files keep their names; other files in the target are not changed. A link in the target is replaced
+        where a file is written, and refused in the way to it: nothing is written outside of the target.
     encryption : EncryptionConfig or callable
         One configuration for all files, or a function that returns one for the name of a file, with ``/`` between its
         parts: ``lambda name: config.with_aad_prefix(name.encode())`` binds each file to its place.
     shared_keys : bool
         Encrypt many files with the same given keys. AES GCM allows 2**32 invocations for a key, over all files of this
         and all other runs, and they are not counted across runs. With ``from_kms``, each file has new keys.
+    missing_columns : {"fail", "skip"}
+        What to do with files that lack a column that has a key: refuse the tree before anything is written, or encrypt
+        the columns that each file has. A column that no file has is an error in both cases, before anything is written.
     others : {"error", "copy", "skip"}
         What to do with files that are not Parquet: refuse the tree before anything is written, copy them unencrypted,
         or leave them out.
@@ -179,14 +189,25 @@ def encrypt_tree(
     Raises
     ------
     ValueError
-        Given keys for many files, without `shared_keys`; the same directory as source and target.
+        Given keys for many files, without `shared_keys`; the same directory as source and target; missing columns.
     FormatError, LimitError, KeyAccessError, OSError
         As :func:`encrypt_file`. Files written before stay.
     """
-    work = Encrypting(encryption)
+    work = Encrypting(encryption, missing_columns=missing_columns)
     files = _listed(source, target, storage_options)
     _check_shared(files, encryption, shared_keys)
-    return _run(work, files, Location(target, storage_options), others, on_error, resume, threads, progress, durable)
+    return _run(
+        work,
+        source,
+        files,
+        Location(target, storage_options).as_root(),
+        others,
+        on_error,
+        resume,
+        threads,
+        progress,
+        durable,
+    )
 
 
 def decrypt_tree(
@@ -221,7 +242,18 @@ def decrypt_tree(
     """
     work = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
     files = _listed(source, target, storage_options)
-    return _run(work, files, Location(target, storage_options), others, on_error, resume, threads, progress, durable)
+    return _run(
+        work,
+        source,
+        files,
+        Location(target, storage_options).as_root(),
+        others,
+        on_error,
+        resume,
+        threads,
+        progress,
+        durable,
+    )
 
 
 def rekey_tree(
@@ -233,6 +265,7 @@ def rekey_tree(
     plaintext_columns: Iterable[ColumnName] = (),
     drop_bloom_filters: bool = False,
     shared_keys: bool = False,
+    missing_columns: str = "fail",
     others: str = "error",
     on_error: str = "fail",
     resume: bool = False,
@@ -247,8 +280,8 @@ def rekey_tree(
     ----------
     plaintext_columns, drop_bloom_filters
         As :func:`rekey_file`.
-    source, target, decryption, encryption, shared_keys, others, on_error, resume, threads, progress, durable,
-    storage_options
+    source, target, decryption, encryption, shared_keys, missing_columns, others, on_error, resume, threads, progress,
+    durable, storage_options
         As :func:`decrypt_tree` and :func:`encrypt_tree`.
 
     Raises
@@ -258,8 +291,25 @@ def rekey_tree(
     """
     files = _listed(source, target, storage_options)
     _check_shared(files, encryption, shared_keys)
-    work = Rekeying(decryption, encryption, plaintext_columns=plaintext_columns, drop_bloom_filters=drop_bloom_filters)
-    return _run(work, files, Location(target, storage_options), others, on_error, resume, threads, progress, durable)
+    work = Rekeying(
+        decryption,
+        encryption,
+        plaintext_columns=plaintext_columns,
+        drop_bloom_filters=drop_bloom_filters,
+        missing_columns=missing_columns,
+    )
+    return _run(
+        work,
+        source,
+        files,
+        Location(target, storage_options).as_root(),
+        others,
+        on_error,
+        resume,
+        threads,
+        progress,
+        durable,
+    )
 
 
 def verify_tree(
@@ -277,7 +327,8 @@ def verify_tree(
 ) -> TreeReport:
     """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
 
-    A directory without Parquet files is not authentic: its report is not ok, and its outcome is "not checked".
+    A directory without Parquet files is not authentic: a warning says so, its report is not ok, and its outcome is "not
+    checked".
 
     Parameters
     ----------
@@ -304,6 +355,8 @@ def verify_tree(
     plan = _classified(_listed(source, None, storage_options), threads)
     report.left_out += [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
     chosen = [each for each, kind, _ in plan if kind == PARQUET]
+    if not chosen:
+        warnings.warn(_EMPTY.format(Location(source)), stacklevel=2)
     at_once, share = _shares(chosen, threads)
 
     def verify(each: Entry, within: Progress) -> VerifyReport:
@@ -368,6 +421,7 @@ def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
 
 def _run(
     work: FileOperation,
+    source: FilePath,
     files: list[Entry],
     target: Location,
     others: str,
@@ -388,9 +442,19 @@ def _run(
     report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
     files = [each for each, kind, _ in kept if kind == PARQUET]
     copied = [each for each, kind, _ in kept if kind == COPY]
+    if not files:
+        warnings.warn(_EMPTY.format(Location(source)), stacklevel=3)
     work_bytes = sum(each.size for each in files)
     all_bytes = work_bytes + sum(each.size for each in copied)
     at_once, share = _shares(files, threads)
+    if isinstance(work, Encrypting) and (work.missing_columns == "skip" or (on_error == "fail" and len(files) > 1)):
+        # The single file of a tree is refused by the work on it.
+        with contextlib.closing(
+            in_parallel(lambda each: work.lacking(each.location, each.name), files, at_once)
+        ) as looked:
+            refuse_missing_columns(
+                looked, work.missing_columns, "missing_columns='skip' encrypts those that a file has"
+            )
 
     def convert(each: Entry, within: Progress) -> bool:
         """Process a file; return False if it was finished before."""

@@ -46,7 +46,7 @@ from ags1.parquet._source_file import (
 )
 from ags1.parquet._thrift import Struct
 from ags1.parquet.config_arguments import one_of
-from ags1.parquet.footer import ENCRYPTED_MAGIC, MAGIC
+from ags1.parquet.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
 from ags1.parquet.verify_report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
 from ags1.storage import located
 
@@ -189,7 +189,7 @@ def _ending(source: Any) -> tuple[str | None, int, bytes, int, bytes] | None:
         start = opened.size - 8 - int.from_bytes(end[:4], "little")
         if end[4:] not in (MAGIC, ENCRYPTED_MAGIC) or start < 4:
             return None
-        tail = bytes(memoryview(opened.read(start, opened.size - 8 - start)))
+        tail = bytes(memoryview(opened.read(start, min(opened.size - 8 - start, LONGEST_FOOTER))))
         return opened.name, opened.size, end[4:], start, tail
 
 
@@ -297,9 +297,7 @@ class _Verification:
         contradiction = footer.contradicts(bytes(memoryview(self._file.source.read(0, 4))))
         if contradiction is not None:
             self._fail("magic", FormatError(f"the file {contradiction}"), offset=0)
-        if report.footer_authenticated:
-            prefix = footer.file_aad[: len(footer.file_aad) - len(footer.aad_file_unique)]
-            report.aad_prefix = prefix or None
+        report.aad_prefix = footer.authenticated_prefix
 
     def _check_rows(self, rows: int) -> None:
         metadata = self._file.footer.metadata
@@ -313,12 +311,12 @@ class _Verification:
         file, report = self._file, self._report
         structure = group.structure
         found = structure.list(RowGroup.COLUMNS)
-        structures = [] if found is None else list(found)
-        if len(structures) != len(file.leaves):
-            count = len(file.leaves)
+        count = 0 if found is None else len(found)
+        if count != len(file.leaves):
             raise FormatError(
-                f"row group {group.index} has {len(structures)} column chunks, the schema {count} columns"
+                f"row group {group.index} has {count} column chunks, the schema {len(file.leaves)} columns"
             )
+        structures = [] if found is None else list(found)
         chunks: list[SourceChunk | None] = []
         for column, (leaf, each) in enumerate(zip(file.leaves, structures, strict=True)):
             chunk = self._resolve(group, leaf, column, each)

@@ -82,6 +82,8 @@ class ParquetView(io.RawIOBase):
         all its leaves are left out: without one leaf it would have another type.
     name : str
         Name of the file, if it has one.
+    aad_prefix : bytes or None
+        The AAD prefix that the footer was authenticated with, if there is one.
 
     Notes
     -----
@@ -189,6 +191,7 @@ class ParquetView(io.RawIOBase):
             footer = bytes(max(0, _TAIL - len(footer))) + footer
         self.size = file.footer.start + len(footer)
         self.stored_size = file.footer.size
+        self.aad_prefix = file.footer.authenticated_prefix
         regions: list[Region] = [MadeRegion(0, len(MAGIC), lambda: MAGIC)]
         regions.append(MadeRegion(file.footer.start, len(footer), lambda: footer))
         for chunks in groups:

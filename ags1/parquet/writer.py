@@ -18,7 +18,7 @@ from ags1._parallel import in_parallel
 from ags1.parquet._source_file import SourceFile
 from ags1.parquet._target_file import TargetFile
 from ags1.parquet.rewrite import check_configs, publish
-from ags1.storage import open_output
+from ags1.storage import located, open_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ class ParquetWriter:
         self._durable = durable
         # Write a file without rows, so that errors in schema, options and columns are raised now.
         self._empty, _ = self._encoded(None)
-        self._made = encryption.for_file()
+        place = located(target, storage_options)
+        self._made = encryption.for_file(place)
         with SourceFile(self._empty) as source:
             self._made.columns([leaf.path for leaf in source.leaves])
         if self._made.external_key_material() is not None and not isinstance(target, (str, bytes, os.PathLike)):
@@ -162,7 +163,7 @@ class ParquetWriter:
                 "internal_key_material=True"
             )
         self.statistics: list[Any] = []
-        self._output = open_output(target, storage_options)
+        self._output = open_output(place)
         self._abort = weakref.finalize(self, self._output.abort)
         try:
             self._target = TargetFile(self._output, self._made, threads=threads)

@@ -14,9 +14,7 @@ Needs the extra "spark".
 
 from __future__ import annotations
 
-import importlib.util
-
-from ags1._lazy import lazy_names
+from ags1._lazy import can_import, lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ __all__ = [
     "verify_table",
 ]
 
-_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if not can_import(name)]
 if _MISSING:
     raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
 

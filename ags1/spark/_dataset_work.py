@@ -16,7 +16,7 @@ from typing import Any
 
 from ags1._gcm import random_bytes
 from ags1.dataset.classes import KeyClass
-from ags1.dataset.entries import Entry, Part
+from ags1.dataset.entries import Entry, Part, SourceIdentity
 from ags1.dataset.manifests import Manifests, Node
 from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done as Recorded
@@ -38,14 +38,15 @@ __all__ = ["DecryptWork", "EncryptWork", "Told", "VerifyWork", "packed", "rows_o
 
 def packed(entry: Entry) -> tuple[Any, ...]:
     parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
-    return entry.path, parts, entry.key_class, entry.version, entry.mode
+    return entry.path, parts, entry.key_class, entry.version, entry.mode, entry.modified_ns
 
 
 def _unpacked(data: Any) -> Any:
     if isinstance(data, ReadUnit):
         return data
-    path, parts, key_class, version, mode = data
-    return Entry(path, tuple(Part(*each) for each in parts), key_class, version, None, mode)
+    path, parts, key_class, version, mode, modified = data
+    source = None if modified is None else SourceIdentity(0, modified)
+    return Entry(path, tuple(Part(*each) for each in parts), key_class, version, source, mode)
 
 
 def _synced(unsynced: Unsynced, found: list[Done]) -> list[Done]:
@@ -191,12 +192,13 @@ class EncryptWork:
     source: Location
     target: Location
     opener: Opener
+    again: bool = False
     verb: str = "encrypt"
 
     def run(self, units: list[EncryptUnit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         told, unsynced = Told(tell), Unsynced(self.target)
         keys = self.opener.keys()
-        worker = EncryptWorker(self.source, self.target, keys, progress=told.within)
+        worker = EncryptWorker(self.source, self.target, keys, progress=told.within, again=self.again)
         found: list[Done] = []
         # Another attempt of this task may have used the names from the driver, and may still be writing to them.
         named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)

@@ -110,7 +110,7 @@ class _Task:
     """The data sent to the tasks of a wave."""
 
     work: Work
-    label: bytes
+    label: str
     payloads: list[bytes]
     opener: Opener | None
     counters: str | None
@@ -119,7 +119,7 @@ class _Task:
     def units(self, number: int) -> list[Any]:
         data = self.payloads[number]
         if self.opener is not None:
-            data = self.opener.open(data, b"%s %d" % (self.label, number))
+            data = self.opener.open(data, f"{self.label} {number}")
         units: list[Any] = pickle.loads(data)
         return units
 
@@ -247,11 +247,11 @@ class Engine:
     def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
         first_bin, self._bins = self._bins, self._bins + len(bins)
-        label = random_bytes(8)
+        label = random_bytes(8).hex()
         payloads = []
         for number, units in enumerate(bins):
             data = pickle.dumps(units, pickle.HIGHEST_PROTOCOL)
-            payloads.append(data if self._seal is None else self._seal.seal(data, b"%s %d" % (label, number)))
+            payloads.append(data if self._seal is None else self._seal.seal(data, f"{label} {number}"))
         opener = None if self._seal is None else self._seal.opener
         task = _Task(self._work, label, payloads, opener, counters.path, first_bin)
         count, size = sum(map(files_of, wave)), sum(unit.size for unit in wave)

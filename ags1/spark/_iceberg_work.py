@@ -14,8 +14,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ags1.iceberg.conversion.journal import Records
-from ags1.iceberg.conversion.work import FileTask, Places, WorkKey, run
+from ags1.iceberg.conversion.journal import Journal, Records
+from ags1.iceberg.conversion.work import FileTask, Places, run
 from ags1.iceberg.file_io import EncryptedFileIO
 from ags1.iceberg.file_keys import KnownFile
 from ags1.iceberg.table_verification import Checked, FileChecker
@@ -25,7 +25,6 @@ from ags1.spark._engine import Outcome
 from ags1.spark._parquet_work import LEFT_OUT, Advance, failed, timed
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client, of_process
-from ags1.storage import Location
 
 Tell = Callable[[int, int], None]
 
@@ -36,10 +35,12 @@ __all__ = ["Job", "TableMoving", "TableVerifying", "outcome_of", "unit_of"]
 class TableVerifying:
     """Authenticates files of a table, one after the other; `threads` are for each file.
 
-    The properties of the FileIO may hold credentials of the storage, so no repr shows them.
+    Files are read where the driver may: in the directory of the table, whose metadata file it names, and where the
+    properties allow it. The properties of the FileIO may hold credentials of the storage, so no repr shows them.
     """
 
     properties: dict[str, str] = field(repr=False)
+    metadata_location: str
     threads: int = 1
     verb: str = "verify"
 
@@ -50,10 +51,15 @@ class TableVerifying:
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         # Without a KMS, only files whose keys are known can be opened.
-        name = (tuple(sorted(self.properties.items())), self.threads)
-        checker: FileChecker = of_process(name, lambda: FileChecker(EncryptedFileIO(self.properties), self.threads))
+        name = (tuple(sorted(self.properties.items())), self.metadata_location, self.threads)
+        checker: FileChecker = of_process(name, self._checker)
         file = _file_of(unit)
         return outcome_of(unit.path, unit.size, checker.check(file, advance), file.conflict)
+
+    def _checker(self) -> FileChecker:
+        file_io = EncryptedFileIO(self.properties)
+        file_io.locations.add(self.metadata_location)
+        return FileChecker(file_io, self.threads)
 
 
 def unit_of(file: TableFile) -> Unit:
@@ -91,11 +97,10 @@ def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = No
 
 @dataclass(frozen=True)
 class Job:
-    """What the files of a run share: the FileIO, the key that seals their keys, and the run's journal."""
+    """What the files of a run share: the FileIO, and the run's journal, with the key that seals their keys."""
 
     places: Places = field(repr=False)
-    work_key: WorkKey | None
-    directory: Location
+    journal: Journal | None
 
 
 @dataclass
@@ -111,9 +116,9 @@ class TableMoving:
         records: Records | None = None
         for unit in units:
             job: Job = unit.data[1]
-            records = records or Records(job.directory)
             outcome = timed(self._one, unit, tell)
-            if outcome.status == "ok":
+            if outcome.status == "ok" and job.journal is not None:
+                records = records or job.journal.records(job.journal.open(kms_client(self.kms)))
                 records.add(outcome.detail)
             yield outcome
         if records is not None:
@@ -122,7 +127,7 @@ class TableMoving:
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         task: FileTask = unit.data[0]
         job: Job = unit.data[1]
-        seal = None if job.work_key is None else job.work_key.open(kms_client(self.kms))
+        seal = None if job.journal is None else job.journal.open(kms_client(self.kms))
         own = replace(task, target=_own(task.target))
         result = run(own, seal, job.places, threads=self.threads, progress=advance)
         return Outcome(unit.path, result.target, task.length, result.length, detail=result)

@@ -24,7 +24,7 @@ from ags1.parquet.expected import Expected, ExpectedFiles
 from ags1.parquet.footer import read_footer
 from ags1.parquet.key_material import is_key_material_name
 from ags1.parquet.kms_keys import as_key_service
-from ags1.parquet.operations import OTHER, refuse_others
+from ags1.parquet.operations import OTHER, refuse_missing_columns, refuse_others
 from ags1.parquet.verify_report import NOT_PROTECTED
 from ags1.spark._engine import Engine, Outcome, Work, check_choice
 from ags1.spark._locations import locate
@@ -32,6 +32,7 @@ from ags1.spark._parquet_work import (
     LEFT_OUT,
     Copying,
     Examining,
+    Looking,
     Reading,
     Transferring,
     Verifying,
@@ -90,9 +91,11 @@ class Run:
         *,
         plaintext_columns: Iterable[Any] = (),
         drop_bloom_filters: bool = False,
+        missing_columns: str = "fail",
     ) -> Result:
         assert self._target is not None
         check_choice(others, ("error", "copy", "skip"), "others")
+        check_choice(missing_columns, ("fail", "skip"), "missing_columns")
         _check_threads(threads)
         if writing is not None:
             _try_to_wrap(writing)
@@ -107,6 +110,7 @@ class Run:
             threads,
             as_names(plaintext_columns, "plaintext_columns"),
             drop_bloom_filters,
+            missing_columns,
         )
         with self._recording(verb) as recorder, closing(_Spool()) as files, closing(_Spool()) as later:
             self._list(files, recorder)
@@ -114,6 +118,8 @@ class Run:
                 self._try_to_read(reading, files)
             if others == "error":
                 self._refuse_others(files)
+            if writing is not None and writing.columns and (missing_columns == "skip" or self._on_error == "fail"):
+                self._refuse_missing_columns(work, files)
             with closing(self._engine(work).run(files)) as waves:
                 for outcomes in waves:
                     put_off = [each for each in outcomes if _is_put_off(each)]
@@ -210,6 +216,13 @@ class Run:
                 if len(names) > _FEW:
                     break
         refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
+
+    def _refuse_missing_columns(self, work: Transferring, files: _Spool) -> None:
+        """Read the schema of every file, before anything is written."""
+        with closing(self._few_or_engine(Looking("look at", self._source, work), files)) as waves:
+            found = (each.detail for outcomes in waves for each in outcomes if each.detail is not None)
+            way_out = "missing_columns='skip' encrypts those that a file has"
+            refuse_missing_columns(found, work.missing_columns, way_out)
 
     # -- work ----------------------------------------------------------------------------------------------------
 

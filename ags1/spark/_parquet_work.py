@@ -11,8 +11,6 @@ so none is written.
 from __future__ import annotations
 
 import errno
-import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -52,6 +50,7 @@ __all__ = [
     "Advance",
     "Copying",
     "Examining",
+    "Looking",
     "Reading",
     "Transferring",
     "Verifying",
@@ -142,26 +141,18 @@ def _check_unchanged(place: Location, unit: Unit) -> None:
 
 def _ready(root: Location, name: str) -> Location:
     """The path of a file in the target; makes the directories above it. Nothing is written through a link."""
-    place = root.join(name)
-    if not place.is_local:
-        make_parent(place)
-        return place
-    above = root.path
-    os.makedirs(above, exist_ok=True)
-    for part in name.split("/")[:-1]:
-        above = os.path.join(above, part)
+    place = root.as_root().join(name)
+    make_parent(place)
+    if place.is_local:
         try:
-            os.mkdir(above)
-        except FileExistsError:
-            if not stat.S_ISDIR(os.lstat(above).st_mode):
-                text = "is in the way of a directory of that name"
-                raise NotADirectoryError(errno.ENOTDIR, text, above) from None
-    try:
-        mode = os.lstat(place.path).st_mode
-    except FileNotFoundError:
-        return place
-    if not stat.S_ISREG(mode):
-        raise FileExistsError(errno.EEXIST, "is in the way, and not a regular file: move it away", place.text)
+            status(place)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EISDIR):
+                raise
+            text = "is in the way, and not a regular file: move it away"
+            raise FileExistsError(errno.EEXIST, text, place.text) from None
     return place
 
 
@@ -310,6 +301,7 @@ class Transferring(_TreeWork):
     threads: int = 1
     plaintext_columns: tuple[Any, ...] = ()
     drop_bloom_filters: bool = False
+    missing_columns: str = "fail"
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         kind, reason = self._classify(unit)
@@ -324,7 +316,7 @@ class Transferring(_TreeWork):
         return self._transfer(unit, advance)
 
     def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
-        work, target = self._operation(), _ready(self.target, unit.path)
+        work, target = self.operation(), _ready(self.target, unit.path)
         if self.resume:
             length = self._finished_length(work, unit, target)
             if length is not None:
@@ -341,17 +333,19 @@ class Transferring(_TreeWork):
         plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
         return Outcome(unit.path, url, plain, stored, status=status)
 
-    def _operation(self) -> FileOperation:
+    def operation(self) -> FileOperation:
+        """The operation on each file, made in the process that calls this."""
         if self.writing is None:
             assert self.reading is not None
             return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
         if self.reading is None:
-            return Encrypting(self.writing.config)
+            return Encrypting(self.writing.config, missing_columns=self.missing_columns)
         return Rekeying(
             self.reading.config,
             self.writing.config,
             plaintext_columns=self.plaintext_columns,
             drop_bloom_filters=self.drop_bloom_filters,
+            missing_columns=self.missing_columns,
         )
 
     def _finished_length(self, work: FileOperation, unit: Unit, target: Location) -> int | None:
@@ -372,6 +366,18 @@ class Transferring(_TreeWork):
         except (Ags1Error, OSError, ValueError):
             return None
         return there.size if finished else None
+
+
+@dataclass
+class Looking(_TreeWork):
+    """Finds the columns that the Parquet files of a tree lack, before `transfer` writes anything."""
+
+    transfer: Transferring
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        if self._classify(unit)[0] != PARQUET:
+            return Outcome(unit.path)
+        return Outcome(unit.path, detail=self.transfer.operation().lacking(self._place(unit), unit.path))
 
 
 def _newer(target: Location, unit: Unit) -> Entry | None:

@@ -2,6 +2,8 @@
 
 driver   Sealer: the key of a run, wrapped below the master key  ->  seal(payload)
 worker   Opener: the wrapped key and the URL of a KMS       ->  one call to the KMS in each worker process
+
+The seal is that of :mod:`ags1.kms.run_records`, as a kind of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from ags1._gcm import open_message, random_bytes, seal_message
 from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import AuthenticationError
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 __all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "of_process", "run_keys"]
 
-_NONCE = 12
+_KIND = "spark task"
 _KEPT = 32
 _made: OrderedDict[tuple[int, Any], Any] = OrderedDict()
 
@@ -107,12 +108,13 @@ class Opener:
     def keys(self) -> RunKeys:
         return run_keys(self.reference, self.kms)
 
-    def open(self, data: bytes, label: bytes) -> bytes:
+    def open(self, data: bytes, label: str) -> bytes:
         """Return the payload. Raise AuthenticationError if it has another label or was changed."""
-        plain = open_message(data[_NONCE:], self.keys().key(), data[:_NONCE], b"ags1 payload " + label)
-        if plain is None:
-            raise AuthenticationError("what this task is to do was changed on its way, or belongs to another task")
-        return plain
+        try:
+            return self.keys().seal(_KIND).open(data, label)
+        except AuthenticationError:
+            text = "what this task is to do was changed on its way, or belongs to another task"
+            raise AuthenticationError(text) from None
 
 
 class Sealer:
@@ -133,9 +135,8 @@ class Sealer:
         reference = RunReference.create([KeyClass("tasks", "**", key_id, tuple(encryption_keys))], client)
         return cls(reference.unwrap(client), kms)
 
-    def seal(self, data: bytes, label: bytes) -> bytes:
-        nonce = random_bytes(_NONCE)
-        return nonce + seal_message(data, self._keys.key(), nonce, b"ags1 payload " + label)
+    def seal(self, data: bytes, label: str) -> bytes:
+        return self._keys.seal(_KIND).seal(data, label)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Sealer cannot be pickled: it holds a key; send its opener")

@@ -21,11 +21,11 @@ from typing import Any, Protocol
 import ags1.dataset as datasets
 from ags1._gcm import Key
 from ags1._key_files import from_base64, from_hex, parse_key, read_key_file
-from ags1._metadata_files import KEY_METADATA_SUFFIX, SUFFIX, decode_metadata, metadata_beside, text_of_prefix
+from ags1._metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.dataset.selection import Filter
 from ags1.dataset.versions import latest_number
 from ags1.errors import KeyAccessError
-from ags1.keys import KeyMetadata
+from ags1.keys import KeyMetadata, decode_metadata
 from ags1.spark._locations import locate
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.spark._source_directories import is_hidden

@@ -24,6 +24,7 @@ from ags1._gcm import random_bytes
 from ags1.dataset.classes import ClassKeys, class_of, merge_classes
 from ags1.dataset.entries import Entry
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
+from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, RunKeys, RunReference
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest
@@ -59,7 +60,7 @@ def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) 
     columns = arrow_schema(schema)
     _refuse_twins(columns)
     encoding = encoding_for(checked, partitioned_schema(columns, checked.partition_by))
-    location = locate(checked.path)
+    location = locate(checked.path).as_root()
     client = kms_client(kms_reference(checked.kms))
     base = read_latest(location)
     if base is None:
@@ -142,7 +143,9 @@ class Ags1Writer(DataSourceArrowWriter):
         # A dataset that another writer made in the meantime keeps its classes.
         keys = self._options.key_id if read_latest(self._location) is None else None
         operation = "overwrite" if self._overwrite else "append"
-        with Transaction.begin(self._location, client, operation, keys=keys) as transaction:
+        # The files are encrypted under the class that the write began with, so that must still have its master key.
+        pins = Pins(key_id=self._run.classes[self._run.default].key_id, version=self._version)
+        with Transaction.begin(self._location, client, operation, keys=keys, pins=pins) as transaction:
             if self._uuid is not None and (transaction.base is None or transaction.base.uuid != self._uuid):
                 raise ConflictError(f"{self._location} is another dataset than when this write began: write again")
             run = run_keys(self._run, self._options.kms)

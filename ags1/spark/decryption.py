@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -18,20 +19,32 @@ from typing import Any
 
 import ags1.dataset as datasets
 from ags1._gcm import random_bytes
-from ags1.dataset import Dataset, Entry
+from ags1.dataset import Dataset, Entry, Pins
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
-from ags1.errors import FormatError
+from ags1.errors import AuthenticationError, FormatError
+from ags1.kms.run_records import RunName, RunSeal
 from ags1.layout import encrypted_length
 from ags1.spark._dataset_work import DecryptWork, packed
 from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
 from ags1.spark._locations import locate
 from ags1.spark._planning import PART_BYTES, Unit
 from ags1.spark._results import Recorder, Result, raise_for
-from ags1.spark._sealing import Sealer, kms_client, kms_reference
+from ags1.spark._sealing import Sealer, class_keys, kms_client, kms_reference
 from ags1.spark.encryption import by_file, joined
-from ags1.storage import Location, Unsynced, inside, list_files, make_parent, open_output, read_whole, remove
+from ags1.storage import (
+    Location,
+    Unsynced,
+    identity_of,
+    inside,
+    list_files,
+    make_parent,
+    open_output,
+    read_whole,
+    remove,
+    remove_directories,
+)
 
 Patterns = str | Sequence[str] | None
 Progress = bool | Callable[[int, int | None], object]
@@ -39,11 +52,17 @@ Progress = bool | Callable[[int, int | None], object]
 __all__ = ["decrypt_files", "open_dataset", "sealer_of"]
 
 _MAX_RECORD = 256 << 20
+_KIND = "decryption of a dataset"
+_ENDING = ".sealed"
+# Records, and incomplete files of killed runs.
+_RECORD = re.compile(r"[\w-]+\.sealed|file-[0-9a-f]+", re.ASCII)
 
 
-def open_dataset(location: Location, kms: str, expected_version: int | None, key_id: str | None) -> Dataset:
+def open_dataset(
+    location: Location, kms: str, expected_version: int | None, key_id: str | None, pins: Pins | None
+) -> Dataset:
     """Open the dataset at a location, with the cached KMS client of this process."""
-    return datasets.open(location, kms_client(kms), expected_version=expected_version, key_id=key_id)
+    return datasets.open(location, kms_client(kms), expected_version=expected_version, key_id=key_id, pins=pins)
 
 
 def sealer_of(dataset: Dataset, kms: str) -> Sealer:
@@ -60,6 +79,7 @@ def decrypt_files(
     kms: str,
     key_id: str | None = None,
     expected_version: int | None = None,
+    pins: Pins | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
     part_bytes: int = PART_BYTES,
@@ -84,6 +104,8 @@ def decrypt_files(
         The master key that the default class of the dataset must be under.
     expected_version : int, optional
         The version that the dataset must have.
+    pins : Pins, optional
+        What the dataset must be; see :func:`ags1.dataset.open`.
     part_bytes : int
         Files of more plaintext bytes than this are cut into ranges that many tasks decrypt at once, if the target is a
         directory of the file system. Behind a URL, one task decrypts a file.
@@ -116,7 +138,7 @@ def decrypt_files(
     wanted = Filter(include, exclude)
     started = time.monotonic()
     recorder = Recorder(spark, "decrypt")
-    with open_dataset(here, kms, expected_version, key_id) as dataset:
+    with open_dataset(here, kms, expected_version, key_id, pins) as dataset:
         below = inside(there, here)
         if below is not None:
             _refuse_files_below(below, dataset, wanted, there)
@@ -129,7 +151,10 @@ def decrypt_files(
             part_bytes=part_bytes,
         )
         recorder.result.version = dataset.version
-        _Decrypting(dataset, there, wanted, engine, recorder, on_error, resume).run()
+        default = next(each.id for each in dataset.classes if each.pattern == "**")
+        key = class_keys(dataset.classes, kms, here).key(default)
+        records = _Records(there, RunSeal(key, RunName(_KIND, dataset.uuid, dataset.digest)))
+        _Decrypting(dataset, there, wanted, engine, recorder, records, on_error, resume).run()
     return recorder.close(time.monotonic() - started)
 
 
@@ -151,16 +176,17 @@ class _Decrypting:
         wanted: Filter,
         engine: Engine,
         recorder: Recorder,
+        records: _Records,
         on_error: str,
         resume: bool,
     ) -> None:
         self._dataset = dataset
-        self._target = target
+        self._target = target = target.as_root()
         self._wanted = wanted
         self._engine = engine
         self._recorder = recorder
         self._on_error = on_error
-        self._records = _Records(target.join(f".ags1-decrypt-{dataset.uuid[:8]}"), dataset.digest[:16])
+        self._records = records
         self._done = self._records.read() if resume else {}
         if not self._done:
             self._records.remove()
@@ -178,11 +204,15 @@ class _Decrypting:
             for rows in waves:
                 outcomes = [self._joined(path, each) for path, each in by_file(rows).items()]
                 self._recorder.add(outcomes)
-                self._records.write([(each.path, each.plaintext_length) for each in outcomes if each.status == "ok"])
+                self._records.write([self._record(each) for each in outcomes if each.status == "ok"])
                 failed = next((each for each in outcomes if each.status == "error"), None)
                 if failed is not None and self._on_error == "fail":
                     raise_for(failed, "decrypt", self._recorder.close(0.0))
         self._records.remove()
+
+    def _record(self, outcome: Outcome) -> tuple[str, int, str]:
+        identity = identity_of(self._target.join(outcome.path)) if self._target.is_local else ""
+        return outcome.path, outcome.plaintext_length, identity
 
     def _units(self) -> Generator[Unit, None, None]:
         there = self._there()
@@ -190,12 +220,19 @@ class _Decrypting:
             if not self._wanted.accepts(entry.path):
                 continue
             size = entry.plaintext_length
-            if self._done.get(entry.path) == size == there.get(entry.path):
+            if self._is_done(entry.path, size, there.get(entry.path)):
                 where = self._target.join(entry.path).text
                 row = Outcome(entry.path, where, size, encrypted_length(size), "skipped")
                 self._recorder.add([row])
                 continue
             yield from self._cut(entry)
+
+    def _is_done(self, path: str, size: int, there: int | None) -> bool:
+        recorded, identity = self._done.get(path, (None, ""))
+        if not recorded == size == there:
+            return False
+        # In a store, that would be a request for each file.
+        return not self._target.is_local or identity_of(self._target.join(path)) == identity
 
     def _cut(self, entry: Entry) -> Iterator[Unit]:
         """The units of a file: ranges, if it is big and several tasks can fill it."""
@@ -224,7 +261,7 @@ class _Decrypting:
             unsynced = Unsynced(self._target)
             try:
                 with closing(LocalTarget(self._target.path)) as target:
-                    target.finish(name, path, entry.mode)
+                    target.finish(name, path, entry.mode, entry.modified_ns)
                 unsynced.add(path)
                 unsynced.sync()
             except OSError as error:
@@ -241,32 +278,31 @@ class _Decrypting:
 
 
 class _Records:
-    """Records of the decrypted files: one file for each wave, written when the data is durable.
+    """Records of the decrypted files: one for each wave, written when the data is durable.
 
-    Parameters
-    ----------
-    location : Location
-        A directory in the target.
-    version : str
-        The decrypted version. Copies of a dataset that diverged have versions of the same number, but with other
-        digests.
+    Others may be able to write to the target. So records are sealed below the class key of the dataset, for the version
+    that is decrypted, and say of each local file what :func:`ags1.storage.identity_of` does.
     """
 
-    def __init__(self, location: Location, version: str) -> None:
-        self._location = location
-        self._version = version
+    def __init__(self, target: Location, seal: RunSeal) -> None:
+        self._location = target.as_root().join(f".ags1-decrypt-{seal.name.owner[:8]}")
+        self._seal = seal
+        # Copies of a dataset that diverged have versions of the same number, but with other digests.
+        self._version = seal.name.run[:16]
         self._count = 0
 
-    def read(self) -> dict[str, int]:
-        """Paths and bytes that interrupted runs have recorded; an unreadable record is ignored."""
-        found: dict[str, int] = {}
+    def read(self) -> dict[str, tuple[int, str]]:
+        """Bytes and identity of each path that interrupted runs have recorded; an unreadable record is ignored."""
+        found: dict[str, tuple[int, str]] = {}
         for each in self._listed():
-            if not each.name.startswith(f"{self._version}-"):
+            name = each.name.removesuffix(_ENDING)
+            if not name.startswith(f"{self._version}-"):
                 continue
             self._count += 1
             try:
-                found.update(json.loads(bytes(memoryview(read_whole(each, _MAX_RECORD)))))
-            except (ValueError, TypeError, FormatError):
+                record = json.loads(self._seal.open(bytes(memoryview(read_whole(each, _MAX_RECORD))), name))
+                found.update({path: (length, identity) for path, length, identity in record})
+            except (ValueError, TypeError, FormatError, AuthenticationError):
                 continue
         return found
 
@@ -274,24 +310,24 @@ class _Records:
         """A new name among the records, relative to the target, for an incomplete file."""
         return f"{self._location.name}/file-{random_bytes(8).hex()}"
 
-    def write(self, done: list[tuple[str, int]]) -> None:
+    def write(self, done: list[tuple[str, int, str]]) -> None:
         if not done:
             return
         self._count += 1
-        place = self._location.join(f"{self._version}-{self._count:06d}.json")
+        name = f"{self._version}-{self._count:06d}"
+        place = self._location.join(f"{name}{_ENDING}")
         make_parent(place)
         with open_output(place) as output:
-            output.write(json.dumps(done).encode("ascii"))
+            output.write(self._seal.seal(json.dumps(done).encode("ascii"), name))
             output.commit(durable=True)
 
     def remove(self) -> None:
-        """Remove all records, those of other versions too."""
+        """Remove all records, those of other versions too, and incomplete files of killed runs."""
         remove(self._listed())
-        if self._location.is_local and os.path.isdir(self._location.path):
-            os.rmdir(self._location.path)
+        remove_directories([self._location])
 
     def _listed(self) -> list[Location]:
         try:
-            return [each.location for each in list_files(self._location)]
+            return [each.location for each in list_files(self._location) if _RECORD.fullmatch(each.name)]
         except FileNotFoundError:
             return []

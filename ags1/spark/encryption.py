@@ -16,6 +16,7 @@ from contextlib import closing
 from typing import Any
 
 from ags1.dataset.classes import patterns_of
+from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Run
 from ags1.dataset.selection import Filter
 from ags1.dataset.worker import EncryptUnit, cut
@@ -54,6 +55,8 @@ def encrypt_files(
     on_error: str = "fail",
     resume: bool = True,
     single_writer: bool = False,
+    again: bool = False,
+    pins: Pins | None = None,
     progress: Progress = True,
 ) -> Result:
     """Encrypt a tree of files of any size and number into a dataset.
@@ -89,6 +92,10 @@ def encrypt_files(
         Whether to reuse the work of an interrupted run; otherwise it is repeated.
     single_writer : bool
         For a new dataset in a store without create-if-absent, such as HDFS: promise that there is never another writer.
+    again : bool
+        Whether to encrypt what is encrypted already: AGS1 streams, and datasets inside of the source.
+    pins : Pins, optional
+        What an existing dataset must be; see :func:`ags1.dataset.open`.
     progress : bool or callable
         Whether to write a line a second to standard error; or a function called as ``progress(done, total)`` with
         bytes.
@@ -126,15 +133,15 @@ def encrypt_files(
     recorder = Recorder(spark, "encrypt")
 
     def engine(sealer: Sealer) -> Engine:
-        work = EncryptWork(here, there, sealer.opener)
+        work = EncryptWork(here, there, sealer.opener, again)
         return Engine(spark, work, parallelism=parallelism, progress=progress, seal=sealer, part_bytes=part_bytes)
 
     encrypting = _Encrypting(there, kms, engine, recorder, on_error)
     options = Options(
-        wanted, on_error=on_error, resume=resume, single_writer=single_writer,
+        wanted, on_error=on_error, resume=resume, single_writer=single_writer, again=again, pins=pins,
         perform=encrypting.perform, noted=encrypting.note,
     )  # fmt: skip
-    report = write_files(here, there, "", kms_client(kms), patterns, "encrypt", options)
+    report, _ = write_files(here, there, "", kms_client(kms), patterns, "encrypt", options)
     if report.unchanged:
         recorder.count("unchanged", report.unchanged)
     recorder.result.version = report.version

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -23,9 +23,10 @@ import ags1.iceberg as tables
 from ags1.iceberg import ConversionPlan, ConversionReport
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
-from ags1.iceberg.conversion.work import FileResult, FileTask, Places, WorkKey
+from ags1.iceberg.conversion.journal import Journal
+from ags1.iceberg.conversion.work import FileResult, FileTask, Places
 from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO, io_settings
-from ags1.iceberg.locations import io_properties_of
+from ags1.iceberg.locations import allowing, io_properties_of
 from ags1.iceberg.metadata_document import METADATA_SUFFIX
 from ags1.iceberg.table_verification import FileChecker, table_faults
 from ags1.iceberg.table_walk import Snapshots, TableWalk, walk
@@ -36,7 +37,6 @@ from ags1.spark._locations import locate
 from ags1.spark._planning import Unit
 from ags1.spark._results import Recorder, Result, raise_for
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
-from ags1.storage import Location
 
 __all__ = ["convert", "decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
 
@@ -178,6 +178,7 @@ def verify_table(
     properties: Mapping[str, str] | None = None,
     length_policy: str = "trusted",
     allow_plaintext: bool = False,
+    allowed_locations: Sequence[str] | None = None,
     transfer_key_id: str | None = None,
     parallelism: int | None = None,
     threads: int = 1,
@@ -198,7 +199,7 @@ def verify_table(
         taken, by its number: whoever can write there chooses which that is.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it.
-    table_key_id, length_policy, allow_plaintext
+    table_key_id, length_policy, allow_plaintext, allowed_locations
         As for :func:`ags1.iceberg.open_table`.
     snapshot_id : int, "all" or None
         Files of one snapshot, of all, or of the current one.
@@ -244,7 +245,7 @@ def verify_table(
         properties = io_properties_of(properties)
     if not metadata_location.endswith(METADATA_SUFFIX):
         metadata_location = newest_metadata(place.text, properties)
-    given = io_settings(properties, length_policy, allow_plaintext, table_key_id)
+    given = io_settings(allowing(properties, allowed_locations), length_policy, allow_plaintext, table_key_id)
     file_io = EncryptedFileIO(given, kms=kms_client(url))
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
@@ -253,7 +254,7 @@ def verify_table(
         _record(recorder, _read_outcomes(found, file_io), on_error)
         if found.encrypted or allow_plaintext:
             seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id)
-            work = TableVerifying(given, threads)
+            work = TableVerifying(given, metadata_location, threads)
             engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
             with closing(engine.run(unit_of(file) for _, file in sorted(found.files.items()))) as waves:
                 for outcomes in waves:
@@ -328,13 +329,11 @@ def convert(
         chosen = {each: options[each] for each in _OF_PLANS[change]}
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", **chosen)
 
-    def perform(
-        tasks: list[FileTask], work_key: WorkKey | None, places: Places, directory: Location
-    ) -> Iterator[FileResult]:
+    def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[FileResult]:
         # One object, which is pickled once for each Spark task.
-        job = Job(places, work_key, directory)
+        job = Job(places, journal)
         units = [Unit(each.source, each.length, (each, job)) for each in sorted(tasks, key=lambda each: each.source)]
-        seal = None if work_key is None else Sealer.create(url, work_key.key_id)
+        seal = None if journal is None else Sealer.create(url, journal.work_key.key_id)
         engine = Engine(spark, TableMoving(change, url, threads), parallelism=parallelism, progress=progress, seal=seal)
         with closing(engine.run(units)) as waves:
             for outcomes in waves:

@@ -44,6 +44,7 @@ _PHRASES = (
     ("with on_error='collect'", "with --keep-going"),
     ("others='copy'", "--others copy"),
     ("others='skip'", "--others skip"),
+    ("missing_columns='skip'", "--missing-columns skip"),
     ("give allow_plaintext=True", "give --allow-plaintext"),
     ("with allow_plaintext=True", "with --allow-plaintext"),
     ("give transfer_key_id", "give --transfer-key-id"),
@@ -155,6 +156,35 @@ class _Job:
         self._own: Any = None
 
     def run(self) -> int:
+        path = self._arguments.pop("pin", None)
+        if path is None:
+            return self._run()
+        from ags1.dataset.pins import pins_of
+        from ags1.spark._locations import locate
+        from ags1.spark.decryption import open_dataset
+
+        # `source` of what reads a dataset, else `target`.
+        place = self._arguments["source" if self._command in ("decrypt", "verify") else "target"]
+        kms = self._checked_kms() if self._arguments["kms"] is not None else None
+        if kms is None:
+            raise UsageError("--pin needs --kms: without it nothing of the dataset is authenticated")
+        pins = pins_of(path, locate(place))
+        self._arguments["pins"] = pins
+        code = self._run()
+        if code == EXIT_OK and not self._arguments.get("dry_run"):
+            renewed = self._arguments.get("new_key_id")
+            if pins is not None and renewed is not None and self._arguments.get("key_id") in (None, pins.key_id):
+                pins = pins.under(renewed)
+            with open_dataset(locate(place, self._spark), self._renewed_kms(kms), None, None, pins) as found:
+                if pins is None:
+                    _complain(f"{path} is new: what was found at {place} was trusted, version {found.version}")
+                found.pins.save(path)
+        return code
+
+    def _renewed_kms(self, kms: str) -> str:
+        return self._arguments.get("new_kms") or kms
+
+    def _run(self) -> int:
         function: str = self._options.function
         if function == "plan":
             return self._plan(**self._arguments)

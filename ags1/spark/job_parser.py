@@ -157,7 +157,7 @@ def _add_dataset_commands(command: _Add) -> None:
         "encrypt",
         source | _place("target", "TARGET", "the dataset"),
         "encrypt a tree of files into a dataset, or bring a dataset up to date",
-        f"key-id! keys workers-kms CHOICE single-writer keep-going no-resume {_TREE_JOB}",
+        f"key-id! keys workers-kms pin CHOICE again single-writer keep-going no-resume {_TREE_JOB}",
         more="Only new and changed files are encrypted; the work of an interrupted run is reused. Files that are no "
         "longer in the source stay.",
         local=f"raw/ vault/ {_LOCAL_KMS} \\\n      --key-id lake",
@@ -168,7 +168,7 @@ def _add_dataset_commands(command: _Add) -> None:
         "decrypt",
         _place("source", "DATASET", "the dataset") | target,
         "decrypt the files of a dataset into a tree",
-        f"workers-kms expected-key-id expected-version CHOICE keep-going no-resume {_TREE_JOB}",
+        f"workers-kms expected-dataset-key-id expected-version pin CHOICE keep-going no-resume {_TREE_JOB}",
         more="Files of the same names in the target are replaced, each atomically. An interrupted run is resumed.",
         local=f"vault/ plain/ {_LOCAL_KMS}",
         remote=f"s3a://vault s3a://plain \\\n      {_AWS} --include '*.csv'",
@@ -178,9 +178,9 @@ def _add_dataset_commands(command: _Add) -> None:
         "verify",
         _place("source", "DATASET", "the dataset"),
         "authenticate every file of a dataset, and name missing, swapped and foreign files",
-        f"workers-kms expected-key-id expected-version {_TREE_JOB}",
-        more="A whole directory that was restored from an older copy is authentic: only --expected-version detects "
-        "that. An Iceberg table is verified as by verify-table.",
+        f"workers-kms expected-dataset-key-id expected-version pin {_TREE_JOB}",
+        more="A whole directory that was restored from an older copy is authentic: only --pin or --expected-version "
+        "detects that. An Iceberg table is verified as by verify-table.",
         local=f"vault/ {_LOCAL_KMS} \\\n      --report problems.jsonl",
         remote=f"s3a://vault {_AWS} \\\n      --expected-version 7",
         function="verify_files",
@@ -209,7 +209,7 @@ def _add_dataset_commands(command: _Add) -> None:
         "rewrap",
         _place("target", "DATASET", "the dataset"),
         "put a dataset under another master key; no file changes",
-        "new-key-id! key-id workers-kms new-kms dry-run JOB",
+        "new-key-id! key-id workers-kms new-kms pin dry-run JOB",
         more="Keep the old master key until the older versions are expired: they, and copies of them, still need it.",
         local=f"vault/ {_LOCAL_KMS} \\\n      --new-key-id lake-2027",
         remote=f"s3a://vault {_AWS} \\\n      --new-key-id alias/lake-2027 --dry-run",
@@ -220,7 +220,7 @@ def _add_dataset_commands(command: _Add) -> None:
         "clean",
         _place("target", "DATASET", "the dataset"),
         "remove what interrupted runs left at a dataset: their records, and with --kms their objects",
-        "workers-kms grace JOB",
+        "workers-kms pin grace JOB",
         more="The files stay as they are. Resuming a run, with the same command, costs less than starting over.",
         local=f"vault/ {_LOCAL_KMS}",
         remote=f"s3a://vault {_AWS}",
@@ -271,12 +271,12 @@ def _add_table_commands(command: _Add) -> None:
         "verify-table",
         {"metadata_location": ("TABLE", "its metadata.json, or its directory")},
         "authenticate every file of an encrypted Iceberg table",
-        "snapshot workers-kms transfer-key-id expected-table-key-id allow-plaintext length-policy workers-property "
-        f"{_FILES_JOB}",
+        "snapshot workers-kms transfer-key-id expected-table-key-id allow-plaintext length-policy allow-location "
+        f"workers-property {_FILES_JOB}",
         more="Every block of AGS1 and every module of Parquet, each file once.",
         local=f"db/t/metadata/00007-ab.metadata.json \\\n      {_LOCAL_KMS}",
         remote=f"s3a://lake/db/t/metadata/00007-ab.metadata.json \\\n      {_AWS} --snapshot current",
-        changes={"snapshot": {"default": "all"}},
+        changes={"snapshot": {"default": "all"}, "allow-location": {"default": None}},
         function="verify_table",
         on_error="collect",
     )
@@ -285,16 +285,18 @@ def _add_table_commands(command: _Add) -> None:
 def _add_parquet_commands(command: _Add) -> None:
     source = _place("source", "SOURCE", "directory or file")
     both = source | _place("target", "TARGET", "directory that the files go to, under the same names")
+    v2 = {"data-page-v2": {"default": "java", "help": "form of V2 pages: java, which Spark reads (java), or arrow"}}
     command(
         "parquet-encrypt",
         both,
         "encrypt the Parquet files of a tree without decoding them (Parquet Modular Encryption)",
-        f"footer-key-id! workers-kms {_MASTERS} CHOICE others keep-going no-resume {_FILES_JOB}",
+        f"footer-key-id! workers-kms {_MASTERS} missing-columns CHOICE others keep-going no-resume {_FILES_JOB}",
         more="Without --column-key-id every column is encrypted with the footer key.",
         local=f"people/ vault/ \\\n      {_LOCAL_KMS} --footer-key-id lake",
         remote=f"s3a://raw/people s3a://vault/people \\\n      {_AWS} --footer-key-id alias/lake \\\n"
         "      --column-key-id ssn,salary=alias/pii",
         function="encrypt_parquet",
+        changes=v2,
     )
     command(
         "parquet-decrypt",
@@ -312,13 +314,14 @@ def _add_parquet_commands(command: _Add) -> None:
         both,
         "re-encrypt the encrypted Parquet files of a tree with new data keys and other settings",
         f"footer-key-id! workers-kms new-kms {_MASTERS} old-aad-prefix old-aad-prefix-hex old-expected-algorithm "
-        "allow-plaintext no-check-footer plaintext-columns drop-bloom-filters CHOICE others keep-going no-resume "
-        f"{_FILES_JOB}",
+        "allow-plaintext no-check-footer plaintext-columns drop-bloom-filters missing-columns CHOICE others keep-going "
+        f"no-resume {_FILES_JOB}",
         more="The --old-... options are for reading the source, the others for encrypting the target. An encrypted "
         "column that they do not name, once they name any, would become plaintext: --plaintext-columns says which may.",
         local=f"vault/ other/ \\\n      {_LOCAL_KMS} --footer-key-id lake-2027",
         remote=f"s3a://vault/people s3a://new/people \\\n      {_AWS} --footer-key-id alias/lake-2027",
         function="rekey_parquet",
+        changes=v2,
     )
     command(
         "parquet-verify",

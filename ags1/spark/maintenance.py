@@ -8,12 +8,12 @@ from typing import Any
 import ags1.dataset.maintenance as datasets
 from ags1.dataset.expiry import expire
 from ags1.dataset.names import RUNS
+from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RewrapReport
-from ags1.dataset.runs import remove_record
-from ags1.dataset.versions import numbers
+from ags1.dataset.runs import records, remove_record
+from ags1.dataset.versions import numbers, read_latest
 from ags1.spark._locations import locate
 from ags1.spark._sealing import kms_client, kms_reference
-from ags1.storage import list_files
 
 __all__ = ["clean", "rewrap"]
 
@@ -29,6 +29,7 @@ def rewrap(
     new_kms: str | None = None,
     key_id: str | None = None,
     dry_run: bool = False,
+    pins: Pins | None = None,
 ) -> RewrapReport:
     """Put a dataset under another master key. Only wrapped keys are written: no file changes, and no task runs.
 
@@ -43,14 +44,23 @@ def rewrap(
         both.
     new_key_id, key_id, dry_run
         As for :meth:`ags1.dataset.Dataset.rewrap`, whose report and errors these are.
+    pins : Pins, optional
+        What the dataset must be; see :func:`ags1.dataset.open`.
     """
     kms = kms_reference(kms)
     renewed = None if new_kms is None else kms_client(kms_reference(new_kms, "new_kms"))
     place = locate(target, spark)
-    return datasets.rewrap(place, kms_client(kms), new_key_id, renewed, key_id=key_id, dry_run=dry_run)
+    return datasets.rewrap(place, kms_client(kms), new_key_id, renewed, key_id=key_id, dry_run=dry_run, pins=pins)
 
 
-def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None, grace: float = _DAY) -> list[str]:
+def clean(
+    spark: Any,
+    target: str | os.PathLike[str],
+    *,
+    kms: str | None = None,
+    grace: float = _DAY,
+    pins: Pins | None = None,
+) -> list[str]:
     """Remove the leftovers of interrupted runs at a target.
 
     The files of the dataset, and its older versions, stay as they are. Afterwards the interrupted runs cannot be
@@ -67,6 +77,8 @@ def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None,
         of the dataset, so that no run names them later. Without it, only the records of the runs are removed.
     grace : float
         Seconds. Younger objects stay, because their writer may still commit them. By the clock of the store.
+    pins : Pins, optional
+        What the dataset must be, if `kms` is given; see :func:`ags1.dataset.open`.
 
     Returns
     -------
@@ -79,11 +91,11 @@ def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None,
         There is neither a dataset nor anything of an interrupted run.
     """
     location = locate(target, spark)
-    try:
-        names = {each.name.partition("/")[0] for each in list_files(location.join(RUNS))}
-    except FileNotFoundError:
-        names = set()
+    names = {each.run for each in records(location)}
     versions = numbers(location)
+    last = read_latest(location)
+    if pins is not None and last is not None:
+        pins.check(last, location)
     if not names and not versions:
         raise FileNotFoundError(2, "there is no ags1 dataset here, and no leftover of a run", location.text)
     for run in names:
@@ -91,7 +103,9 @@ def clean(spark: Any, target: str | os.PathLike[str], *, kms: str | None = None,
     removed = [f"{RUNS}/{run}" for run in sorted(names)]
     if kms is not None and versions:
         client = kms_client(kms_reference(kms))
-        report = expire(location, client, keep=len(versions) + 1, older_than=None, grace=grace, dry_run=False)
+        report = expire(
+            location, client, keep=len(versions) + 1, older_than=None, grace=grace, dry_run=False, pins=pins
+        )
         if report.objects:
             removed.append(f"{report.objects:,} objects that no version names")
     return removed

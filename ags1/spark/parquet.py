@@ -40,6 +40,8 @@ def encrypt_parquet(
     footer_key_id: str,
     column_key_ids: Mapping[str, Sequence[Any]] | None = None,
     aad_prefix: str | bytes | None = None,
+    data_page_v2: str = "java",
+    missing_columns: str = "fail",
     include: Patterns = None,
     exclude: Patterns = None,
     others: str = "error",
@@ -69,6 +71,13 @@ def encrypt_parquet(
     aad_prefix : str or bytes, optional
         Identity of the files. In a str, ``{path}`` stands for the name of each file in the tree and ``{name}`` for its
         last part. Bytes are the same for all files, so that one can be exchanged for another.
+    data_page_v2 : {"java", "arrow"}
+        The form of V2 data pages, as for ``EncryptionConfig``; Spark reads the Java form only, which leaves the levels
+        of V2 pages in plaintext. So :func:`verify_parquet` needs ``allow_unauthenticated_pages=True`` for such files.
+    missing_columns : {"fail", "skip"}
+        What to do with files that lack a column of `column_key_ids`: refuse the tree before anything is written, or
+        encrypt the columns that each file has. A column that no file has is an error in both cases. With
+        ``on_error="collect"`` and "fail", the rows of such files have the error. Every footer is read once more.
     include, exclude : str or sequence of str, optional
         Glob patterns that select files, as for :func:`ags1.dataset.encrypt`.
     others : {"error", "copy", "skip"}
@@ -89,7 +98,7 @@ def encrypt_parquet(
     **encryption
         Further arguments of ``EncryptionConfig.from_kms``, with its defaults: double_wrapping, data_key_bits,
         kek_bits, encrypt_all, algorithm, plaintext_footer, store_aad_prefix, kms_instance_id, kms_instance_url,
-        cache_seconds, data_page_v2.
+        cache_seconds.
 
     Returns
     -------
@@ -100,7 +109,7 @@ def encrypt_parquet(
     Raises
     ------
     TypeError, ValueError
-        A wrong argument; a KMS that is no URL; a source in the target, or both the same.
+        A wrong argument; a KMS that is no URL; a source in the target, or both the same; missing columns.
     KeyAccessError
         The KMS refuses to wrap with one of the master keys. Raised before any task starts.
     FormatError
@@ -108,9 +117,10 @@ def encrypt_parquet(
     Ags1Error, OSError
         With ``on_error="fail"``, the first error. Files written before stay.
     """
+    encryption["data_page_v2"] = data_page_v2
     writing = _writing(kms_reference(kms), footer_key_id, column_key_ids, aad_prefix, encryption)
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
-    return run.transfer("encrypt", None, writing, others, resume, threads)
+    return run.transfer("encrypt", None, writing, others, resume, threads, missing_columns=missing_columns)
 
 
 def decrypt_parquet(
@@ -171,6 +181,8 @@ def rekey_parquet(
     allow_plaintext: bool = False,
     plaintext_columns: Iterable[Any] = (),
     drop_bloom_filters: bool = False,
+    data_page_v2: str = "java",
+    missing_columns: str = "fail",
     include: Patterns = None,
     exclude: Patterns = None,
     others: str = "error",
@@ -193,8 +205,8 @@ def rekey_parquet(
         How the source is read, as for :func:`decrypt_parquet`; so is cache_seconds.
     plaintext_columns, drop_bloom_filters
         As for ``ags1.parquet.rekey_file``: it is an error if other encrypted columns of a file would become plaintext.
-    spark, source, target, footer_key_id, column_key_ids, aad_prefix, include, exclude, others, parallelism, threads, \
-on_error, resume, progress, **encryption
+    spark, source, target, footer_key_id, column_key_ids, aad_prefix, data_page_v2, missing_columns, include, exclude, \
+others, parallelism, threads, on_error, resume, progress, **encryption
         As for :func:`encrypt_parquet`.
 
     Returns
@@ -215,6 +227,7 @@ on_error, resume, progress, **encryption
     }
     reading = _reading(kms, old_aad_prefix, decryption)
     new = kms_reference(kms) if new_kms is None else kms_reference(new_kms, "new_kms")
+    encryption["data_page_v2"] = data_page_v2
     writing = _writing(new, footer_key_id, column_key_ids, aad_prefix, encryption)
     run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
     return run.transfer(
@@ -226,6 +239,7 @@ on_error, resume, progress, **encryption
         threads,
         plaintext_columns=plaintext_columns,
         drop_bloom_filters=drop_bloom_filters,
+        missing_columns=missing_columns,
     )
 
 

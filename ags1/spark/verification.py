@@ -15,6 +15,7 @@ from contextlib import closing
 from typing import Any
 
 from ags1.dataset.entries import Entry
+from ags1.dataset.pins import Pins
 from ags1.dataset.reports import Problem
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import latest_number, read_version
@@ -43,6 +44,7 @@ def verify_files(
     kms: str,
     key_id: str | None = None,
     expected_version: int | None = None,
+    pins: Pins | None = None,
     part_bytes: int = PART_BYTES,
     parallelism: int | None = None,
     progress: Progress = True,
@@ -63,6 +65,8 @@ def verify_files(
     expected_version : int, optional
         The version that the dataset must have: nothing else shows that a whole directory was restored from an older
         copy.
+    pins : Pins, optional
+        What a dataset must be; see :func:`ags1.dataset.open`.
     part_bytes : int
         Plaintext bytes of a big file that one task verifies.
     parallelism, progress
@@ -85,8 +89,10 @@ def verify_files(
     kms = kms_reference(kms)
     here = locate(source, spark)
     if _is_table(here):
-        if expected_version is not None:
-            raise ValueError("expected_version is for datasets: a table is pinned by the name of its metadata.json")
+        if expected_version is not None or pins is not None:
+            raise ValueError(
+                "expected_version is for datasets, and so are pins: a table is pinned by the name of its metadata.json"
+            )
         from ags1.spark.iceberg import verify_table
 
         return verify_table(
@@ -95,8 +101,10 @@ def verify_files(
     check_arguments(spark, parallelism, part_bytes)
     started = time.monotonic()
     recorder = Recorder(spark, "verify")
-    with open_dataset(here, kms, expected_version, key_id) as dataset:
+    with open_dataset(here, kms, expected_version, key_id, pins) as dataset:
         version, client = read_version(here, dataset.version), kms_client(kms)
+        # What was read again is what was opened.
+        dataset.pins.check(version, here)
         engine = Engine(
             spark, VerifyWork(here, version, kms), parallelism=parallelism, progress=progress,
             seal=sealer_of(dataset, kms), part_bytes=part_bytes,

@@ -22,13 +22,15 @@ from __future__ import annotations
 from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, temporary_name
 from ags1.storage._budget import STREAM_BUDGET, Budget
 from ags1.storage._clients import option_name, s3_environment
-from ags1.storage._creation import can_create, create
+from ags1.storage._creation import can_create, create, creates_once
 from ags1.storage._errors import as_os_error
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start
+from ags1.storage.directories import Directories, below
 from ags1.storage.durability import Unsynced
 from ags1.storage.listing import (
     Entry,
+    identity_of,
     is_directory,
     is_directory_mark,
     iterate_files,
@@ -37,14 +39,15 @@ from ags1.storage.listing import (
     make_parent,
     match,
     remove,
+    remove_directories,
     status,
 )
 from ags1.storage.location import Location, inside, is_url, located
-from ags1.storage.outputs import FsspecOutput, Output, open_output
+from ags1.storage.outputs import FsspecOutput, LocalOutput, Output, open_output
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
 from ags1.storage.sorted_listing import SortedListing
-from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_source
+from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_regular, open_source
 from ags1.storage.whole import read_identified, read_whole
 
 __all__ = [
@@ -54,8 +57,10 @@ __all__ = [
     "AtomicFile",
     "Budget",
     "DescriptorSource",
+    "Directories",
     "Entry",
     "FsspecOutput",
+    "LocalOutput",
     "Location",
     "MemorySource",
     "Output",
@@ -69,10 +74,13 @@ __all__ = [
     "Source",
     "Unsynced",
     "as_os_error",
+    "below",
     "can_create",
     "create",
+    "creates_once",
     "file_system_of",
     "guarded",
+    "identity_of",
     "in_order",
     "inside",
     "is_directory",
@@ -86,11 +94,13 @@ __all__ = [
     "match",
     "octets",
     "open_output",
+    "open_regular",
     "open_source",
     "option_name",
     "read_identified",
     "read_whole",
     "remove",
+    "remove_directories",
     "s3_environment",
     "start",
     "status",

@@ -11,11 +11,15 @@ from __future__ import annotations
 import os
 import stat
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ags1 import _descriptors
 from ags1._typing import Buffer, Self
+from ags1.storage.directories import DIRECTORY
 
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
 TEMPORARY_SUFFIX = ".ags1-tmp"
 
 
@@ -25,25 +29,50 @@ class AtomicFile:
     A symbolic link is followed: its target is replaced, not the link. A target that is no regular file (a FIFO, a
     device) cannot be replaced: it is written directly, and `seekable` is False. `mode` has the most permission bits
     that the file gets, from its creation on; by default those of the umask, or of the file that is replaced.
+
+    With `directory`, the descriptor of an open directory, the file is made in that: the directories of `path` are for
+    messages, and what has its name there is replaced itself, also a link or a pipe.
     """
 
-    def __init__(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes], *, mode: int | None = None) -> None:
+    def __init__(
+        self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes], *, mode: int | None = None,
+        directory: int | None = None,
+    ) -> None:  # fmt: skip
         self.name = os.fsdecode(path)
-        self._target = os.path.realpath(self.name) if os.path.islink(self.name) else os.path.abspath(self.name)
+        follows = directory is None
+        target = os.path.realpath(self.name) if follows and os.path.islink(self.name) else os.path.abspath(self.name)
+        above, self._base = os.path.split(target)
         self._temporary: str | None = None
         self.seekable = True
-        replaced = _mode_of(self._target, self.name)
+        with _naming(self.name):
+            self._directory = os.open(above, DIRECTORY) if directory is None else os.dup(directory)
+            try:
+                self._open(follows, mode)
+            except BaseException:
+                os.close(self._directory)
+                raise
+        self._finish_with(self._temporary)
+
+    def _open(self, follows: bool, mode: int | None) -> None:
+        replaced = _mode_of(self._base or ".", self._directory, follows)
         if replaced is not None and stat.S_ISDIR(replaced):
             raise IsADirectoryError(21, "Is a directory", self.name)
-        if replaced is not None and not stat.S_ISREG(replaced):
+        if replaced is not None and not stat.S_ISREG(replaced) and follows:
             self.seekable = False
-            self.descriptor = os.open(self._target, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0))
-        else:
-            most = 0o666 if mode is None else stat.S_IMODE(mode) & 0o777
-            self.descriptor, self._temporary = _create(self._target, self.name, most)
-            if replaced is not None:
+            self.descriptor = os.open(self._base, os.O_WRONLY | _CLOEXEC, dir_fd=self._directory)
+            return
+        most = 0o666 if mode is None else stat.S_IMODE(mode) & 0o777
+        self.descriptor, self._temporary = _create(self._base, self._directory, most)
+        if replaced is not None and stat.S_ISREG(replaced):
+            try:
                 os.fchmod(self.descriptor, stat.S_IMODE(replaced) & (0o7777 if mode is None else most))
-        self._clean_up = weakref.finalize(self, _discard, self.descriptor, self._temporary, os.getpid())
+            except BaseException:
+                _discard(self.descriptor, os.dup(self._directory), self._temporary, os.getpid())
+                raise
+
+    def _finish_with(self, temporary: str | None) -> None:
+        """Have the end of this object close the descriptors, and remove what has a temporary name."""
+        self._clean_up = weakref.finalize(self, _discard, self.descriptor, self._directory, temporary, os.getpid())
 
     def __enter__(self) -> Self:
         return self
@@ -69,11 +98,12 @@ class AtomicFile:
                 os.fsync(self.descriptor)
             if self._temporary is not None or not self._link_new():
                 assert self._temporary is not None
-                os.replace(self._temporary, self._target)
+                os.replace(self._temporary, self._base, src_dir_fd=self._directory, dst_dir_fd=self._directory)
             if durable:
-                sync_path(os.path.dirname(self._target))
+                _sync_directory(self._directory)
         self._clean_up.detach()
         os.close(self.descriptor)
+        os.close(self._directory)
 
     def commit_new(self, *, durable: bool = False) -> None:
         """Publish the file if its name is free. FileExistsError: the name is taken; abort this file."""
@@ -81,33 +111,29 @@ class AtomicFile:
             os.fsync(self.descriptor)
         try:
             if self._temporary is None:
-                _link(self.descriptor, self._target)
+                _link(self.descriptor, self._base, self._directory)
             else:
-                os.link(self._temporary, self._target)
+                os.link(self._temporary, self._base, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         except FileExistsError:
             raise FileExistsError(17, "File exists", self.name) from None
         if durable:
-            sync_path(os.path.dirname(self._target))
-        if self._temporary is None:
-            self._clean_up.detach()
-            os.close(self.descriptor)
-        else:
-            # This removes the temporary name only.
-            self.abort()
+            _sync_directory(self._directory)
+        # This removes the temporary name only.
+        self.abort()
 
     def _link_new(self) -> bool:
         """Give the unnamed file its name. If that is taken, give it a temporary name and return False."""
         try:
-            _link(self.descriptor, self._target)
+            _link(self.descriptor, self._base, self._directory)
             return True
         except FileExistsError:
             pass
-        temporary = temporary_name(self._target)
-        _link(self.descriptor, temporary)
+        temporary = temporary_name(self._base)
+        _link(self.descriptor, temporary, self._directory)
         self._temporary = temporary
         # If the rename fails, the temporary name must be removed.
         self._clean_up.detach()
-        self._clean_up = weakref.finalize(self, _discard, self.descriptor, temporary, os.getpid())
+        self._finish_with(temporary)
         return False
 
     def abort(self) -> None:
@@ -115,28 +141,30 @@ class AtomicFile:
         self._clean_up()
 
 
-def _mode_of(path: str, name: str) -> int | None:
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
     try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
-        return None
+        yield
     except OSError as error:
         raise type(error)(error.errno, error.strerror, name) from None
 
 
-def _create(target: str, name: str, permissions: int) -> tuple[int, str | None]:
-    directory = os.path.dirname(target)
+def _mode_of(base: str, directory: int, follows: bool) -> int | None:
+    try:
+        return os.stat(base, dir_fd=directory, follow_symlinks=follows).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _create(base: str, directory: int, permissions: int) -> tuple[int, str | None]:
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         try:
-            return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, permissions), None
+            return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, permissions, dir_fd=directory), None
         except OSError:
             # The file system does not support it, or there is a real fault, which the next attempt reports.
             pass
-    temporary = temporary_name(target)
-    try:
-        return os.open(temporary, _CREATE, permissions), temporary
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, name) from None
+    temporary = temporary_name(base)
+    return os.open(temporary, _CREATE, permissions, dir_fd=directory), temporary
 
 
 def temporary_name(target: str) -> str:
@@ -147,29 +175,28 @@ def temporary_name(target: str) -> str:
     return os.path.join(directory, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
 
 
-def _link(descriptor: int, path: str) -> None:
+def _link(descriptor: int, base: str, directory: int) -> None:
     """Give an unnamed file a name. os.link follows the link in /proc only with a directory descriptor."""
-    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=directory, follow_symlinks=True)
-    finally:
-        os.close(directory)
+    unnamed = f"/proc/self/fd/{descriptor}"
+    os.link(unnamed, base, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=True)
 
 
-def sync_path(path: str) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _sync_directory(directory: int) -> None:
+    """Wait until the names in an open directory are on the disk."""
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC, dir_fd=directory)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _discard(descriptor: int, temporary: str | None, owner: int) -> None:
+def _discard(descriptor: int, directory: int, temporary: str | None, owner: int) -> None:
     # A forked child inherits the object, but the file is its parent's.
     os.close(descriptor)
-    if temporary is not None and owner == os.getpid():
-        try:
-            os.unlink(temporary)
-        except FileNotFoundError:
-            pass
+    try:
+        if temporary is not None and owner == os.getpid():
+            os.unlink(temporary, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(directory)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
 
+from ags1.errors import FormatError
 from ags1.storage._atomic import AtomicFile, temporary_name
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
+from ags1.storage._requests import in_order
+from ags1.storage.directories import Directories
+from ags1.storage.listing import remove
 from ags1.storage.location import Location
+from ags1.storage.whole import read_whole
 
 # fsspec file systems whose rename never replaces a file, and reports whether it renamed anything.
 _RENAMING = frozenset({"webhdfs"})
@@ -16,6 +22,52 @@ _RENAMING = frozenset({"webhdfs"})
 def can_create(location: Location) -> bool:
     """Whether the backend has create-if-absent; the interface of fsspec has no such call."""
     return location.is_local or location.is_object or location.scheme in _RENAMING
+
+
+# Stores that this process has asked, with their settings.
+_asked: set[tuple[str, ...]] = set()
+_AT_ONCE = 4
+
+
+def creates_once(probe: Location) -> bool:
+    """Whether the store of `probe`, a name that nobody else has, lets only one of several creations succeed.
+
+    Some servers accept the condition of a request and ignore it. So several creations of one object are sent at once,
+    and one more behind them: exactly one may succeed, and the object must have its content. The object is removed. A
+    process asks each store once, until it gets a good answer; a local file system is not asked. No answer is a proof.
+
+    OSError: the store did not answer, or refused all of them.
+    """
+    options = sorted(f"{name}={value!r}" for name, value in probe.storage_options.items())
+    key = (probe.scheme, probe.container, *probe.text.split("/")[2:3], *options)
+    if probe.is_local or key in _asked:
+        return True
+    contents = [os.urandom(16) for _ in range(_AT_ONCE + 1)]
+
+    def attempt(data: bytes) -> OSError | None:
+        try:
+            create(probe, data)
+        except OSError as error:
+            return error
+        return None
+
+    try:
+        answers = list(in_order(attempt, contents[:-1], at_once=_AT_ONCE))
+        answers.append(attempt(contents[-1]))
+        won = [data for data, error in zip(contents, answers, strict=True) if error is None]
+        failed = [each for each in answers if each is not None and not isinstance(each, FileExistsError)]
+        if not won and failed:
+            raise failed[0]
+        try:
+            kept = bytes(memoryview(read_whole(probe, len(contents[0]))))
+        except (FileNotFoundError, FormatError):
+            return False
+        if won != [kept]:
+            return False
+    finally:
+        remove([probe])
+    _asked.add(key)
+    return True
 
 
 def create(location: Location, data: bytes, *, durable: bool = True) -> None:
@@ -29,7 +81,11 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
     file exists: read it to find out.
     """
     if location.is_local:
-        with AtomicFile(location.path) as output:
+        # A name that a link or a pipe has is taken: neither is followed or opened.
+        above = os.path.dirname(os.path.abspath(location.path))
+        within = Directories(above) if location.root is None else Directories(location.root)
+        name = location.name if location.root is None else location.name_below
+        with within, AtomicFile(location.path, directory=within.above(name)[0]) as output:
             output.write(data)
             output.commit_new(durable=durable)
     elif location.is_object:

@@ -55,6 +55,10 @@ _LONGEST = 300
 
 def as_os_error(error: BaseException, name: str | None = None) -> OSError | None:
     """The OSError, with a name, for a fault of a service or the network; None for any other exception."""
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and isinstance(cause, PermissionError) and cause.filename:
+        # fsspec says of every refusal, also of our own, that there is no such file.
+        return cause
     if isinstance(error, OSError) and error.errno is not None and error.strerror and error.filename is not None:
         return error
     client = any(_root(kind) in _CLIENTS for kind in type(error).__mro__)

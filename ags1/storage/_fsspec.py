@@ -135,9 +135,42 @@ def file_system_of(location: Location) -> tuple[RemoteFiles, str]:
         raise ImportError(f"reading or writing {location} needs fsspec: pip install 'ags1[fsspec]'") from error
     try:
         with naming(location.text):
-            file_system, path = fsspec.core.url_to_fs(location.text, **location.storage_options)
+            file_system, path = fsspec.core.url_to_fs(location.text, **_options_of(location))
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise
         raise ValueError(f"{location}: unknown URL scheme; well-known ones are s3, gs, abfss and hdfs") from None
     return guarded(file_system), path
+
+
+def _options_of(location: Location) -> dict[str, Any]:
+    """The storage options, which for HTTP include that no redirect leads to another host."""
+    options = location.storage_options
+    *chain, scheme = location.text.partition("://")[0].split("::")
+    if scheme not in ("http", "https"):
+        return options
+    own = dict(options.get(scheme) or {}) if chain else options
+    client = dict(own.get("client_kwargs") or {})
+    own["client_kwargs"] = {**client, "trace_configs": [*client.get("trace_configs", ()), _stay_on_host()]}
+    return {**options, scheme: own} if chain else own
+
+
+@functools.cache
+def _stay_on_host() -> Any:
+    """What aiohttp asks at each redirect; one object, because fsspec keeps a file system for equal options."""
+    import aiohttp
+    import yarl
+
+    async def refuse(session: Any, context: Any, redirect: Any) -> None:
+        answered = redirect.response.headers
+        target = redirect.url.join(yarl.URL(answered.get("Location") or answered.get("URI") or ""))
+        if target.host != redirect.url.host or (redirect.url.scheme == "https" and target.scheme != "https"):
+            text = (
+                f"the server redirects to {target.scheme}://{target.host}, and requests are not sent to another host: "
+                "give the address there if you trust it, or copy the file first"
+            )
+            raise OSError(errno.EACCES, text, str(redirect.url.with_query(None).with_user(None)))
+
+    made = aiohttp.TraceConfig()
+    made.on_request_redirect.append(refuse)
+    return made

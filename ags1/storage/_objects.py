@@ -205,16 +205,27 @@ def copy(source: Location, target: Location) -> None:
 
 
 def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int]]:
-    """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order."""
+    """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order.
+
+    OSError EIO: pages come a second time, so the listing would not end.
+    """
     client = client_of(location)
     import obstore
 
     stream = obstore.list(client, location.path or None, chunk_size=1000)
     batches = iter(stream)
+    # Batches have one length, so pages that come again and again begin a second batch with the same key.
+    begun: set[str] = set()
     while True:
         batch = _call(location, lambda: next(batches, None))
         if batch is None:
             return
+        if batch:
+            key = batch[0]["path"]
+            if key in begun:
+                text = f"the store lists {key} again and again, so its listing has no end: have the store repaired"
+                raise OSError(errno.EIO, text, location.text)
+            begun.add(key)
         for found in batch:
             yield (found["path"], *_meta(found))
 

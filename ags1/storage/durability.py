@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from ags1.storage._atomic import sync_path
+from ags1.storage.directories import Directories
 from ags1.storage.location import Location
 
 __all__ = ["Unsynced"]
@@ -45,15 +45,21 @@ class Unsynced:
         if count > _FEW:
             _sync_file_system(self._root.path)
             return
-        directories = {os.path.dirname(os.path.abspath(self._root.path)), self._root.path}
-        for name in names:
-            sync_path(self._root.join(name).path)
-            above = name.rpartition("/")[0]
-            while above:
-                directories.add(self._root.join(above).path)
-                above = above.rpartition("/")[0]
-        for directory in sorted(directories, key=len, reverse=True):
-            sync_path(directory)
+        above = {""}
+        with Directories(self._root.path) as directories:
+            for name in names:
+                descriptor = directories.open_regular(name)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                while name:
+                    name = name.rpartition("/")[0]
+                    above.add(name)
+            for name in sorted(above, key=len, reverse=True):
+                directories.sync(name)
+        with Directories(os.path.dirname(os.path.abspath(self._root.path))) as outside:
+            outside.sync("")
 
 
 def _sync_file_system(path: str) -> None:

@@ -14,11 +14,13 @@ from ags1._typing import Any, NoReturn
 from ags1.storage._atomic import TEMPORARY_SUFFIX
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import RemoteFiles, file_system_of
+from ags1.storage.directories import Directories, below
 from ags1.storage.location import Location
 
 __all__ = [
     "Entry",
     "Row",
+    "identity_of",
     "is_directory",
     "is_directory_mark",
     "iterate_files",
@@ -28,6 +30,7 @@ __all__ = [
     "match",
     "remote_rows",
     "remove",
+    "remove_directories",
     "status",
 ]
 
@@ -35,6 +38,8 @@ Row = tuple[str, int, int, "str | None"]
 """Name, size, time of the last change and etag of an :class:`Entry`."""
 
 _MAGIC = re.compile(r"[*?\[]")
+# Asterisks, a class of characters, or a character.
+_TOKENS = re.compile(r"\*+|\[!?\]?[^\]]*\]|.", re.DOTALL)
 # Parallel requests for empty objects that may be directory markers.
 _REQUESTS = 16
 
@@ -75,7 +80,14 @@ class Entry:
 
 
 def status(location: Location) -> Entry:
-    """Length and identity of one file; IsADirectoryError for a directory."""
+    """Length and identity of one file; IsADirectoryError for a directory.
+
+    OSError EINVAL: below a root, it is a link, a pipe, a socket or a device.
+    """
+    if location.root is not None:
+        with below(location) as (directories, name):
+            found = directories.status(name)
+        return Entry(location.name, location, found.st_size, found.st_mtime_ns)
     if location.is_local:
         found = os.stat(location.path)
         if stat.S_ISDIR(found.st_mode):
@@ -91,7 +103,19 @@ def status(location: Location) -> Entry:
         info = file_system.unguarded.info(path)
     if info.get("type") == "directory":
         raise IsADirectoryError(errno.EISDIR, "Is a directory", location.text)
-    return Entry(location.name, location, int(info.get("size") or 0), _modified(info), info.get("ETag"))
+    return Entry(location.name, location, int(info.get("size") or 0), _modified(info), _etag(info))
+
+
+def identity_of(location: Location) -> str:
+    """What changes whenever somebody writes to a file; "" if its storage has nothing that a writer cannot choose.
+
+    Of a local file, its length, times and inode, without following a link; of an object, its length and etag.
+    """
+    if location.is_local:
+        found = os.lstat(location.path)
+        return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    entry = status(location)
+    return f"{entry.size} {entry.etag}" if entry.etag else ""
 
 
 def _modified(info: dict[str, object]) -> int:
@@ -101,13 +125,35 @@ def _modified(info: dict[str, object]) -> int:
             return int(value * 1_000_000_000)
         if hasattr(value, "timestamp"):
             return int(value.timestamp() * 1_000_000_000)
+    stamp = info.get("Last-Modified")
+    if isinstance(stamp, str):
+        from email.utils import parsedate_to_datetime
+
+        try:
+            return int(parsedate_to_datetime(stamp).timestamp()) * 1_000_000_000
+        except ValueError:
+            # What the server sent is no time, so there is none.
+            return 0
     # HDFS: in milliseconds.
     value = info.get("modificationTime")
     return value * 1_000_000 if isinstance(value, int) else 0
 
 
+def _etag(info: dict[str, Any]) -> str | None:
+    """The etag; of an HTTP server, else what it sends as a checksum of the content."""
+    found = next((info[name] for name in ("ETag", "Content-MD5", "Digest") if info.get(name)), None)
+    return found if isinstance(found, str) else None
+
+
 def is_directory(location: Location) -> bool:
     """Whether there is a directory of this name, or objects below it."""
+    if location.root is not None:
+        try:
+            with below(location) as (directories, name):
+                directories.enter(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
     if location.is_local:
         return os.path.isdir(location.path)
     if location.is_object:
@@ -126,8 +172,14 @@ def list_files(
     has a pipe, socket or device. With `on_error`, the listing continues after such errors and has temporary files too.
     `on_error` is called with the error for each directory below `location` that cannot be read, for each pipe, socket,
     device and broken link, and with ENOTDIR for each link to a directory.
+
+    Below a root (:meth:`Location.as_root`), only regular files are listed: links and special files are left out.
     """
-    if location.is_local:
+    if location.root is not None:
+        assert outside is None
+        assert on_error is None
+        found = list(_files_below(location))
+    elif location.is_local:
         found = list(_local_files(location, outside, on_error))
     else:
         found = [_entry(location, row) for row in remote_rows(location, outside)]
@@ -165,6 +217,8 @@ def iterate_files(location: Location) -> Iterator[Entry]:
     They come roughly in the order of their names: as the service lists them, or directory by directory. For a URL, a
     directory that does not exist has no files.
     """
+    if location.root is not None:
+        return _files_below(location)
     if location.is_local:
         return _local_files(location, None, None)
     return (_entry(location, row) for row in _rows(location))
@@ -228,6 +282,16 @@ def _local_files(
             yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
 
 
+def _files_below(location: Location) -> Iterator[Entry]:
+    """The regular files below a directory that has a root; temporary files are left out, links and pipes too."""
+    with below(location) as (directories, directory):
+        for name, _, found in directories.walk(directory):
+            if found is None or name.endswith(TEMPORARY_SUFFIX):
+                continue
+            relative = name[len(directory) + 1 :] if directory else name
+            yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
+
+
 def _objects_below(location: Location) -> Iterator[Row]:
     import ags1.storage._objects as _objects
 
@@ -248,7 +312,7 @@ def _fsspec_files(location: Location) -> Iterator[Row]:
             full = info["name"]
             name = full[len(base) :] if full.startswith(base) else full.lstrip("/")[len(base.lstrip("/")) :]
             if name:
-                yield name, int(info.get("size") or 0), _modified(info), info.get("ETag")
+                yield name, int(info.get("size") or 0), _modified(info), _etag(info)
 
 
 def _fsspec_walk(file_system: RemoteFiles, directory: str) -> Iterator[dict[str, Any]]:
@@ -271,6 +335,9 @@ def list_names(location: Location) -> list[str]:
 
     FileNotFoundError: there is no such directory, or no such bucket. A prefix without objects has no names.
     """
+    if location.root is not None:
+        with below(location) as (directories, directory):
+            return directories.names(directory)
     if location.is_local:
         with os.scandir(location.path) as found:
             return [each.name for each in found if not each.is_dir(follow_symlinks=False)]
@@ -302,15 +369,28 @@ def _expression(pattern: str) -> str:
     for part in pattern.split("/"):
         if part == "**":
             expressions.append("(?:[^/]+/)*")
-            continue
-        inside = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
-        expressions.append(inside.replace(".*", "[^/]*") + "/")
+        else:
+            expressions.append("".join(map(_expression_of, _TOKENS.findall(part))) + "/")
     return "".join(expressions).removesuffix("/")
+
+
+def _expression_of(token: str) -> str:
+    if token[0] == "*":
+        return "[^/]*"
+    if token == "?":
+        return "[^/]"
+    if len(token) == 1:
+        return re.escape(token)
+    # A class such as [!a] does not match the end of a part.
+    return "(?!/)" + fnmatch.translate(token).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
 
 
 def make_parent(location: Location) -> None:
     """Make the parent directory of a file, if the backend has directories."""
-    if location.is_local:
+    if location.root is not None:
+        with below(location, make=True) as (directories, name):
+            directories.above(name, make=True)
+    elif location.is_local:
         os.makedirs(os.path.dirname(os.path.abspath(location.path)), exist_ok=True)
     elif not location.is_object:
         file_system, path = file_system_of(location)
@@ -324,21 +404,56 @@ def make_parent(location: Location) -> None:
 def remove(locations: Iterable[Location]) -> None:
     """Remove files, in no particular order; missing ones are ignored.
 
-    One request removes as many objects as the service allows.
+    One request removes as many objects as the service allows. NotADirectoryError: the way to a file below a root goes
+    through a link.
     """
-    for are_objects, some in groupby(locations, key=lambda each: each.is_object):
+    for (are_objects, root), some in groupby(locations, key=lambda each: (each.is_object, each.root)):
         if are_objects:
             import ags1.storage._objects as _objects
 
             _objects.delete(some)
+        elif root is not None:
+            _remove_below(root, some)
+        else:
+            for location in some:
+                _remove_one(location)
+
+
+def _remove_below(root: str, locations: Iterable[Location]) -> None:
+    try:
+        with Directories(root) as directories:
+            for location in locations:
+                directories.remove(location.name_below)
+    except FileNotFoundError:
+        # There is no root.
+        pass
+
+
+def _remove_one(location: Location) -> None:
+    try:
+        if location.is_local:
+            os.unlink(location.path)
+        else:
+            file_system, path = file_system_of(location)
+            with naming(location.text):
+                file_system.rm_file(path)
+    except FileNotFoundError:
+        pass
+
+
+def remove_directories(directories: Iterable[Location]) -> None:
+    """Remove local directories that are empty, in the given order; the others, and links, stay.
+
+    Those without a root stay too. In an object store there is nothing to remove.
+    """
+    for root, some in groupby(directories, key=lambda each: each.root):
+        if root is None:
             continue
-        for location in some:
-            try:
-                if location.is_local:
-                    os.unlink(location.path)
-                else:
-                    file_system, path = file_system_of(location)
-                    with naming(location.text):
-                        file_system.rm_file(path)
-            except FileNotFoundError:
-                continue
+        names = [each.name_below for each in some]
+        try:
+            with Directories(root) as below_root:
+                for name in names:
+                    below_root.remove_directory(name)
+        except FileNotFoundError:
+            # There is no root.
+            continue

@@ -57,14 +57,17 @@ class Location:
         Bucket, or ``container@account`` of Azure; "" where there is none.
     path : str
         Path of a local file, key of an object, the URL itself for any other file system.
+    root : str or None
+        A local directory, of :meth:`as_root`, below which no link is followed to reach this file.
     """
 
-    __slots__ = ("_options", "container", "path", "scheme", "text")
+    __slots__ = ("_options", "container", "path", "root", "scheme", "text")
 
     text: str
     scheme: str
     container: str
     path: str
+    root: str | None
 
     def __init__(self, text: str | bytes | os.PathLike[Any], storage_options: Mapping[str, Any] | None = None) -> None:
         self._options = dict(storage_options or {})
@@ -72,6 +75,7 @@ class Location:
             self._options = {**text._options, **self._options}
         given: str = text.text if isinstance(text, Location) else os.fsdecode(text)
         self.text = given
+        self.root = text.root if isinstance(text, Location) else None
         self.container = ""
         if not is_url(given):
             self.scheme, self.path = "file", given
@@ -113,6 +117,36 @@ class Location:
         """Last part of the path."""
         return self.path.rstrip("/").rpartition("/")[2]
 
+    def as_root(self) -> Location:
+        """The same directory, below which no link is followed: not to read, to write, to list or to remove a file.
+
+        Locations that :meth:`join` and :meth:`beside` make of it have this root. In an object store there are no links.
+        """
+        if not self.is_local or self.root is not None:
+            return self
+        made = Location(self)
+        made.root = made.path
+        return made
+
+    def below(self, root: Location) -> Location | None:
+        """The same file below a root (:meth:`as_root`), if its path begins with that of the root; else None."""
+        if not self.is_local or not root.is_local:
+            return None
+        above, path = f"{os.path.abspath(root.path).rstrip('/')}/", os.path.abspath(self.path)
+        return root.as_root().join(path[len(above) :]) if path.startswith(above) else None
+
+    @property
+    def name_below(self) -> str:
+        """The name below the root, with ``/`` between its parts; "" for the root itself."""
+        assert self.root is not None
+        return self.path[len(self.root) :].strip("/")
+
+    def beside(self, name: str) -> Location:
+        """The file `name` in the same directory."""
+        made = Location(f"{self.text[: self.text.rfind('/') + 1]}{name}", self._options)
+        made.root = self.root
+        return made
+
     def join(self, *names: str) -> Location:
         """A location below this one; `names` have ``/`` between their parts."""
         if self.is_local:
@@ -120,7 +154,9 @@ class Location:
             text = f"file://{below}" if self.text.startswith("file://") else below
         else:
             text = "/".join([self.text.rstrip("/"), *names]) if self.text.rstrip("/") else "/".join(names)
-        return Location(text, self._options)
+        made = Location(text, self._options)
+        made.root = self.root
+        return made
 
     def __repr__(self) -> str:
         return f"Location({self.text!r})"

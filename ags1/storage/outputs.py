@@ -21,6 +21,7 @@ from ags1._typing import Any, Buffer, Self
 from ags1.storage._atomic import AtomicFile
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of, guarded
+from ags1.storage.directories import below
 from ags1.storage.location import Location
 from ags1.storage.sources import octets
 
@@ -133,7 +134,11 @@ def _of_location(location: Location, expected: int | None, mode: int | None) -> 
         return ObjectOutput(location, expected)
     if not location.is_local:
         return FsspecOutput(*file_system_of(location), location.text)
-    atomic = AtomicFile(location.path, mode=mode)
+    if location.root is None:
+        atomic = AtomicFile(location.path, mode=mode)
+    else:
+        with below(location) as (directories, name):
+            atomic = AtomicFile(location.path, mode=mode, directory=directories.above(name)[0])
     return LocalOutput(atomic) if atomic.seekable else DirectOutput(atomic)
 
 
@@ -155,6 +160,9 @@ class LocalOutput(Output):
         if self._reserved:
             # More space may have been reserved than was needed.
             os.ftruncate(self.descriptor, self.position)
+        self._publish(durable)
+
+    def _publish(self, durable: bool) -> None:
         self._atomic.commit(durable=durable)
 
     def _abort(self, mark: bytes) -> None:

@@ -30,6 +30,7 @@ from ags1.errors import TruncatedError
 from ags1.storage._errors import changed, naming
 from ags1.storage._fsspec import file_system_of, guarded
 from ags1.storage._requests import on_request_thread, start
+from ags1.storage.directories import below
 from ags1.storage.location import Location
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "PipeSource",
     "Source",
     "octets",
+    "open_descriptor",
+    "open_regular",
     "open_source",
 ]
 
@@ -131,7 +134,41 @@ def _is_buffer(file: Any) -> bool:
     return True
 
 
+def open_descriptor(location: Location) -> int:
+    """Open a regular local file to read it. OSError EINVAL: it is a pipe, a socket or a device.
+
+    Below a root, a link is refused as well.
+    """
+    if location.root is not None:
+        with below(location) as (directories, name):
+            return directories.open_regular(name)
+    # Without O_NONBLOCK, opening a pipe would wait for its other end.
+    descriptor = os.open(location.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", location.path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "is not a regular file", location.path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_regular(location: Location) -> DescriptorSource:
+    """Open a regular local file for reading by position, as :func:`open_descriptor` does."""
+    descriptor = open_descriptor(location)
+    try:
+        return DescriptorSource(descriptor, location.text)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def _local(location: Location) -> Source | PipeSource:
+    if location.root is not None:
+        return open_regular(location)
     descriptor = os.open(location.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         mode = os.fstat(descriptor).st_mode

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 
 from ags1._typing import Buffer
 from ags1.errors import FormatError
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
+from ags1.storage.directories import read_descriptor
 from ags1.storage.listing import Entry, status
 from ags1.storage.location import Location
+from ags1.storage.sources import open_descriptor
 
 __all__ = ["read_identified", "read_whole"]
 
@@ -22,7 +22,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
     OSError: it does not exist, is not a regular file, or cannot be read. FormatError: it has more bytes.
     """
     if location.is_local:
-        data: Buffer = _read_local(location.path, maximum)
+        data: Buffer = _read_local(location, maximum + 1)
     elif location.is_object:
         return read_identified(location, maximum)[0]
     else:
@@ -52,20 +52,11 @@ def _too_long(location: Location, maximum: int) -> FormatError:
     return FormatError(f"{location} has more than {maximum} bytes, the limit for such a file")
 
 
-def _read_local(path: str, maximum: int) -> bytes:
-    # Without O_NONBLOCK, opening a FIFO would wait for its other end.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def _read_local(location: Location, most: int) -> bytes:
+    descriptor = open_descriptor(location)
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file", path)
-        wanted = min(status.st_size, maximum) + 1
-        pieces = []
-        while wanted > 0 and (piece := os.read(descriptor, wanted)):
-            pieces.append(piece)
-            wanted -= len(piece)
-        return b"".join(pieces)
+        return read_descriptor(descriptor, most)
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, path) from None
+        raise type(error)(error.errno, error.strerror, location.path) from None
     finally:
         os.close(descriptor)

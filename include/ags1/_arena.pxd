@@ -19,9 +19,10 @@ cdef class Batch:
     cdef int64_t length
     cdef object view
     cdef Room room           # of a reserved batch
+    cdef tuple failures      # positions, or None
     cdef bint is_null(self, int64_t index) noexcept
     cdef object item(self, int64_t index)
 
 cdef Batch new_batch(
     object owner, const uint8_t *arena, int64_t nbytes, object offsets_owner, const int64_t *starts, int64_t length,
-    bytearray validity)
+    bytearray validity, tuple failures)

@@ -156,6 +156,7 @@ cdef class Items:
     cdef bint overlaps(self, const uint8_t *memory, int64_t nbytes) noexcept
 
 cdef Items items_of(object source, str what)
+cdef Items pair_of(object data, object offsets, str what)
 cdef Items one_item(object source, str what)
 
 # Memory of `owner`, as a read-only buffer.

@@ -29,6 +29,7 @@ cdef struct Work:
     int64_t block_length         # sealing
     const uint32_t *units        # sealing: blocks of the window in front of each item; NULL if each has one
     const uint8_t *nonces        # sealing; NULL when opening
+    uint8_t *failed              # opening: a byte of each item of the batch, 1 if a tag failed; NULL: the first ends it
     int64_t weight
     int64_t share
     int64_t next_share

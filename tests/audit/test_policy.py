@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
+import hashlib
+import html
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ags1
+from ags1._words import share_text
 from ags1.audit import AuditReport, Policy, audit
 from tests.audit.lake import client
+from tests.checks import KEY
 
 
 def violations(report: AuditReport) -> set[tuple[str, str]]:
@@ -137,6 +143,39 @@ def test_a_policy_with_a_mistake_is_refused(tmp_path: Path, text: str, message: 
     with pytest.raises(ValueError, match=message) as error:
         audit(tmp_path, policy=path)
     assert str(path) in str(error.value)
+
+
+def test_a_report_says_when_by_what_and_with_which_policy_it_was_made(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_bytes(b"[plaintext]\nallowed = []\n")
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "a.csv").write_bytes(b"1")
+    before = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    report = audit(tmp_path / "lake", policy=policy)
+    found = report.to_dict()
+    digest = hashlib.sha256(policy.read_bytes()).hexdigest()
+    assert (found["ags1"], found["policy_digest"]) == (ags1.__version__, digest)
+    assert before <= datetime.datetime.fromisoformat(found["created"]) <= datetime.datetime.now(datetime.timezone.utc)
+    for shown in (report.text, report.html()):
+        for each in (found["created"], f"ags1 {ags1.__version__}", digest):
+            assert each in shown
+    assert audit(tmp_path / "lake").to_dict()["policy_digest"] is None
+
+
+def test_nothing_but_all_is_a_hundred_percent_and_nothing_but_nothing_is_none(tmp_path: Path) -> None:
+    for part, whole, said in (
+        (0, 7, "0.0 %"), (7, 7, "100.0 %"), (1, 10**6, "< 0.1 %"), (10**6 - 1, 10**6, "99.9 %"), (0, 0, "0.0 %"),
+        (10**30 - 1, 10**30, "99.9 %"), (1, 3, "33.3 %"), (2, 3, "66.6 %"), (1, 1000, "0.1 %"),
+    ):  # fmt: skip
+        assert share_text(part, whole) == said
+    (tmp_path / "large.ags1").write_bytes(ags1.encrypt(bytes(200_000), KEY))
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_bytes(b"1,2\n")
+    report = audit(tmp_path, policy={"plaintext": {"max_share": 0.0}})
+    for shown in (report.text, html.unescape(report.html())):
+        assert ("99.9 %" in shown, "< 0.1 %" in shown, "100.0 %" in shown) == (True, True, False)
+    (finding,) = [each for each in report.findings if "max_share" in each.message]
+    assert finding.message.startswith("< 0.1 % of the bytes (8 B) are not encrypted")
 
 
 def test_a_report_is_json(lake: Path) -> None:

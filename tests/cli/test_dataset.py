@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -452,3 +453,118 @@ def test_control_characters_of_a_name_stay_off_the_terminal(run: Run, tree: dict
     (found,) = Path("vault").glob("new*")
     found.unlink()
     assert "\x1b" not in run("dataset", "verify", "vault").err
+
+
+# -- pins ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pin_file_trusts_what_it_finds_once_and_then_only_that(vault: Path, run: Run) -> None:
+    first = run("dataset", "ls", "vault", "--pin", "pin")
+    assert (first.code, "pin is new, so this trusted what it found: dataset" in first.err) == (0, True)
+    assert Path("pin").stat().st_mode & 0o777 == 0o600
+    # Own changes advance it, and nothing more is said.
+    for command in (
+        ("rm", "vault", "a.txt"),
+        ("encrypt", "tree", "vault", "--key-id", "lake"),
+        ("rewrap", "vault", "--new-key-id", "next"),
+        ("expire", "vault", "--older-than", "0s", "--grace", "0s"),
+        ("verify", "vault"),
+    ):
+        done = run("dataset", command[0], *command[1:], "--pin", "pin")
+        assert (done.code, "is new" in done.err) == (0, False), (command, done.err)
+    pins = dataset.Pins.load("pin")
+    assert (pins.version, pins.key_id) == (5, "next")
+    shutil.copytree("vault", "copy")
+    assert run("dataset", "rm", "vault", "a.txt", "--pin", "pin").code == 0
+    shutil.rmtree("vault")
+    shutil.copytree("copy", "vault")
+    for command in (("ls", "vault"), ("rm", "vault", "sub"), ("decrypt", "vault", "plain"), ("verify", "vault")):
+        refused = run("dataset", *command, "--pin", "pin")
+        assert (refused.code, "an older copy was put back" in refused.err) == (1, True), (command, refused.err)
+    refused = run("dataset", "encrypt", "tree", "vault", "--key-id", "next", "--pin", "pin")
+    assert "an older copy was put back" in refused.err
+    assert dataset.Pins.load("pin").version == 6
+
+
+def test_a_pin_is_not_kept_where_whoever_writes_the_dataset_can_write(vault: Path, run: Run) -> None:
+    os.symlink("vault", "link")
+    for place in ("vault/pin", "vault/sub/pin", "link/pin"):
+        refused = run("dataset", "ls", "vault", "--pin", place)
+        assert (refused.code, "lies in the dataset" in refused.err) == (2, True)
+        assert not Path(place).exists()
+    assert run("dataset", "ls", "vault", "--pin", "s3://bucket/pin").code == 2
+
+
+def test_what_a_new_dataset_is_needs_no_trust(tree: dict[str, bytes], run: Run) -> None:
+    made = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "--pin", "pin")
+    assert (made.code, made.err) == (0, "")
+    assert dataset.Pins.load("pin").version == 1
+
+
+def test_rewrap_refuses_another_master_key_than_is_expected(vault: Path, run: Run) -> None:
+    command = ("dataset", "rewrap", "vault", "--new-key-id", "next")
+    assert run(*command, "--expected-key-id", "tenant").code == 3
+    for dry in (True, False):
+        done = run(*command, "--expected-key-id", "lake", "--json", *(["--dry-run"] if dry else []))
+        assert done.records[0]["older_versions"] == 1
+
+
+# -- other commands at a dataset --------------------------------------------------------------------------------------
+
+
+def test_other_commands_say_that_it_is_a_dataset_and_what_was_meant(vault: Path, run: Run) -> None:
+    write_key(Path("key"), bytes(range(32)))
+    before = files_below(vault)
+    for command, meant in (
+        (("verify", "vault", "--key-file", "key"), "`ags1 dataset verify vault`"),
+        (("verify", "vault/sub", "--key-file", "key"), "lies in vault"),
+        (("decrypt", "vault/", "plain", "--key-file", "key"), "`ags1 dataset decrypt vault plain`"),
+        (("cat", "vault", "--key-file", "key"), "`ags1 dataset cat vault PATH`"),
+        (("encrypt", "vault", "other", "--key-file", "key"), "--again"),
+        (("encrypt", "tree/a.txt", "vault/new", "--key-file", "key"), "`ags1 dataset add vault SOURCE`"),
+        (("encrypt", "tree", "vault/", "--key-file", "key"), "`ags1 dataset add vault SOURCE`"),
+        (("encrypt", "tree", "vault/sub/new/", "--key-file", "key"), "`ags1 dataset add vault SOURCE`"),
+        (("decrypt", "tree/a.txt", "vault/new", "--key-file", "key"), "`ags1 dataset add vault SOURCE`"),
+        (("parquet", "encrypt", "tree", "vault", "--footer-key", "file:key"), "`ags1 dataset add vault SOURCE`"),
+        (("parquet", "verify", "vault", "--footer-key", "file:key"), "a dataset"),
+    ):
+        refused = run(*command)
+        assert (refused.code, meant in refused.err) == (2, True), (command, refused.err)
+    assert "is part of the dataset" in run("inspect", "vault").err
+    assert files_below(vault) == before
+    assert run("dataset", "decrypt", "vault", "--version", "9", "plain").err.endswith("it may have been expired\n")
+    assert "no ags1 dataset here" in run("dataset", "decrypt", "tree", "--version", "9", "plain").err
+
+
+def test_what_is_encrypted_already_is_encrypted_again_on_request_only(vault: Path, run: Run) -> None:
+    write_key(Path("key"), bytes(range(32)))
+    assert run("encrypt", "tree/a.txt", "tree/b.ags1", "--key-file", "key").code == 0
+    shutil.copytree("vault", "tree/inner")
+    for command in (
+        ("encrypt", "tree/b.ags1", "twice", "--key-file", "key"),
+        ("encrypt", "tree/inner/_ags1/v-1.json", "twice", "--key-file", "key"),
+        ("dataset", "encrypt", "tree", "new", "--key-id", "lake", "--exclude", "b.ags1"),
+        ("dataset", "encrypt", "tree", "new", "--key-id", "lake", "--exclude", "inner"),
+        ("dataset", "add", "vault", "tree", "--exclude", "inner"),
+        ("dataset", "add", "vault", "tree", "--prefix", "x", "--exclude", "b.ags1"),
+    ):
+        refused = run(*command)
+        assert (refused.code in (1, 2), "encrypted already" in refused.err) == (True, True), (command, refused.err)
+        assert run(*command, "--again").code == 0, command
+        shutil.rmtree("new", ignore_errors=True)
+        Path("twice").unlink(missing_ok=True)
+    assert "is a dataset" in run("dataset", "encrypt", "vault", "new", "--key-id", "lake").err
+
+
+def test_decryption_keeps_what_is_there_and_gives_the_times_back(vault: Path, run: Run) -> None:
+    os.utime("tree/a.txt", ns=(1, 1_234_567_890_123_456_789))
+    assert run("dataset", "encrypt", "tree", "vault", "--key-id", "lake").code == 0
+    assert run("dataset", "decrypt", "vault", "out").code == 0
+    assert os.stat("out/a.txt").st_mtime_ns == 1_234_567_890_123_456_789
+    Path("out/a.txt").write_bytes(b"mine")
+    Path("out/sub/a.txt").unlink()
+    kept = run("dataset", "decrypt", "vault", "out", "--no-clobber", "--keep-going")
+    assert (kept.code, "a.txt: " in kept.err) == (4, True)
+    assert Path("out/a.txt").read_bytes() == b"mine"
+    assert Path("out/sub/a.txt").exists()
+    assert run("dataset", "decrypt", "vault", "s3://bucket/out", "--no-clobber").code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,9 @@ def test_verify_as_json_has_the_documented_fields(run: Run, encrypted: Path) -> 
     assert (result.code, result.err) == (4, "")
     first, second = result.records
     assert first.pop("seconds") >= 0
+    assert datetime.datetime.fromisoformat(first.pop("created")).utcoffset() == datetime.timedelta(0)
     assert first == {
+        "ags1": ags1.__version__,
         "file": "plain.ags1",
         "blocks": 6,
         "plaintext_length": 5005,

@@ -5,6 +5,7 @@ Real tables are in tests/iceberg_tables/test_cli.py.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyiceberg")
 
-from ags1.cli import describe
+from ags1.cli import describe, main
 from ags1.cli._iceberg_open import warnings_as_lines
 from ags1.cli._iceberg_parser import command_parser
 from ags1.cli._parser import parse
@@ -206,3 +207,16 @@ def test_a_damaged_metadata_file_is_told_without_a_traceback(run: Run, work: Pat
         result = run("iceberg", action, "00001-a.metadata.json")
         assert result.code == 1
         assert len(result.err.splitlines()) == 1
+
+
+def test_each_action_names_the_extra_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    actions = ("inspect", "files", "scan", "audit", "verify", "rewrap --new-key-id a", "prune", "decrypt", "expire")
+    for package in ("pyiceberg", "pyarrow", "fastavro", "pyroaring"):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, package, None)
+            for action in actions:
+                assert main(["iceberg", *action.split(), "t"]) != 0
+                said = capsys.readouterr().err
+                assert f"Iceberg tables need {package}: pip install 'ags1[iceberg]'" in said, action

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from ags1 import kms
+from ags1 import dataset, kms
 from ags1.cli import _kms
+from ags1.errors import KeyAccessError
 from ags1.kms import LocalKms, MemoryKms, _keystore
 from tests.checks import KEY, KEYS
 from tests.cli.conftest import Run, files_below
@@ -56,7 +57,7 @@ def test_init_makes_a_keystore_with_keys_for_its_owner_alone(run: Run, work: Pat
     )
     assert stat.S_IMODE((work / "keys.json").stat().st_mode) == 0o600
     client = LocalKms("keys.json", password=PASSWORD)
-    assert {name: key.bits for name, key in client._load().keys.items()} == {"lake": bits, "sea": bits}
+    assert {name: key.bits for name, (key,) in client._load().keys.items()} == {"lake": bits, "sea": bits}
 
 
 def test_init_without_a_key_makes_an_empty_keystore(run: Run, work: Path) -> None:
@@ -101,6 +102,112 @@ def test_a_key_file_protects_instead_of_a_password(run: Run, work: Path) -> None
     assert "it is protected by a key file" in run("kms", "list", "--kms", URL).err
 
 
+# -- keys that go ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tenants(store: Path) -> Path:
+    """A dataset with files under `lake` and, of one tenant, under `sea`: in its second version."""
+    (store.parent / "raw" / "tenant=a").mkdir(parents=True)
+    (store.parent / "raw" / "common.csv").write_text("1\n")
+    (store.parent / "raw" / "tenant=a" / "own.csv").write_text("2\n")
+    with kms.load(URL, password=PASSWORD) as client:
+        dataset.encrypt("raw/common.csv", "vault", client, "lake").close()
+        dataset.encrypt("raw", "vault", client, keys={"tenant=a/**": "sea", "**": "lake"}).close()
+    return store.parent / "vault"
+
+
+def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
+    run: Run, tenants: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = ("kms", "remove", "vault", "--kms", URL, "--password-file", "pw", "--key-id", "sea")
+    before = store.read_bytes()
+    said = "vault, version 2: the files of 'tenant=a/**' can't be read without it\n"
+    assert run(*remove, "--dry-run").out == said
+    shown = run(*remove, "--dry-run", "--json").records
+    assert shown == [{"dataset": "vault", "version": 2, "pattern": "tenant=a/**", "key_id": "sea"}]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer in ("n\n", "", "no\n"):
+        monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
+        refused = run(*remove)
+        assert (refused.code, refused.out) == (0, f"{said}nothing was removed\n")
+        assert (
+            "Destroy the key 'sea' in keys.json? Nobody can read any more what only that opens. [y/N] " in refused.err
+        )
+    assert store.read_bytes() == before
+    monkeypatch.setattr("sys.stdin.readline", lambda: "y\n", raising=False)
+    assert run(*remove).out == f"{said}1 version of 'sea' removed from keys.json; destroy its copies too\n"
+    with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
+        assert client.list_keys() == ["lake"]
+        assert vault.open("common.csv").read() == b"1\n"
+        with pytest.raises(KeyAccessError, match="there is no key with this id"):
+            vault.open("tenant=a/own.csv")
+
+
+def test_removing_the_key_of_the_manifests_loses_all_files_and_an_unused_key_none(
+    run: Run, tenants: Path, store: Path
+) -> None:
+    remove = ("kms", "remove", "vault", "--kms", URL, "--password-file", "pw", "--key-id")
+    assert run(*remove, "lake", "--dry-run").out == (
+        "vault, version 1: all files can't be read without it\nvault, version 2: all files can't be read without it\n"
+    )
+    assert run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "unused").code == 0
+    result = run(*remove, "unused", "--yes")
+    assert result.code == 0
+    assert result.out == (
+        "of vault, nothing needs the key 'unused' in keys.json\n"
+        "1 version of 'unused' removed from keys.json; destroy its copies too\n"
+    )
+    before = store.read_bytes()
+    for arguments, code in ((("moon",), 3), (("sea", "--new-key-file", "x"), 2)):
+        assert run(*remove, *arguments, "--yes").code == code
+    missing = run("kms", "remove", "nowhere", "--kms", URL, "--password-file", "pw", "--key-id", "sea", "--yes")
+    assert missing.code != 0, "a dataset that cannot be looked at must stop the removal"
+    assert store.read_bytes() == before
+
+
+def test_old_versions_of_a_rotated_key_go_when_nothing_needs_them(run: Run, tenants: Path, store: Path) -> None:
+    of_store = ("--kms", URL, "--password-file", "pw", "--key-id", "sea")
+    before = store.read_bytes()
+    assert run("kms", "rotate", *of_store, "--dry-run").out == "'sea' in keys.json would get version 2\n"
+    assert store.read_bytes() == before
+    rotated = run("kms", "rotate", *of_store, "--bits", "128")
+    assert (rotated.code, "'sea' in keys.json has version 2, a fresh 128-bit key" in rotated.out) == (0, True)
+    assert run("kms", "list", *of_store[:4], "--json").records[1] == {"key_id": "sea", "versions": 2}
+    old = ("kms", "remove", "vault", *of_store, "--old-versions")
+    assert "vault, version 2: the files of 'tenant=a/**' can't be read without it" in run(*old, "--dry-run").out
+    with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
+        vault.rewrap("sea", key_id="sea")
+        vault.expire(keep=1, older_than=None)
+    assert run(*old, "--yes").out == (
+        "of vault, nothing needs the old versions of 'sea' in keys.json\n"
+        "1 version of 'sea' removed from keys.json; destroy its copies too\n"
+    )
+    with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
+        assert vault.open("tenant=a/own.csv").read() == b"2\n"
+    assert run("kms", "rotate", *of_store[:-1], "moon").code == 3
+
+
+def test_the_password_of_a_keystore_is_changed(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change = ("kms", "password", "--kms", URL)
+    (store.parent / "pw2").write_text("another\n")
+    result = run(*change, "--password-file", "pw", "--new-password-file", "pw2")
+    assert (result.code, result.out.startswith("keys.json is opened by the new secret")) == (0, True)
+    assert run("kms", "list", "--kms", URL, "--password-file", "pw").code == 3
+    assert run("kms", "list", "--kms", URL, "--password-file", "pw2").out == "lake\nsea\n"
+    assert run("keygen", "new.key").code == 0
+    assert run(*change, "--password-file", "pw2", "--new-key-file", "new.key").code == 0
+    assert run("kms", "list", "--kms", URL, "--key-file", "new.key").out == "lake\nsea\n"
+    assert (
+        "a new password is needed: --new-password-file FILE or --new-key-file FILE"
+        in run(*change, "--key-file", "new.key").err
+    )
+    asked = answers(monkeypatch, PASSWORD, PASSWORD)
+    assert run(*change, "--key-file", "new.key").code == 0
+    assert asked == ["New password of keys.json: ", "The same again: "]
+    assert run("kms", "list", "--kms", URL, "--password-file", "pw").out == "lake\nsea\n"
+
+
 # -- list ----------------------------------------------------------------------------------------------------
 
 
@@ -108,7 +215,7 @@ def test_list_shows_the_key_ids(run: Run, store: Path) -> None:
     result = run("kms", "list", "--kms", URL, "--password-file", "pw")
     assert (result.code, result.out, result.err) == (0, "lake\nsea\n", "")
     listed = run("kms", "list", "--kms", URL, "--password-file", "pw", "--json")
-    assert listed.records == [{"key_id": "lake"}, {"key_id": "sea"}]
+    assert listed.records == [{"key_id": "lake", "versions": 1}, {"key_id": "sea", "versions": 1}]
 
 
 def test_a_wrong_password_is_told_from_a_damaged_file(run: Run, store: Path) -> None:
@@ -295,7 +402,16 @@ def test_no_output_shows_a_key_or_a_password(run: Run, store: Path, monkeypatch:
     ("arguments", "message"),
     [
         ("", "the following arguments are required: ACTION"),
-        ("rotate --kms local:k", "argument ACTION: invalid choice"),
+        ("destroy --kms local:k", "argument ACTION: invalid choice"),
+        ("rotate --kms local:k", "`ags1 kms rotate` takes one --key-id"),
+        ("remove --kms local:k --key-id a --key-id b", "`ags1 kms remove` takes one --key-id"),
+        ("remove --kms aws: --key-id a", "`ags1 kms remove` is for local keystores"),
+        ("remove --kms local:k --key-id a", "Nobody can be asked here: say --dry-run to see what would be done"),
+        ("remove --kms local:k --key-id a --json", "Nobody can be asked here"),
+        ("rotate --kms local:k --key-id a --old-versions", "--old-versions is for `ags1 kms remove`"),
+        ("list --kms local:k --yes", "--yes is for `ags1 kms remove`"),
+        ("init --kms local:k --new-key-file p", "--new-key-file is for `ags1 kms password`"),
+        ("password --kms local:k --new-key-file p --new-password-file p", "give one of --new-password-file and"),
         ("list", "`ags1 kms list` is for local keystores (--kms local:PATH, or the variable AGS1_KMS)"),
         ("list --kms aws:", "a service's keys are made and listed with its own tools"),
         ("init --kms vault:https://v", "`ags1 kms init` is for local keystores"),

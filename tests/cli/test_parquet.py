@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from ags1 import KeyMetadata, parquet
@@ -82,8 +84,8 @@ def test_the_form_of_v2_pages_is_that_which_is_asked_for(run: Run) -> None:
     from tests.parquet import corpus
 
     Path("v2.parquet").write_bytes(corpus.written(corpus.flat(50), data_page_version="2.0"))
-    for form, levels in (("java", False), ("arrow", True)):
-        run("parquet", "encrypt", "v2.parquet", "out.parquet", "--footer-key", "file:k", "--data-page-v2", form)
+    for options, levels in (((), True), (("--data-page-v2", "java"), False), (("--data-page-v2", "arrow"), True)):
+        run("parquet", "encrypt", "v2.parquet", "out.parquet", "--footer-key", "file:k", *options)
         columns = parquet.inspect("out.parquet", parquet.DecryptionConfig(KEY)).columns
         assert [each.levels_encrypted for each in columns if each.column == "real"] == [levels]
 
@@ -224,9 +226,18 @@ def test_other_files_are_refused_copied_or_left_out(run: Run) -> None:
     assert refused.code == 1
     assert refused.err == (
         "ags1: lake/notes.txt is not a Parquet file: nothing was written; --others copy copies them unencrypted, "
-        "--others skip leaves them out\n"
+        "--others skip leaves them out, --include '*.parquet' selects\n"
     )
     assert not Path("vault").exists()
+    selected = run("parquet", "encrypt", "lake", "vault", *keys, "--include", "*.parquet", "--exclude", "p=1")
+    assert selected.code == 0
+    assert sorted(files_below(Path("vault"))) == ["b.parquet"]
+    none = run("parquet", "encrypt", "lake", "vault", *keys, "--include", "*.parq")
+    assert (none.code, none.err) == (
+        2,
+        "ags1: lake: no file is left by --include '*.parq': correct the patterns\n",
+    )
+    shutil.rmtree("vault")
     skipped = run("parquet", "encrypt", "lake", "vault", *keys, "--others", "skip", "--json")
     assert [(each["source"], each["outcome"]) for each in skipped.records] == [
         ("lake/notes.txt", "left out"),
@@ -235,6 +246,23 @@ def test_other_files_are_refused_copied_or_left_out(run: Run) -> None:
     ]
     assert run("parquet", "encrypt", "lake", "vault", *keys, "--others", "copy").code == 0
     assert Path("vault/notes.txt").read_bytes() == b"notes"
+
+
+def test_columns_that_some_files_lack_are_decided_on_before_anything_is_written(run: Run) -> None:
+    for name in ("z", "zz"):
+        pq.write_table(pq.read_table("in.parquet").drop_columns(["name"]), f"lake/{name}.parquet")
+    keys = (*KMS, "--footer-key-id", "kf", "--column-key-id", "name=kc")
+    for command in (("encrypt", *keys), ("rekey", *keys, "--allow-plaintext")):
+        refused = run("parquet", command[0], "lake", "vault", *command[1:])
+        assert refused.code == 2
+        assert refused.err.startswith("ags1: lake/z.parquet lacks a column: there is no column 'name'; ")
+        assert refused.err.endswith(
+            "; so do lake/zz.parquet: nothing was written; --missing-columns skip encrypts those that a file has\n"
+        )
+        assert not Path("vault").exists()
+        assert run("parquet", command[0], "lake", "vault", *command[1:], "--missing-columns", "skip").code == 0
+        assert set(files_below(Path("vault"))) == {*NAMES, "z.parquet", "zz.parquet"}
+        shutil.rmtree("vault")
 
 
 def test_a_glob_stands_for_files(run: Run) -> None:

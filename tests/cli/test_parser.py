@@ -18,7 +18,16 @@ OPTIONS = {
     "keygen": {"--bits", "--format", "--force"},
     "encrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--key-metadata-out"),
-        *("--replace-key-metadata", "--block-length", "--files-from", "--no-clobber", "--durable", "--jobs", "-j"),
+        *(
+            "--replace-key-metadata",
+            "--block-length",
+            "--again",
+            "--files-from",
+            "--no-clobber",
+            "--durable",
+            "--jobs",
+            "-j",
+        ),
         *("--threads", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "decrypt": {
@@ -40,8 +49,11 @@ OPTIONS = {
         *("--kms", "--password-file", "--key-file"),
     },
     "info": {"--json"},
-    "bench": {"--bytes", "--json"},
-    "kms": {"--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"},
+    "bench": {"--bytes", "--save", "--baseline", "--threshold", "--json"},
+    "kms": {
+        *("--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"),
+        *("--new-password-file", "--new-key-file", "--old-versions", "-y", "--yes"),
+    },
     "dataset": set(),
     "parquet": set(),
     "iceberg": set(),
@@ -140,6 +152,7 @@ def test_help_lists_the_fields_of_json(run: Run, command: str) -> None:
         ("verify a --length 5x", "'5x' is not a number of bytes"),
         ("cat a --offset ²", "is not a number of bytes"),
         ("bench --bytes 0", "at least 1 byte is needed"),
+        ("bench --threshold 0", "'0' is not a percentage above 0"),
         ("info x", "too many arguments"),
     ],
 )

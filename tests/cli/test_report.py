@@ -87,6 +87,25 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds(clock: Clock, capsys:
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_other_work_is_shown_in_its_own_words_until_bytes_are_told_again(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = reporter(total=None, file_count=1)
+    progress = found.progress_of("a")
+    progress(500, 500)
+    for done, total, line in (
+        (7, None, "searching: 7 objects, 10 s\n"),
+        (9, 1000, "searching: 9 of at most 1,000 objects, 20 s\n"),
+    ):
+        found.phase("searching", done - 1, total)
+        clock.now += 10
+        found.phase("searching", done, total)
+        assert capsys.readouterr().err == line
+    clock.now += 10
+    progress(500, 500)
+    assert capsys.readouterr().err.startswith("working: 100 %")
+
+
 class Beats:
     """In the place of the event that ends a reporter: it lets two moments pass."""
 

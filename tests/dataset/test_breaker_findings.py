@@ -16,7 +16,7 @@ from ags1 import dataset
 from ags1.dataset.names import run_of
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers, read_latest
-from ags1.errors import Ags1Error, ConflictError, FormatError
+from ags1.errors import Ags1Error, AuthenticationError, ConflictError, FormatError
 from ags1.storage import Location
 from tests.dataset.commits import KEYS, client, commit, contents, put_all
 from tests.dataset.conftest import OTHER, CountingKms, plain_of, read_tree, write_tree
@@ -255,7 +255,8 @@ def test_rubbish_among_the_runs_stops_nobody(vault: Path, tmp_path: Path, client
         found.expire(older_than=None, grace=0)
     fields = json.loads(max((vault / "_ags1").glob("v-*.json")).read_text())
     assert all(len(each) == 12 for each in fields["fenced"])
-    assert not (runs / "file").exists()
+    # Only what a run makes is removed.
+    assert (runs / "file").exists()
 
 
 def test_a_kept_version_that_was_forged_makes_expire_delete_nothing(tmp_path: Path) -> None:
@@ -331,13 +332,16 @@ def test_paths_that_look_like_a_dataset_of_their_own_are_expired(tmp_path: Path)
     assert newest(tmp_path) == {"b": b"2"}
 
 
-def test_a_dataset_shows_what_it_has_committed_although_its_last_version_was_deleted(
+def test_a_dataset_whose_last_version_was_deleted_changes_nothing_until_it_is_opened_again(
     vault: Path, client: CountingKms
 ) -> None:
     with dataset.open(vault, client) as first:
         first.rm("empty")
     with dataset.open(vault, client) as found:
         (vault / "_ags1" / "v-2.json").unlink()
+        with pytest.raises(AuthenticationError, match="has version 1, but 2 was seen already"):
+            found.rm("a.txt")
+    with dataset.open(vault, client) as found:
         found.rm("a.txt")
         assert "a.txt" not in found.files
         assert "empty" in found.files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 import ags1
 from ags1 import dataset
+from ags1._secrets import shows_secret
 from tests.checks import in_threads, pattern
 from tests.dataset.conftest import (
     CONTENTS,
+    MASTER,
     OTHER,
     CountingKms,
     fresh,
@@ -360,7 +363,7 @@ def test_files_and_directories_are_removed_and_renamed_in_a_new_version(vault: P
         assert opened.open("a.txt").read() == b""
         assert [each.version for each in opened.versions()] == [1, 2, 3, 4, 5]
         report = opened.expire(older_than=None, grace=0)
-        assert (report.versions, report.kept) == ([1, 2, 3, 4], [5])
+        assert (report.versions, report.kept) == ([1, 2, 3, 4], [5, 6])
         assert opened.verify().ok
         assert len(opened.files) == 4
         with pytest.raises(FileNotFoundError, match="no version 1"):
@@ -617,3 +620,22 @@ def test_a_dataset_is_read_by_many_threads_at_once(vault: Path) -> None:
                     assert reader.read() == CONTENTS[path]
 
         in_threads([lambda seed=seed: read(seed) for seed in range(6)])  # type: ignore[misc]
+
+
+def test_each_run_and_commit_says_a_line_without_keys(
+    raw: Path, tmp_path: Path, client: CountingKms, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "ags1.dataset"), dataset.encrypt(raw, tmp_path / "vault", client, "lake") as vault:
+        vault.rm("a.txt")
+        vault.verify()
+        vault.decrypt(tmp_path / "plain")
+        vault.expire(older_than=None, grace=0)
+        secrets = [MASTER] + [bytes(vault.key_metadata(entry.path).encryption_key) for entry in vault.files]
+    for said in (
+        "run .* begins on version 0", "encrypt made version 1 of 7 files", "run .* encrypted 7 files",
+        "rm made version 2", "version 2 verified: 6 files", "version 2 decrypted to .*: 6 files",
+        "expire made version 3",
+        "expire removed 1 versions and",
+    ):  # fmt: skip
+        assert re.search(said, caplog.text), said
+    assert not any(shows_secret(caplog.text, each) for each in secrets)

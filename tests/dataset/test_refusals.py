@@ -50,7 +50,9 @@ def test_a_read_only_dataset_is_read_and_refuses_to_be_changed(
     real = os.open
 
     def read_only(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
-        if flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR) and str(path).startswith(str(vault)):
+        above = os.readlink(f"/proc/self/fd/{named['dir_fd']}") if "dir_fd" in named else ""
+        where = os.path.join(above, os.fsdecode(path))
+        if flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR) and where.startswith(str(vault)):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         return real(path, flags, *arguments, **named)
 
@@ -89,9 +91,11 @@ def test_decrypting_into_the_dataset_is_refused(vault: Path) -> None:
 
 
 def test_the_reserved_name_is_refused_and_may_be_excluded(vault: Path, tmp_path: Path, client: CountingKms) -> None:
-    with pytest.raises(ValueError, match="_ags1 is reserved"):
+    with pytest.raises(ValueError, match="is a dataset, so its files are encrypted already"):
         dataset.encrypt(vault, tmp_path / "twice", client, "lake")
-    with dataset.encrypt(vault, tmp_path / "twice", client, "lake", exclude="_ags1") as twice:
+    with pytest.raises(ValueError, match="_ags1 is reserved"):
+        dataset.encrypt(vault, tmp_path / "twice", client, "lake", again=True)
+    with dataset.encrypt(vault, tmp_path / "twice", client, "lake", exclude="_ags1", again=True) as twice:
         assert len(twice.files) == len(CONTENTS)
 
 

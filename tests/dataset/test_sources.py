@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+import ags1.dataset.sources as sources
+import ags1.storage.listing as listing
+from ags1 import dataset
+from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import sort_key
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import open_same, read_same, scan
-from ags1.storage import Location
+from ags1.storage import Entry, Location
+from tests.dataset.conftest import CountingKms, plain_of
 from tests.dataset.works import found_in
 from tests.servers.s3 import S3Server
 
@@ -72,6 +77,17 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
     assert [each.path for each in found if each.error is not None] == ["nowhere"]
     assert set(skipped) == {"pipe", "up", "null", "d/.x.0123.ags1-tmp"}
     assert skipped["up"] == "is a link to a directory"
+
+
+def test_what_an_interrupted_run_left_in_the_source_is_no_data(tmp_path: Path, client: CountingKms) -> None:
+    left = ["old/_ags1/runs/4f1c2a9be07d/run.json", "old/_ags1/runs/4f1c2a9be07d/done-000001.sealed",
+            "old/.a.0123456789ab.ags1-tmp"]  # fmt: skip
+    make(tmp_path / "raw", ["a", "old/b", "old/_ags1/mine", *left])
+    for again in (False, True):
+        made = dataset.encrypt(tmp_path / "raw", tmp_path / f"vault-{again}", client, "lake", again=again)
+        assert made.report is not None
+        assert {path for path, _ in made.report.skipped} == set(left)
+        assert set(plain_of(made)) == {"a", "old/b", "old/_ags1/mine"}
 
 
 def test_the_target_is_no_part_of_its_source(tmp_path: Path) -> None:
@@ -144,11 +160,11 @@ def test_a_source_that_changed_since_it_was_listed_is_refused(tmp_path: Path, ch
     ((found,), _) = found_in(Location(tmp_path))
     assert read_same(found.location, found.identity) == b"file"
     change(tmp_path / "file")  # type: ignore[operator]
-    with pytest.raises(OSError, match=r"was changed|no longer a regular file") as small:
+    with pytest.raises(OSError, match=r"was changed|not a regular file") as small:
         read_same(found.location, found.identity)
     assert small.value.errno in (errno.EBUSY, errno.EINVAL)
     with (
-        pytest.raises(OSError, match=r"was changed|no longer a regular file"),
+        pytest.raises(OSError, match=r"was changed|not a regular file"),
         open_same(found.location, found.identity),
     ):
         pytest.fail("it was opened")
@@ -218,3 +234,50 @@ def test_objects_that_mark_directories_are_no_files(s3_server: S3Server, s3_buck
     found, skipped = found_in(Location(f"s3://{s3_bucket}/raw", s3_server.storage_options()))
     assert [each.path for each in found] == ["d/x", "empty"]
     assert not skipped
+
+
+def test_a_source_without_any_identity_is_never_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that tells neither an etag nor a time: an equal length says nothing."""
+    fsspec = pytest.importorskip("fsspec")
+    client = CountingKms("lake")
+    for name, known, wanted in (
+        ("nothing", SourceIdentity(6), 1),
+        ("time", SourceIdentity(6, mtime_ns=1), 0),
+        ("etag", SourceIdentity(6, etag="x"), 0),
+    ):
+        where = f"memory://{tmp_path.name}-{name}"
+        fsspec.filesystem("memory").pipe_file(f"{where}/a", b"before")
+        monkeypatch.setattr(sources, "_identity_of", lambda found, known=known: known)
+        monkeypatch.setattr(sources, "_is_same_entry", lambda found, identity: True)
+        with dataset.encrypt(where, tmp_path / name, client, "lake") as vault:
+            assert vault.report is not None
+            assert vault.report.done == 1
+        fsspec.filesystem("memory").pipe_file(f"{where}/a", b"behind")
+        with dataset.encrypt(where, tmp_path / name, client, "lake") as vault:
+            assert vault.report is not None
+            assert vault.report.done == wanted, name
+            assert plain_of(vault) == {"a": b"behind" if wanted else b"before"}
+
+
+def test_http_headers_are_an_identity() -> None:
+    for info, wanted in (
+        ({"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}, (1445412480 * 10**9, None)),
+        ({"Last-Modified": "never"}, (0, None)),
+        ({"ETag": '"x"', "Digest": "y"}, (0, '"x"')),
+        ({"Content-MD5": "z"}, (0, "z")),
+        ({}, (0, None)),
+    ):
+        assert (listing._modified(info), listing._etag(info)) == wanted
+
+
+def test_a_listing_in_milliseconds_and_an_answer_in_seconds_are_one_time() -> None:
+    here = Location("memory://x/a")
+    for found, listed, wanted in (
+        (5_000_000_000, 5_123_000_000, True),
+        (5_123_000_000, 5_000_000_000, True),
+        (5_123_000_000, 5_124_000_000, False),
+        (6_000_000_000, 5_123_000_000, False),
+    ):
+        assert sources._is_same_entry(Entry("a", here, 1, found), SourceIdentity(1, listed)) is wanted
+    assert "has no ETag" in str(sources.refuse_changed("x", SourceIdentity(1, 1)))
+    assert "ETag" not in str(sources.refuse_changed("x", SourceIdentity(1, 1, etag="e")))

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,11 @@ import pytest
 
 import ags1
 from ags1 import dataset
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.names import new_object_name
+from ags1.dataset.runs import Done, Run
+from ags1.dataset.transaction import Transaction
+from ags1.storage import Location
 from tests.checks import pattern
 from tests.dataset.conftest import (
     CONTENTS,
@@ -209,12 +215,12 @@ def test_an_older_version_under_a_newer_number_is_refused(vault: Path, raw: Path
     shutil.copy(vault / "_ags1/v-1.json", vault / "_ags1/v-3.json")
     with pytest.raises(ags1.FormatError, match="put in another's place"):
         dataset.open(vault, fresh())
-    (vault / "_ags1/v-3.json").write_text(json.dumps({**fields, "version": 3}))
+    (vault / "_ags1/v-3.json").write_text(json.dumps({**fields, "version": 3}, indent=2) + "\n")
     with pytest.raises(ags1.AuthenticationError, match="was changed"):
         dataset.open(vault, fresh())
     os.unlink(vault / "_ags1/v-3.json")
     now = json.loads((vault / "_ags1/v-2.json").read_text())
-    (vault / "_ags1/v-2.json").write_text(json.dumps({**now, "manifest": fields["manifest"]}))
+    (vault / "_ags1/v-2.json").write_text(json.dumps({**now, "manifest": fields["manifest"]}, indent=2) + "\n")
     with pytest.raises(ags1.Ags1Error):
         dataset.open(vault, fresh())
 
@@ -282,9 +288,11 @@ def add(vault: Path, source: Path, **options: Any) -> dataset.RunReport:
 
 def test_a_record_that_was_changed_is_not_believed_and_is_said(unfinished: tuple[Path, Path]) -> None:
     vault, more = unfinished
-    flip(next((vault / "_ags1/runs").glob("*/done-*")), 60)
+    first, *others = sorted((vault / "_ags1/runs").glob("*/done-*"))
+    flip(first, 60)
     report = add(vault, more)
-    assert report.resumed == 0
+    # Each record has one file here, and the others are as authentic as before.
+    assert report.resumed == len(others)
     assert len(report.notes) == 1
     assert "cannot be used" in report.notes[0][1]
     with dataset.open(vault, fresh()) as opened:
@@ -332,3 +340,34 @@ def test_no_key_stands_in_any_file_or_text_but_wrapped(unfinished: tuple[Path, P
         assert key.hex() not in text
         assert key.hex().encode() not in stored
         assert repr(key)[2:-1] not in text
+
+
+def test_the_holder_of_one_tenants_key_moves_no_file_of_another_master_key(tmp_path: Path) -> None:
+    """A record is under the master key of the default class, whatever it says itself about its class and its key."""
+    client = CountingKms("lake", a=OTHER)
+    source, vault = write_tree(tmp_path / "raw", {"tenant=a/own.txt": b"own", "secret.txt": b"secret"}), tmp_path / "v"
+    dataset.encrypt(source, vault, client, keys={"tenant=a/**": "a", "**": "lake"})
+    place = Location(str(vault))
+    begun = Transaction.begin(place, client, "add")
+    classes = {each.key_id: each for each in begun.classes}
+    begun.run.use([each.id for each in begun.classes])
+    # What a killed run of the victim has left: an object under the master key lake.
+    write_tree(tmp_path / "new", {"tenant=a/taken.txt": b"SECRET"})
+    name = new_object_name("secret.txt", begun.run.id)
+    metadata = begun.run.keys.object_key(classes["lake"].id, name)
+    (vault / name).write_bytes(ags1.encrypt(b"SECRET", metadata.encryption_key, aad_prefix=metadata.aad_prefix or b""))
+    found = (tmp_path / "new/tenant=a/taken.txt").stat()
+    identity = SourceIdentity(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    # The attacker has the master key a, and says that the run is under it.
+    forged = Run(place, begun.base.uuid if begun.base else "", [replace(classes["a"], pattern="**")], 1, client, "add")
+    forged.use([])
+    forged.record([Done("tenant=a/taken.txt", classes["lake"].id, ((name, 6),), identity)])
+    victims, theirs = (vault / "_ags1/runs" / each for each in (begun.run.id, forged.id))
+    shutil.copy(theirs / "run.json", victims / "run.json")
+    for each in theirs.glob("done-*"):
+        shutil.copy(each, victims)
+    report = dataset.open(vault, client).add(tmp_path / "new")
+    assert (report.resumed, report.done) == (0, 1)
+    assert len(report.notes) == 2
+    with dataset.open(vault, client) as opened:
+        assert name not in {part.name for entry in opened.files for part in entry.parts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 import ags1.dataset.transaction as module
 import ags1.dataset.versions as versions
 from ags1.dataset.classes import ClassKeys
+from ags1.dataset.expiry import expire
+from ags1.dataset.names import version_name
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, FormatError, KeyAccessError, UnsupportedError
@@ -221,7 +224,7 @@ def test_any_change_of_a_version_is_noticed(tmp_path: Path) -> None:
         "parent": "00", "manifest": None, "tag": "00" * 32,
     }  # fmt: skip
     for name, value in changes.items():
-        path.write_text(json.dumps({**fields, name: value}))
+        path.write_text(json.dumps({**fields, name: value}, indent=2) + "\n")
         with pytest.raises(AuthenticationError, match="was changed"):
             begin(tmp_path)
     for name in fields:
@@ -325,3 +328,33 @@ def test_keys_of_objects_are_derived_as_the_format_says(tmp_path: Path) -> None:
         expected = HKDFExpand(SHA512(), 48, info).derive(bytes(keys.key(done.key_class)))
         metadata = keys.object_key(done.key_class, name, 4)
     assert (bytes(metadata.encryption_key), metadata.aad_prefix) == (expected[:32], expected[32:])
+
+
+def test_a_version_that_others_wrote_with_the_run_id_of_a_writer_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing shows run ids. What goes on after the commit, such as the removal of `expire`, must not believe one."""
+    commit(tmp_path, {"a": b"1"})
+    commit(tmp_path, {"a": b"2"})
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0))
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    write = module.publish
+
+    def others_first(
+        location: Location, version: versions.Version, keys: ClassKeys, *, durable: bool
+    ) -> versions.Version:
+        forged = json.loads((tmp_path / version_name(version.version - 1)).read_text())
+        forged |= {"version": version.version, "run": version.run, "parent": version.parent}
+        (tmp_path / version_name(version.version)).write_text(json.dumps(forged, indent=2) + "\n")
+        return write(location, version, keys, durable=durable)
+
+    monkeypatch.setattr(module, "publish", others_first)
+    with pytest.raises(AuthenticationError, match="was changed, or is of another dataset"):
+        expire(Location(tmp_path), client(), keep=1, older_than=None, grace=0, dry_run=False)
+    assert before <= set(tmp_path.rglob("*"))
+    (tmp_path / version_name(3)).unlink()
+    changed = begin(tmp_path)
+    put_all(changed, {"b": b"1"})
+    with pytest.raises(AuthenticationError, match="was changed, or is of another dataset"):
+        changed.commit()

@@ -7,9 +7,11 @@ import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import ags1.dataset.verification as verification
 from ags1 import dataset, kms
 from ags1.dataset.entries import Entry
 from ags1.dataset.names import new_object_name, new_run
@@ -21,6 +23,7 @@ from ags1.dataset.versions import read_latest
 from ags1.dataset.views import View
 from ags1.storage import Location
 from tests.checks import MIB, every, pattern
+from tests.dataset.conftest import CountingKms, write_tree
 from tests.dataset.works import Work
 from tests.servers.s3 import S3Server
 
@@ -268,3 +271,40 @@ def test_an_object_store_is_verified_as_a_directory_is(
             store.put_object(Bucket=s3_bucket, Key=f"vault-{kind}/{name}", Body=b"x")
             wanted = {name: kind}
         assert kinds(vault.verify()) == wanted
+
+
+def test_foreign_objects_cost_no_search_of_everything(
+    tmp_path: Path, client: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 of them, of the length of 200 files; and one that was swapped is still told its origin."""
+    raw = write_tree(tmp_path / "raw", {f"{number:03}": b"of one length" for number in range(200)})
+    tries = 0
+    begins = verification._begins_like
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal tries
+        tries += 1
+        return begins(*arguments)
+
+    monkeypatch.setattr(verification, "_begins_like", counted)
+    monkeypatch.setattr(verification, "_TRIES", 500)
+    with dataset.encrypt(raw, tmp_path / "vault", client, "lake") as found:
+        one, other = (tmp_path / "vault" / found.files[path].parts[0].name for path in ("000", "199"))
+        for number in range(200):
+            (tmp_path / f"vault/foreign {number}.ags1").write_bytes(bytes(one.stat().st_size))
+        one.write_bytes(other.read_bytes())
+        told: list[tuple[str, int, int | None]] = []
+        report = found.verify(
+            progress=lambda done, total: told.append(("reading", done, total)), phase=lambda *each: told.append(each)
+        )
+    # What takes long after the last byte says what it is, and how far it is.
+    assert list(dict.fromkeys(doing for doing, _, _ in told)) == [
+        "reading", "listing what is stored", "searching the origin of replaced objects",
+        "searching the origin of foreign objects",
+    ]  # fmt: skip
+    assert [each for each in told if "foreign" in each[0]][::500] == [
+        ("searching the origin of foreign objects", done, 500) for done in (0, 500)
+    ]
+    assert kinds(report)["000"] == "swapped"
+    assert list(kinds(report).values()).count("foreign") == 200
+    assert tries <= 2 * 500

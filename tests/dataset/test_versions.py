@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ags1.dataset.expiry as expiry
 import ags1.dataset.transaction as module
 from ags1 import dataset
 from ags1.audit import audit
@@ -18,7 +19,7 @@ from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import latest_number, numbers, read_committed, read_latest
-from ags1.errors import ConflictError, FormatError, KeyAccessError
+from ags1.errors import AuthenticationError, ConflictError, FormatError, KeyAccessError
 from ags1.storage import Location
 from tests.dataset.commits import KEYS, client, commit, contents, put_all, write_object
 from tests.dataset.conftest import OTHER, CountingKms, kinds, plain_of, write_tree
@@ -171,7 +172,7 @@ def test_what_a_killed_late_writer_left_is_shown_to_nobody(stray: Path) -> None:
     last = max(numbers(Location(stray)))
     (stray / "_ags1/v-2.json").rename(stray / f"_ags1/v-{last - 1}.json")
     fields = json.loads((stray / f"_ags1/v-{last - 1}.json").read_text())
-    (stray / f"_ags1/v-{last - 1}.json").write_text(json.dumps({**fields, "version": last - 1}))
+    (stray / f"_ags1/v-{last - 1}.json").write_text(json.dumps({**fields, "version": last - 1}, indent=2) + "\n")
     with pytest.raises(FileNotFoundError, match=f"no version {last - 1}"):
         read_committed(Location(stray), last - 1)
 
@@ -181,8 +182,10 @@ def test_what_a_killed_late_writer_left_is_named_by_verify_and_removed_by_expire
         report = opened.verify()
         assert report.ok
         assert kinds(report)["_ags1/v-2.json"] == "unreferenced"
-        # However many are to be kept: this was none.
-        assert 2 in opened.expire(keep=100, grace=0).versions
+        # An attacker could make a version look like this one, so it goes when it is old, or by its number.
+        with pytest.raises(FormatError, match=r"version 2 stays.*version 3 does not follow version 2.*give_up=2"):
+            opened.expire(keep=100, grace=0)
+        assert opened.expire(keep=100, grace=0, give_up=2).versions == [2]
         assert 2 not in numbers(Location(stray))
         assert not opened.verify().problems
         assert plain_of(opened) == {"a": b"1", "b": b"2", "c": b"3"}
@@ -205,6 +208,93 @@ def test_a_dataset_that_was_open_does_not_show_it(stray: Path) -> None:
     assert latest_number(Location(stray), after=last) == last
 
 
+# -- versions that were changed -------------------------------------------------------------------------------------
+
+
+def _forms(text: str) -> dict[str, str]:
+    """Other texts of the same fields, so of the same tag."""
+    fields = json.loads(text)
+    return {
+        "white space at the end": f"{text} ",
+        "no line feed at the end": text[:-1],
+        "another indent": json.dumps(fields, indent=1) + "\n",
+        "one line": json.dumps(fields) + "\n",
+        "one more field": json.dumps({**fields, "more": 1}, indent=2) + "\n",
+        "one more field of the manifest": json.dumps(
+            {**fields, "manifest": {**fields["manifest"], "more": 1}}, indent=2
+        )
+        + "\n",
+        "one more field of a class": json.dumps({**fields, "classes": [{**fields["classes"][0], "more": 1}]}, indent=2)
+        + "\n",
+        "another order": json.dumps(dict(reversed(fields.items())), indent=2) + "\n",
+        "a field twice": text.replace('"version"', '"run": "0",\n  "version"'),
+        "an escape": text.replace('"test"', '"\\u0074est"'),
+        "capitals": text.replace(fields["tag"], fields["tag"].upper()),
+    }
+
+
+def test_a_version_has_one_form_only(tmp_path: Path) -> None:
+    """Else whoever has no key could change its digest, and expire would take it for one that was never committed."""
+    for number in range(4):
+        commit(tmp_path, {"a": b"%d" % number})
+    objects = {each for each in tmp_path.iterdir() if each.is_file()}
+    for number in (2, 4):
+        place = tmp_path / f"_ags1/v-{number}.json"
+        text = place.read_text()
+        for name, changed in _forms(text).items():
+            assert changed != text, name
+            place.write_text(changed)
+            with dataset.open(tmp_path, client(), version=1) as opened:
+                with pytest.raises((FormatError, AuthenticationError)):
+                    opened.expire(keep=10, older_than=30 * 24 * 3600, grace=0)
+                assert not opened.verify().ok, name
+            with pytest.raises((FormatError, AuthenticationError, FileNotFoundError)):
+                dataset.open(tmp_path, client(), version=number)
+            assert numbers(Location(tmp_path)) == [1, 2, 3, 4], name
+            assert {each for each in tmp_path.iterdir() if each.is_file()} == objects
+        place.write_text(text)
+    assert newest(tmp_path) == {"a": b"3"}
+
+
+def test_a_break_in_the_chain_of_versions_stops_expire(tmp_path: Path) -> None:
+    for number in range(5):
+        commit(tmp_path, {"a": b"%d" % number})
+    objects = {each for each in tmp_path.iterdir() if each.is_file()}
+    taken = tmp_path / "taken"
+    (tmp_path / "_ags1/v-3.json").rename(taken)
+    with pytest.raises(FormatError, match="version 3 does not follow version 2"):
+        expire_all(tmp_path, keep=10)
+    assert {each for each in tmp_path.iterdir() if each.is_file()} == {*objects, taken}
+    taken.rename(tmp_path / "_ags1/v-3.json")
+    assert expire_all(tmp_path, keep=10).versions == []
+    assert newest(tmp_path) == {"a": b"4"}
+
+
+def test_a_hostile_version_costs_little(tmp_path: Path) -> None:
+    """Its fields are read before anybody can vouch for them."""
+    commit(tmp_path, {"a": b"1"})
+    place = tmp_path / "_ags1/v-1.json"
+    true = json.loads(place.read_text())
+    (one,) = true["classes"]
+    hostile = {
+        "length": b" " * (5 << 20),
+        "classes": json.dumps({**true, "classes": [{**one, "encryption-keys": []}] * 30_000}).encode(),
+        "keys": json.dumps({**true, "classes": [{**one, "encryption-keys": [{}] * 1_000_000}]}).encode(),
+        "fenced": json.dumps({**true, "fenced": ["0"] * 800_000}).encode(),
+        "depth": b"[" * (3 << 20),
+        "digits": b'{"format-version": 2, "version": ' + b"9" * (3 << 20) + b"}",
+    }
+    for name, data in hostile.items():
+        place.write_bytes(data)
+        tracemalloc.start()
+        try:
+            with pytest.raises(FormatError):
+                dataset.open(tmp_path, client())
+            assert tracemalloc.get_traced_memory()[1] < 150 << 20, name
+        finally:
+            tracemalloc.stop()
+
+
 # -- versions that cannot be read ------------------------------------------------------------------------------------
 
 
@@ -216,14 +306,14 @@ def test_versions_under_a_destroyed_master_key_are_given_up_by_name_only(tmp_pat
         opened.rewrap("new")
     destroyed = CountingKms(new=OTHER)
     with dataset.open(tmp_path / "vault", destroyed) as opened:
-        with pytest.raises(KeyAccessError, match=r"version 1 stays, and cannot be read, so nothing was.*give_up=1"):
+        with pytest.raises(KeyAccessError, match=r"version 1 stays, and cannot be used, so nothing was.*give_up=1"):
             opened.expire(keep=10, grace=0)
         with pytest.raises(ValueError, match="cannot be given up"):
             opened.expire(give_up=3)
         assert numbers(Location(tmp_path / "vault")) == [1, 2, 3]
         assert opened.expire(keep=10, grace=0, give_up=2, dry_run=True).versions == [1, 2]
         report = opened.expire(keep=10, grace=0, give_up=2)
-        assert (report.versions, report.kept) == ([1, 2], [3])
+        assert (report.versions, report.kept) == ([1, 2], [3, 4])
         assert plain_of(opened) == {"a": b"1"}
         assert opened.verify().ok
         # Nobody needs to read what goes in any case.
@@ -234,7 +324,7 @@ def test_a_damaged_version_is_given_up_by_name_only(tmp_path: Path) -> None:
     for number in range(3):
         commit(tmp_path, {"a": b"%d" % number})
     (tmp_path / "_ags1/v-2.json").write_bytes(b"damaged")
-    with pytest.raises(FormatError, match=r"version 2 stays, and cannot be read.*give_up=2"):
+    with pytest.raises(FormatError, match=r"version 2 stays, and cannot be used.*give_up=2"):
         expire_all(tmp_path, keep=10)
     assert expire_all(tmp_path, keep=10, give_up=2).versions == [1, 2]
     assert newest(tmp_path) == {"a": b"2"}
@@ -292,3 +382,61 @@ def test_patterns_that_are_given_replace_those_of_the_dataset_and_none_keep_them
         assert [each.pattern for each in opened.classes if each.pattern] == ["**"]
     with dataset.open(tmp_path / "vault", CountingKms("lake")) as opened:
         assert plain_of(opened) == {"tenant=a/x": b"1", "y": b"2"}
+
+
+# -- expire beside writers -------------------------------------------------------------------------------------------
+
+
+def test_expire_goes_on_top_of_writers_that_never_stop_and_looks_at_what_is_new_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        commit(tmp_path, {"a": b"%d" % number})
+    walks, published, busy = 0, module.publish, False
+    walk = expiry.walk
+
+    def walked(location: Location) -> Any:
+        nonlocal walks
+        walks += 1
+        return walk(location)
+
+    def beside(location: Location, version: Any, keys: Any, *, durable: bool = True) -> Any:
+        nonlocal busy
+        if version.operation == "expire" and not busy and version.version < 20:
+            busy = True
+            commit(tmp_path, {f"new {version.version}": b"1"})
+            busy = False
+        return published(location, version, keys, durable=durable)
+
+    monkeypatch.setattr(expiry, "walk", walked)
+    monkeypatch.setattr(module, "publish", beside)
+    report = expire_all(tmp_path)
+    assert walks == 1
+    assert (report.versions, report.kept) == ([1, 2], list(range(3, report.version + 1)))
+    assert report.version == 20
+    assert newest(tmp_path) == {"a": b"2", **{f"new {number}": b"1" for number in range(4, 20)}}
+    with dataset.open(tmp_path, client()) as opened:
+        assert opened.verify().problems == []
+    monkeypatch.setattr(module, "publish", lambda *arguments, **named: (_ for _ in ()).throw(FileExistsError()))
+    monkeypatch.setattr(module.Transaction, "_on_top", lambda self, told: (self.base, self.root))
+    with pytest.raises(ConflictError, match="other writers committed 3 times meanwhile"):
+        expire_all(tmp_path, attempts=3)
+
+
+def test_expire_spares_what_a_writer_commits_while_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects that were in no version when they were listed, of a run that commits before the fence."""
+    commit(tmp_path, {"a": b"1"})
+    commit(tmp_path, {"a": b"2"})
+    slow = begin(tmp_path)
+    put_all(slow, {"late": b"committed at the last moment"})
+    published = module.publish
+
+    def beside(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(module, "publish", published)
+        assert slow.commit() is not None
+        return published(*arguments, **named)
+
+    monkeypatch.setattr(module, "publish", beside)
+    report = expire_all(tmp_path)
+    assert report.versions == [1]
+    assert newest(tmp_path) == {"a": b"2", "late": b"committed at the last moment"}

@@ -37,7 +37,7 @@ class Work:
         self.source, self.vault = source, vault
         client = kms.MemoryKms({"lake": bytes(range(32))})
         self.key_class = KeyClass.create("**", "lake", client)
-        self.run = Run(vault, [self.key_class], 0, client, "test")
+        self.run = Run(vault, "", [self.key_class], 0, client, "test")
         self.run.use([self.key_class.id])
         self.keys = ClassKeys([self.key_class], client, str(vault))
 

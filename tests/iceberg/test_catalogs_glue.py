@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.glue import GlueCatalog
 
-from ags1.errors import ConflictError
+from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
 from tests.iceberg.catalog_cases import (
     changed,
@@ -77,6 +78,28 @@ def test_a_commit_is_what_everybody_loads_next(case: GlueCase) -> None:
     assert [each["Type"] for each in found["StorageDescriptor"]["Columns"]] == ["bigint", "string", "timestamp"]
 
 
+def test_the_catalog_vouches_for_no_location_that_only_the_metadata_file_names(case: GlueCase, tmp_path: Path) -> None:
+    victim = str(tmp_path / "victim")
+    for name in ("location", "write.data.path", "write.metadata.path"):
+        path = Path(case.table["Parameters"]["metadata_location"])
+        text = path.read_text()
+        fields = json.loads(text)
+        (fields if name == "location" else fields["properties"])[name] = victim
+        path.write_text(json.dumps(fields))
+        before, table = case.table, case.open()
+        state = table.load()
+        with pytest.raises(UnsupportedError, match=f"{victim}/.*only the table's own files name it"):
+            table.commit(state, changed(state, a="1"))
+        assert case.table == before
+        assert list((case.directory / "metadata").iterdir()) == [path]
+        assert not Path(victim).exists()
+        path.write_text(text)
+    allowed = catalog_table(case.catalog(), (case.database, "t"), allowed_locations=[victim])
+    state = allowed.load()
+    allowed.commit(state, changed(state, **{"write.data.path": victim}))
+    assert victim in case.open().load().locations
+
+
 def test_of_many_committers_at_once_exactly_one_wins(case: GlueCase) -> None:
     for _ in range(3):
         before = metadata_files(case.directory)
@@ -106,8 +129,6 @@ def test_a_request_that_is_repeated_after_its_reply_was_lost_is_no_conflict(case
     def twice(params: Any, **_: Any) -> None:
         # As the client does it: the first request arrives, and the reply to it does not.
         glue.meta.events.unregister("before-call.glue.UpdateTable", twice)
-        import json
-
         glue.update_table(**json.loads(params["body"]))
 
     glue.meta.events.register("before-call.glue.UpdateTable", twice)

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ags1.errors import ConflictError, FormatError
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata, next_name
 from ags1.iceberg.catalogs.successor import NewMetadata, first, javas_hash, successor, version_of
+from ags1.iceberg.writing.metadata import TableMetadata
 from tests.iceberg.catalog_cases import changed, fields_of
 
 
@@ -63,9 +65,43 @@ def test_the_text_is_javas() -> None:
     assert made.metadata_hash == base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def test_metadata_of_any_writer_gets_the_text_that_java_makes_of_it() -> None:
+    """Otherwise its hash is one that Java does not compute, and Java refuses the table."""
+    lists = {"snapshots": [], "statistics": [], "partition-statistics": [], "snapshot-log": [], "metadata-log": []}
+    maps = {"properties": {}, "refs": {}}
+    branch = {"side": {"snapshot-id": 7, "type": "branch"}}
+    for version, said, refs in product(
+        (2, 3), ({"current-snapshot-id": -1}, {"current-snapshot-id": None}, {}), ({}, branch)
+    ):
+        java = fields_of("file:/lake/t") | lists | maps | {"format-version": version, "refs": refs}
+        if version == 2:
+            del java["next-row-id"]
+        java["current-snapshot-id"] = None if version == 3 else -1
+        expected = first(java)
+        assert f'"current-snapshot-id":{"null" if version == 3 else -1},' in expected.document.text
+        empty = [name for name, value in java.items() if value in ([], {})]
+        for left_out in (empty[:1], empty[1:], empty):
+            foreign = {name: value for name, value in java.items() if name not in ("current-snapshot-id", *left_out)}
+            made = first(foreign | said)
+            assert made.document.text == expected.document.text
+            assert javas_hash(foreign | said) == made.metadata_hash == expected.metadata_hash
+
+
+def test_a_table_without_a_current_snapshot_is_upgraded_as_java_does_it() -> None:
+    for current in (-1, None):
+        fields = fields_of("file:/lake/t") | {"format-version": 2, "current-snapshot-id": current}
+        del fields["next-row-id"]
+        metadata = TableMetadata(fields)
+        metadata.set_encryption("keyA")
+        made = successor("file:/lake/t/metadata/00000-x.metadata.json", fields, metadata.fields)
+        assert '"current-snapshot-id":null,"next-row-id":0,' in made.document.text
+        assert made.metadata_hash is not None
+
+
 def test_what_java_would_write_otherwise_has_no_hash() -> None:
     fields = fields_of("file:/lake/t")
     assert javas_hash(fields | {"of-tomorrow": 1}) is None
+    assert javas_hash(fields | {"snapshots": [{"snapshot-id": 1, "sequence-number": 0}]}) is None
     fields["schemas"][0]["fields"][0]["write-default"] = 1.5
     assert javas_hash(fields) is None
 

@@ -12,7 +12,11 @@ import pytest
 from ags1.iceberg import EncryptedTable, create_table
 from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, EXISTING
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.snapshot import SnapshotWriter
+from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms import MemoryKms
+from ags1.storage import Location
 
 KMS = MemoryKms({"lake": bytes(16)})
 SCHEMA = pyarrow.schema(
@@ -93,6 +97,32 @@ def test_merged_entries_state_what_they_inherited(tmp_path: Path) -> None:
     assert [each.snapshot_id for each in existing] == [each.snapshot_id for each in table.snapshots()][:2]
     assert added.file["first_row_id"] == listed["first_row_id"] == 12
     assert listed["min_sequence_number"] == 1
+
+
+def test_rows_that_are_written_again_keep_the_data_sequence_number_of_their_file(tmp_path: Path) -> None:
+    """Compaction gives a new file the data sequence number of the rows before, as Iceberg Java does it by default."""
+    table = new_table(tmp_path / "t", [])
+    table.append(rows(0))
+    table.append(rows(6))
+    assert table.catalog_table is not None
+    state = table.catalog_table.load()
+    metadata = TableMetadata(state.document.fields)
+    writer = SnapshotWriter(metadata, TableFiles(metadata, Location), KMS)
+    source = SnapshotFiles(table.io)
+    snapshot = metadata.snapshot_of("main")
+    assert snapshot is not None
+    for listed in source.manifests(snapshot):
+        manifest = source.manifest(listed)
+        for each in manifest.entries:
+            each.status, each.sequence_number, each.file_sequence_number = EXISTING, 1, 3
+        writer.add(manifest, listed.get("partitions"), listed.get("first_row_id"))
+    writer.finish("replace", {"total-records": "12", "total-data-files": "2"})
+    before = [{**row, "_last_updated_sequence_number": 1} for row in content(table)]
+    table.refresh(table.catalog_table.commit(state, metadata.fields))
+    assert content(table) == before
+    columns = ["id", "_last_updated_sequence_number"]
+    streamed = table.scan(columns=columns).to_record_batches().read_all()
+    assert set(streamed[1].to_pylist()) == {1}
 
 
 def test_manifests_of_the_target_size_stay_as_they_are(tmp_path: Path) -> None:

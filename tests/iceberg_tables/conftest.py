@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
+from ags1.iceberg.locations import TableLocations
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import HiveLake, SparkReader, SparkTables, available, make_tables
+from tests.interop.jvm import cache_root
 
 MAKING_SECONDS = 900
 
@@ -19,6 +21,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark_tables" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(MAKING_SECONDS))
+
+
+@pytest.fixture(autouse=True)
+def kept_tables_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow the directory of Spark's tables: tests write other metadata for them, which lies elsewhere."""
+    usual = TableLocations.__init__
+
+    def allow(self: TableLocations, directories: Iterable[str] = ()) -> None:
+        usual(self, [*directories, str(cache_root())])
+
+    monkeypatch.setattr(TableLocations, "__init__", allow)
 
 
 def require_spark() -> None:

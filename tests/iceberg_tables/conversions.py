@@ -8,7 +8,10 @@ from typing import Any
 
 from ags1.iceberg import open_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
+from ags1.iceberg.conversion.journal import DIRECTORY, Killed, open_run
 from ags1.kms import MemoryKms
+from ags1.kms.run_records import found_runs
+from ags1.storage import Location
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.warehouse import SparkTable
 
@@ -27,7 +30,8 @@ def writable(table: SparkTable, directory: Path) -> CatalogTable:
     (directory / "metadata").mkdir(parents=True)
     start = directory / "metadata" / "00099-start.metadata.json"
     start.write_text(json.dumps(fields))
-    return catalog_table(None, str(start))
+    allowed = [str(table.metadata_path.parent.parent), str(directory)]
+    return catalog_table(None, str(start), allowed_locations=allowed)
 
 
 def read_rows(table: CatalogTable | str, kms: MemoryKms, columns: list[str] | None = None, **of: Any) -> list[Any]:
@@ -40,3 +44,15 @@ def read_rows(table: CatalogTable | str, kms: MemoryKms, columns: list[str] | No
 def beginning_with(directory: Path, magics: tuple[bytes, ...]) -> list[Path]:
     """Files below a directory that begin so."""
     return [path for path in directory.rglob("*") if path.is_file() and path.read_bytes()[:4] in magics]
+
+
+def killed_runs(directory: Path, key_id: str, kms: MemoryKms) -> list[Killed]:
+    """The journals of killed conversions of the table in a directory; each must be authentic, with all its records."""
+    newest = max((directory / "metadata").glob("*.metadata.json"), key=lambda path: path.stat().st_mtime_ns)
+    table = json.loads(newest.read_bytes())["table-uuid"]
+
+    def refused(name: str, error: Exception) -> None:
+        raise error
+
+    found = found_runs(Location(str(directory / "metadata" / DIRECTORY)))
+    return [open_run(each, kms, key_id, table, refused) for each in found]

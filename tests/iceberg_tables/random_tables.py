@@ -14,61 +14,9 @@ from typing import Any
 from pyiceberg import expressions as pyiceberg
 from pyiceberg.expressions.literals import literal
 
-from ags1.iceberg._row_filter import parse_filter
+from ags1.iceberg._filter_text import TextFilter
+from tests.iceberg_tables.random_filters import LONGS, POOLS, WHOLE, WORDS, RandomText, sql_text, sql_type, sql_value
 
-_WORDS = (
-    "",
-    "a",
-    "ab",
-    "abc",
-    "abd",
-    "b",
-    "B",
-    "ab\u00fc",
-    "\u65e5\u672c",
-    "\U0001f511",
-    "\uffee",
-    "a" * 20,
-    "a" * 19 + "b",
-)
-_FLOATS = ("NaN", "Infinity", "-Infinity", "-0.0", "0.0", "0.1", "0.5", "1.5", "-2.25", "16777216", "3.0E38")
-_DATES = (
-    "0001-01-01",
-    "1582-10-10",
-    "1969-01-01",
-    "1969-12-31",
-    "1970-01-01",
-    "1970-01-02",
-    "2020-02-29",
-    "9999-12-31",
-)
-_CLOCKS = ("00:00:00.000000", "23:59:59.999999", "12:00:00.000001", "10:30:00.500000")
-_INTS = (-(2**31), -100, -11, -10, -1, 0, 1, 2, 3, 5, 7, 10, 100, 16777217, 2**31 - 1)
-_LONGS = (*_INTS, -(2**63), -(2**53) - 1, 2**53 + 1, 2**63 - 1)
-_BYTES = ("", "00", "00ff", "7f80", "80", "ff", "ff" * 20)
-
-POOLS: dict[str, tuple[Any, ...]] = {
-    "boolean": (True, False),
-    "int": _INTS,
-    "long": _LONGS,
-    "float": _FLOATS,
-    "double": (*_FLOATS, "1.0E300", "0.10000000149011612"),
-    "decimal(9, 2)": ("0.00", "-0.01", "0.10", "15.00", "15.25", "-15.00", "1234567.89", "-9999999.99"),
-    "decimal(20, 2)": ("0.00", "-0.01", "0.10", "15.00", "15.25", "-15.00", "123456789012345678.90"),
-    "decimal(38, 10)": (
-        "0.0000000000",
-        "15.0000000000",
-        "0.1000000000",
-        "-0.0000000001",
-        "1234567890123456789.5000000000",
-    ),
-    "date": _DATES,
-    "timestamptz": tuple(f"{day} {clock}" for day in _DATES[2:7] for clock in _CLOCKS),
-    "timestamp": tuple(f"{day} {clock}" for day in _DATES[2:7] for clock in _CLOCKS),
-    "string": _WORDS,
-    "binary": _BYTES,
-}
-_SQL = {"long": "BIGINT", "timestamptz": "TIMESTAMP", "timestamp": "TIMESTAMP_NTZ"}
 _WIDER = {"int": "long", "float": "double", "decimal(9, 2)": "decimal(20, 2)"}
 _DAYS = ("days({})", "months({})", "years({})")
 _TRANSFORMS: dict[str, tuple[str, ...]] = {
@@ -102,7 +50,7 @@ class Column:
         if self.kind == "struct":
             inside = ", ".join(f"{each.name}: {each.sql_type}{' NOT NULL' * each.required}" for each in self.fields)
             return f"STRUCT<{inside}>"
-        return {"list": "ARRAY<INT>", "map": "MAP<STRING, INT>"}.get(self.kind, _SQL.get(self.kind, self.kind.upper()))
+        return {"list": "ARRAY<INT>", "map": "MAP<STRING, INT>"}.get(self.kind, sql_type(self.kind))
 
     def value(self, chance: random.Random) -> str:
         """A random value, as SQL of the column's type."""
@@ -115,24 +63,12 @@ class Column:
             return chance.choice(("array()", "array(1)", "array(CAST(null AS INT))"))
         if self.kind == "map":
             return chance.choice(("map()", "map('a', 1)", "map('b', CAST(null AS INT))"))
-        return _sql(self.kind, chance.choice(POOLS[self.kind]))
-
-
-def _sql(kind: str, value: Any) -> str:
-    if kind == "binary":
-        return f"X'{value}'"
-    if kind == "timestamptz":
-        return f"TIMESTAMP'{value}+00:00'"
-    if kind in ("timestamp", "date"):
-        return f"{_SQL.get(kind, kind)}'{value}'"
-    if kind in ("string", "boolean"):
-        return f"'{value}'" if kind == "string" else str(value).lower()
-    return f"CAST('{value}' AS {_SQL.get(kind, kind)})"
+        return sql_value(self.kind, chance.choice(POOLS[self.kind]))
 
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter: PyIceberg's expression, or text of its language, and Spark's SQL."""
+    """A filter: PyIceberg's expression or a text, and Spark's SQL."""
 
     ours: Any
     sql: str
@@ -260,27 +196,29 @@ class RandomTable:
     def filter(self, depth: int = 2) -> Filter:
         """A random filter."""
         chance = self._chance
+        if chance.random() < 0.6:
+            text = RandomText(chance, [(path, column.kind) for path, column in self._paths()]).filter(depth)
+            return Filter(text, text)
         if depth and chance.random() < 0.55:
             left = self.filter(depth - 1)
             if chance.random() < 0.25:
                 return Filter(pyiceberg.Not(_expression(left.ours)), f"NOT ({left.sql})")
             right = self.filter(depth - 1)
             word, combine = chance.choice((("AND", pyiceberg.And), ("OR", pyiceberg.Or)))
-            sql = f"({left.sql}) {word} ({right.sql})"
-            if isinstance(left.ours, str) and isinstance(right.ours, str):
-                return Filter(f"({left.ours}) {word.lower()} ({right.ours})", sql)
-            return Filter(combine(_expression(left.ours), _expression(right.ours)), sql)
+            return Filter(
+                combine(_expression(left.ours), _expression(right.ours)), f"({left.sql}) {word} ({right.sql})"
+            )
         path, column = chance.choice(list(self._paths()))
         if column.kind not in POOLS or chance.random() < 0.15:
-            word = chance.choice(("is null", "is not null"))
-            return Filter(f"{path} {word}", f"{path} {word}")
+            word, null = chance.choice((("is null", pyiceberg.IsNull), ("is not null", pyiceberg.NotNull)))
+            return Filter(null(path), f"{path} {word}")
         if column.kind in ("float", "double") and chance.random() < 0.15:
-            negated = chance.random() < 0.5
-            return Filter(f"{path} is {'not ' * negated}nan", f"{'NOT ' * negated}isnan({path})")
+            word, nan = chance.choice((("", pyiceberg.IsNaN), ("NOT ", pyiceberg.NotNaN)))
+            return Filter(nan(path), f"{word}isnan({path})")
         if column.kind == "string" and chance.random() < 0.3:
-            negated, prefix = chance.random() < 0.4, chance.choice(_WORDS)[: chance.choice((1, 2, 30))]
-            word = "not like" if negated else "like"
-            return Filter(f"{path} {word} '{prefix}%'", f"{'NOT ' * negated}startswith({path}, '{prefix}')")
+            prefix = chance.choice(WORDS)[: chance.choice((1, 2, 30))]
+            word, starts = chance.choice((("", pyiceberg.StartsWith), ("NOT ", pyiceberg.NotStartsWith)))
+            return Filter(starts(path, prefix), f"{word}startswith({path}, {sql_text(prefix)})")
         if chance.random() < 0.3:
             listed = [_literal(column.kind, chance) for _ in range(chance.choice((1, 2, 3, 5)))]
             negated = chance.random() < 0.5
@@ -292,10 +230,7 @@ class RandomTable:
             return Filter(made, f"NOT ({among})" if negated else among)
         compared = _literal(column.kind, chance)
         operator, made = chance.choice(_OPERATORS)
-        sql = f"{path} {operator} {compared.sql}"
-        if compared.text is not None and chance.random() < 0.6:
-            return Filter(f"{path} {operator} {compared.text}", sql)
-        return Filter(made(path, compared.value), sql)
+        return Filter(made(path, compared.value), f"{path} {operator} {compared.sql}")
 
     def _paths(self) -> Any:
         for each in self.columns:
@@ -307,8 +242,6 @@ class RandomTable:
                         yield f"{each.name}.{inner.name}.{deepest.name}", deepest
 
 
-# Spark takes `null < 99999999999999999999.5` for true, if null is a whole number: it goes by the literal alone.
-_WHOLE = ("int", "long")
 _OPERATORS: tuple[tuple[str, Any], ...] = (
     ("=", pyiceberg.EqualTo),
     ("!=", pyiceberg.NotEqualTo),
@@ -321,10 +254,9 @@ _OPERATORS: tuple[tuple[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class _Literal:
-    """A literal: PyIceberg's, in the text of a filter if it can be there, and in Spark's SQL."""
+    """A literal: PyIceberg's, and in Spark's SQL."""
 
     value: Any
-    text: str | None
     sql: str
 
 
@@ -332,39 +264,40 @@ def _literal(kind: str, chance: random.Random) -> _Literal:
     """A random literal that columns of a type can be compared with."""
     value = chance.choice(POOLS[kind])
     if kind == "boolean":
-        return _Literal(literal(value), str(value).lower(), str(value).lower())
+        return _Literal(literal(value), str(value).lower())
     if kind == "binary":
-        return _Literal(literal(bytes.fromhex(value)), None, f"X'{value}'")
+        return _Literal(literal(bytes.fromhex(value)), f"X'{value}'")
     if kind in ("date", "string"):
-        return _Literal(literal(value), f"'{value}'", _sql(kind, value))
+        return _Literal(literal(value), sql_value(kind, value))
     if kind in ("timestamp", "timestamptz"):
         text = value.replace(" ", chance.choice("T ")) + "+00:00" * (kind == "timestamptz")
-        return _Literal(literal(text), f"'{text}'", _sql(kind, value))
+        return _Literal(literal(text), sql_value(kind, value))
     sort = chance.choice(("whole", "decimal", "double"))
     if sort == "double":
         found = float(chance.choice(POOLS["double"] if chance.random() < 0.5 else POOLS[kind]))
         if found == found:
-            return _Literal(literal(found), None, f"CAST('{found!r}' AS DOUBLE)")
-        return _Literal(literal("NaN"), "'NaN'", "CAST('NaN' AS DOUBLE)") if "decimal" not in kind else _whole(5)
+            return _Literal(literal(found), f"CAST('{found!r}' AS DOUBLE)")
+        return _Literal(literal("NaN"), "CAST('NaN' AS DOUBLE)") if "decimal" not in kind else _whole(5)
     if sort == "decimal":
         pool = ["0.0", "0.1", "0.10", "15.0", "15.25", "15.255", "-0.01", "-2.25"]
-        if kind not in _WHOLE:
+        if kind not in WHOLE:
+            # Spark takes `null < 99999999999999999999.5` for true, if null is a whole number: it goes by the literal.
             pool.append("99999999999999999999.5")
         text = chance.choice(POOLS[kind]) if "decimal" in kind and chance.random() < 0.6 else chance.choice(pool)
-        return _Literal(literal(Decimal(text)), text, text)
-    return _whole(chance.choice((*_LONGS, 15) if kind in _WHOLE else (*_LONGS, 15, 10**20, -(10**20))))
+        return _Literal(literal(Decimal(text)), text)
+    return _whole(chance.choice((*LONGS, 15) if kind in WHOLE else (*LONGS, 15, 10**20, -(10**20))))
 
 
 def _whole(number: int) -> _Literal:
     if number == -(2**63):
         # Spark reads the sign apart from the digits.
-        return _Literal(literal(number), str(number), "CAST('-9223372036854775808' AS BIGINT)")
+        return _Literal(literal(number), "CAST('-9223372036854775808' AS BIGINT)")
     sql = f"{number}L" if -(2**63) < number < 2**63 and not -(2**31) < number < 2**31 else str(number)
-    return _Literal(literal(number), str(number), sql)
+    return _Literal(literal(number), sql)
 
 
 def _expression(ours: Any) -> Any:
-    return parse_filter(ours) if isinstance(ours, str) else ours
+    return TextFilter(ours) if isinstance(ours, str) else ours
 
 
 def _default(kind: str, value: Any) -> Any:

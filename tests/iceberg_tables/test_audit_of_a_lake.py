@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ags1.audit import audit
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.spark_tables import DEFINITIONS
@@ -20,11 +18,15 @@ def test_each_table_of_a_warehouse_is_told_from_the_others(spark_tables: SparkTa
         assert set(groups) == {table.location.name for table in tables}
         for table in tables:
             assert groups[table.location.name].encrypted == ("encrypted" in table.features), table
-        plain = Counter(each.subject.partition("/")[0] for each in report.findings)
+        plain = {each.subject.partition("/")[0] for each in report.findings if "plaintext" in each.code}
+        # Spark may leave the keys of the snapshots that it expires: with the same commands it does so or not. The
+        # metadata shows that to whoever opens the table.
+        unused = {each.subject for each in report.findings if each.code == "table-key-unused"}
+        assert unused <= (set() if kms is None else {"maintained"})
         with_plaintext = {table.location.name for table in tables if "plaintext files" in table.features}
-        assert set(plain) <= with_plaintext
-        assert bool(plain)
-    assert set(plain) == with_plaintext
+        assert plain <= with_plaintext
+        assert plain
+    assert plain == with_plaintext
     for each in report.files:
         if (each.protection, each.format) == ("encrypted", "Parquet"):
             assert each.columns_known, each.name

@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from ags1 import iceberg
 from ags1.errors import AuthenticationError, ConflictError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from ags1.iceberg.catalogs.successor import java_form, text_hash
+from ags1.iceberg.catalogs.successor import java_form
+from ags1.iceberg.metadata_document import text_hash
+from ags1.kms import MemoryKms
 from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race
 from tests.iceberg_tables.test_cli import Run, run  # noqa: F401
 from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
@@ -265,6 +268,28 @@ def test_a_table_that_is_made_here_is_javas_too(hive_lake: HiveLake) -> None:
             create_in(catalog, ("nowhere", "made_here"), fields_of(location))
     finally:
         hive_lake.sql("DROP TABLE made_here")
+
+
+@pytest.mark.parametrize("branch", [None, "side"])
+def test_java_opens_an_encrypted_table_that_has_no_current_snapshot(
+    hive_lake: HiveLake, table_kms: MemoryKms, branch: str | None
+) -> None:
+    name = f"without_snapshot_{branch}".lower()
+    hive_lake.create(name, "id BIGINT, s STRING", key_id=None)
+    try:
+        if branch is not None:
+            hive_lake.sql(f"ALTER TABLE {name} CREATE BRANCH {branch}")
+            hive_lake.sql(f"INSERT INTO tables.{name}.branch_{branch} VALUES (1, 'one')")
+        table = catalog_table(hive_lake.catalog(), ("tables", name))
+        assert table.load().document.fields["format-version"] == 2
+        iceberg.encrypt_table(table, key_id="keyA", kms=table_kms)
+        assert HiveCase(hive_lake, name).parameters[HASH] == table.load().metadata_hash
+        assert hive_lake.rows(name) == []
+        assert branch is None or hive_lake.rows(name, version=branch) == [[1, "one"]]
+        hive_lake.sql(f"INSERT INTO {name} VALUES (2, 'two')")
+        assert hive_lake.rows(name) == [[2, "two"]]
+    finally:
+        hive_lake.sql(f"DROP TABLE {name}")
 
 
 def test_a_lock_that_others_hold_is_waited_for_and_one_that_was_ended_is_noticed(

@@ -54,6 +54,19 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
     return run_
 
 
+def test_a_filter_with_a_tab_deletes_what_it_says(run: Run) -> None:
+    rows = pyarrow.table({"s": ["a\tb", "a       b", "a b", None]})
+    pyarrow.parquet.write_table(rows, "tabs.parquet")
+    assert run("create", "t", "--schema", "tabs.parquet", "--key-id", "keyA").code == 0
+    assert run("append", "t", "tabs.parquet", "-q").code == 0
+    refused = run("delete", "t", "--filter", 's = "a\tb"', "--yes")
+    assert refused.code != 0
+    assert "in single quotes if it is a text, in backticks if it is a name" in refused.err
+    assert run("delete", "t", "--filter", "s != 'a\tb'", "--yes").code == 0
+    scanned = run("scan", "t", "--format", "json", "-q")
+    assert [json.loads(line)["s"] for line in scanned.out.splitlines()] == ["a\tb", None]
+
+
 def test_a_table_is_made_filled_and_emptied_from_the_command_line(run: Run) -> None:
     made = run("create", "t", "--schema", "rows.parquet", "--partition-by", "day(at)", "--key-id", "keyA", "--json")
     assert made.code == 0, made.err
@@ -147,14 +160,13 @@ def test_plaintext_that_only_old_snapshots_have_leads_to_expire(run: Run, named:
 def test_a_filter_that_makes_no_sense_says_how_it_is_written_and_which_columns_there_are(run: Run) -> None:
     run("create", "t", "--schema", "rows.parquet", "--key-id", "keyA", "-q")
     run("append", "t", "rows.csv", "-q")
-    quotes = "; put a text in single quotes, a name in double quotes"
     for action in (("delete", "t", "--yes"), ("scan", "t")):
         for text, said in (
-            ('d = "x"', f"like and between{quotes}"),
-            ('d = "x', f"like and between{quotes}"),
-            ("d = x", "like and between"),
+            ('c = "x"', "in single quotes if it is a text, in backticks if it is a name"),
+            ("c = 'x", "a name with other characters than letters, digits and _ in backticks"),
+            ("c = at", "compares two columns: compare each with a value"),
             ("d = 'x'", "; the columns are id, c, at"),
-            ("\"d\" = 'x'", "; the columns are id, c, at"),
+            ("`d` = 'x'", "; the columns are id, c, at"),
         ):
             found = run(*action, "--filter", text)
             assert (found.code, found.err.splitlines()[-1].endswith(said)) == (2, True), found.err

@@ -18,12 +18,12 @@ import pytest
 from ags1 import iceberg, parquet
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
-from ags1.iceberg.conversion.journal import DIRECTORY, runs
-from ags1.iceberg.conversion.work import FileTask, Places, WorkKey, check, run
+from ags1.iceberg.conversion.journal import DIRECTORY
+from ags1.iceberg.conversion.work import FileTask, Places, WorkKey, check, key_of, run, sealed_key
 from ags1.iceberg.table_walk import walk
 from ags1.kms import MemoryKms
-from ags1.storage import Location
-from tests.iceberg_tables.conversions import read_rows, writable
+from ags1.kms.run_records import RunName
+from tests.iceberg_tables.conversions import killed_runs, read_rows, writable
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import SparkTable, SparkTables, local_path
 
@@ -60,8 +60,8 @@ def test_a_run_goes_on_with_what_one_that_failed_has_done(plain: CatalogTable, t
     with pytest.raises(KeyboardInterrupt):
         iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=stop_halfway, threads=1)
     place = local_path(plain.load().document.fields["location"])
-    (before,) = runs(Location(str(place / "metadata" / DIRECTORY)))
-    done = list(before.results())
+    (before,) = killed_runs(place, "keyA", table_kms)
+    done = before.results
     assert done
     plan = iceberg.plan_conversion(plain, key_id="keyA", kms=table_kms)
     assert plan.finished == len(done)
@@ -102,8 +102,8 @@ def test_new_keys_after_a_leak_are_none_of_a_journal_that_leaked_keys_could_have
     spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms
 ) -> None:
     made, journals = _rekeying_killed(spark_tables["events"], tmp_path / "same", table_kms)
-    (run_before,) = runs(Location(str(journals)))
-    of_the_journal = {local_path(each.target) for each in run_before.results()}
+    (run_before,) = killed_runs(journals.parents[1], "keyA", table_kms)
+    of_the_journal = {local_path(each.target) for each in run_before.results}
     report = iceberg.rekey_table(made, data_keys=True, kms=table_kms)
     assert report.files
     assert not report.reused
@@ -116,8 +116,7 @@ def test_new_keys_after_a_leak_are_none_of_a_journal_that_leaked_keys_could_have
     made, journals = _rekeying_killed(spark_tables["events"], tmp_path / "other", table_kms, "keyB")
     (run_file,) = journals.glob("*/run.json")
     old = WorkKey.make(table_kms, "keyA")
-    fields = {**json.loads(run_file.read_text()), "key-id": "keyA", "key": base64.b64encode(old.wrapped).decode()}
-    run_file.write_text(json.dumps(fields))
+    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), "key": old.to_json()}))
     assert not iceberg.rekey_table(made, data_keys=True, key_id="keyB", kms=table_kms).reused
 
 
@@ -125,7 +124,7 @@ def test_the_journal_holds_no_key(plain: CatalogTable, table_kms: MemoryKms) -> 
     with pytest.raises(KeyboardInterrupt):
         iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=_stop_late, threads=1)
     place = local_path(plain.load().document.fields["location"])
-    written = b"".join(path.read_bytes() for path in (place / "metadata" / DIRECTORY).rglob("*.json"))
+    written = b"".join(path.read_bytes() for path in (place / "metadata" / DIRECTORY).glob("*/*"))
     iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms)
     opened = iceberg.open_table(plain.load().metadata_location, table_kms, allow_plaintext=True)
     keys = [
@@ -243,25 +242,25 @@ def test_a_task_goes_to_another_process_and_back_without_a_key(
 ) -> None:
     source = _data_files(plain, table_kms)[0]
     rows = pyarrow.parquet.read_metadata(source).num_rows
-    wrapped = WorkKey.make(table_kms, "keyA")
+    wrapped, name = WorkKey.make(table_kms, "keyA"), RunName("kind", "table", "run")
     task = FileTask(str(source), str(tmp_path / "1"), "data", "parquet", source.stat().st_size, rows, None, 128)
-    first = run(task, wrapped.open(table_kms), Places())
-    key = wrapped.open(table_kms).open(first.key or b"", first.target)
-    sealed = wrapped.open(table_kms).seal(key, first.target)
+    first = run(task, wrapped.open(table_kms, name), Places())
+    key = key_of(wrapped.open(table_kms, name), first.key or b"", first.target)
+    sealed = sealed_key(wrapped.open(table_kms, name), key, first.target)
     again = FileTask(first.target, str(tmp_path / "2"), "data", "parquet", first.length, rows, sealed, 256)
     sent = pickle.dumps((again, wrapped, Places(), first))
     for secret in (bytes(key.encryption_key), MASTER_KEYS["keyA"]):
         assert secret not in sent
         assert secret.hex() not in repr((again, wrapped, first))
     task, wrapped, places, _ = pickle.loads(sent)
-    second = run(task, wrapped.open(MemoryKms(MASTER_KEYS)), places)
+    second = run(task, wrapped.open(MemoryKms(MASTER_KEYS), name), places)
     assert len(second.split_offsets or ()) == 1
-    new = wrapped.open(table_kms).open(second.key or b"", second.target)
+    new = key_of(wrapped.open(table_kms, name), second.key or b"", second.target)
     assert new.file_length == Path(second.target).stat().st_size
     view = parquet.open(second.target, parquet.DecryptionConfig.for_iceberg(new))
     assert pyarrow.parquet.read_table(view).equals(pyarrow.parquet.read_table(source, partitioning=None))
     # A sealed key is that of one file alone.
     with pytest.raises(AuthenticationError):
-        wrapped.open(table_kms).open(second.key or b"", first.target)
+        key_of(wrapped.open(table_kms, name), second.key or b"", first.target)
     with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(wrapped.open(table_kms))
+        pickle.dumps(wrapped.open(table_kms, name))

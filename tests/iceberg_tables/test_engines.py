@@ -15,6 +15,7 @@ from ags1.kms import MemoryKms
 from tests.iceberg_tables.arrow_tables import RandomRows
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.random_queries import PlainTable
 
 ROWS = pyarrow.table(
     {
@@ -62,6 +63,46 @@ def test_a_lazy_frame_has_the_scans_rows(table: EncryptedTable, tmp_path: Path) 
     assert sorted_rows(arrow_rows(found)) == sorted_rows(
         arrow_rows(every.scan(columns=["id", "_row_id", *made.kinds]).to_arrow())
     )
+
+
+@pytest.mark.filterwarnings("ignore::polars.exceptions.PolarsInefficientMapWarning")
+def test_any_condition_of_polars_finds_the_rows_of_a_plain_table(tmp_path: Path) -> None:
+    """Those that a scan cannot use are left to polars: is_in ended in a TypeError."""
+    polars = pytest.importorskip("polars")
+    made = PlainTable(tmp_path / "t")
+    whole = polars.from_arrow(made.table.scan().to_arrow())
+    name = {kind: each for each, kind in made.columns}
+    number, text = polars.col(name["double"]), polars.col(name["string"])
+    for condition in (
+        number.is_in([0.1, float("nan")]),
+        number.is_between(0, 1.5),
+        number.is_close(0.1),
+        text.is_in(["a\tb", None]),
+        # Polars compares a 32-bit literal, and one of 64 bits without a sign, as floats.
+        number == polars.lit(0.1, polars.Float32),
+        polars.col(name["long"]) == polars.lit(2**53, polars.UInt64),
+        number.is_in([0.5]) | (number > 1),
+    ):
+        found = made.table.scan().to_polars().filter(condition).collect()
+        assert found.sort("id").equals(whole.filter(condition).sort("id")), condition
+    assert made.polars_differences(1, 50) == []
+
+
+def test_any_condition_of_duckdb_finds_the_rows_of_a_plain_table(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    assert PlainTable(tmp_path / "t").duckdb_differences(1, 50) == []
+
+
+def test_a_name_that_looks_like_a_filter_is_none_to_duckdb(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    odd = "id > 5) and (id"
+    rows = pyarrow.table(
+        {"id": pyarrow.array(range(10), pyarrow.int64()), odd: pyarrow.array([3] * 10, pyarrow.int64())}
+    )
+    made = create_table(None, str(tmp_path / "t"), rows.schema, kms=MemoryKms(MASTER_KEYS), key_id="keyA")
+    made.append(rows)
+    connection = made.scan().to_duckdb("t")
+    assert connection.execute(f'SELECT count(*) FROM t WHERE "{odd}" = 3').fetchone() == (10,)
 
 
 @pytest.mark.parametrize("seed", range(4))

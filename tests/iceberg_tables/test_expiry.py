@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,9 @@ def test_clean_removes_old_metadata_files_of_the_table_itself(tmp_path: Path) ->
 
 def test_a_file_in_hdfs_is_one_file_with_and_without_the_name_nodes_port() -> None:
     spellings = ("hdfs://nn/lake/t/a", "hdfs://nn:8020/lake/t/a", "hdfs:///lake/t/a", "hdfs:/lake/t/a")
-    assert len({expiry._identity(location_of(each)) for each in spellings}) == 1
-    assert expiry._identity(location_of("s3://a/t")) != expiry._identity(location_of("s3://b/t"))
+    identity = expiry._Identities()
+    assert len({identity(location_of(each)) for each in spellings}) == 1
+    assert identity(location_of("s3://a/t")) != identity(location_of("s3://b/t"))
 
 
 def test_clean_refuses_a_table_whose_files_others_may_need(tmp_path: Path) -> None:
@@ -142,10 +144,10 @@ def test_clean_removes_nothing_elsewhere_because_of_a_journal_that_anybody_may_h
     table = make(tmp_path / "t")
     other = tmp_path / "others.txt"
     other.write_text("theirs")
-    run = tmp_path / "t" / "metadata" / "ags1-conversion" / "0"
+    run = tmp_path / "t" / "metadata" / "ags1-conversion" / str(uuid.UUID(int=1))
     run.mkdir(parents=True)
     (run / "run.json").write_text('{"version": 1, "purpose": {}}')
-    (run / "000001.json").write_text(json.dumps({"files": [["x", str(other), 6, None, None]]}))
+    (run / "files-2.sealed").write_text(json.dumps({"files": [["x", str(other), 6, None, None]]}))
     iceberg.clean(table, older_than=NOW)
     assert other.exists()
     assert not run.exists()

@@ -50,7 +50,9 @@ def _kek(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _codes(report: AuditReport, *severities: str) -> Counter[str]:
-    return Counter(each.code for each in report.findings if not severities or each.severity in severities)
+    found = (each.code for each in report.findings if not severities or each.severity in severities)
+    # Spark names directories after partitions.
+    return Counter(code for code in found if code != "partition-in-path")
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -409,7 +411,8 @@ def test_a_snapshot_whose_key_was_lost_is_named_with_its_key(spark_tables: Spark
         ]
 
     report = _open(changed_metadata(table, tmp_path, change)).audit()
-    (finding,) = report.findings
+    assert set(_codes(report)) == {"key-missing"}
+    (finding,) = report.having("key-missing")
     assert (finding.code, finding.subject) == ("key-missing", snapshot["key-id"])
     assert f"snapshot {snapshot['snapshot-id']} names key {snapshot['key-id']!r}" in finding.message
     assert report.unread == 1
@@ -457,8 +460,9 @@ def test_a_master_key_that_is_not_the_tables_is_an_error(spark_tables: SparkTabl
     location = changed_metadata(
         spark_tables["events"], tmp_path, lambda document: document["properties"].update({"encryption.key-id": "keyB"})
     )
-    (finding,) = _open(location).audit().findings
-    assert finding.code == "kek-other-master-key"
+    report = _open(location).audit()
+    assert set(_codes(report)) == {"kek-other-master-key"}
+    (finding,) = report.having("kek-other-master-key")
     assert "under master key 'keyA', not under the table's encryption.key-id 'keyB'" in finding.message
 
 

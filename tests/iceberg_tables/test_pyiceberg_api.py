@@ -16,7 +16,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
 from ags1 import FormatError, KeyAccessError
-from ags1.iceberg import EncryptedFileIO
+from ags1.iceberg import EncryptedFileIO, open_table
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows
 from tests.iceberg_tables.keys import MASTER_KEYS
@@ -114,10 +114,17 @@ def test_what_can_be_inspected(spark_tables: SparkTables) -> None:
     assert inspect.manifests().num_rows > 0
     assert inspect.partitions().num_rows > 0
     assert inspect.history().num_rows == len(table.snapshots)
-    # PyIceberg fails on entries of deletion vectors, which have no sizes of columns, in plaintext tables too.
-    plainer = spark_tables["maintained"]
-    live = sum(entry["status"] != 2 for entry in static(plainer).inspect.entries().to_pylist())
-    assert live == len(plainer.files)
+
+
+@pytest.mark.parametrize("name", ["events", "events_avro", "deletes", "maintained"])
+def test_entries_of_vectors_and_avro_files_are_inspected_too(
+    name: str, spark_tables: SparkTables, table_kms: MemoryKms
+) -> None:
+    table = spark_tables[name]
+    entries = open_table(table.metadata, table_kms, allow_plaintext=True).table.inspect.entries().to_pylist()
+    live = [each["data_file"] for each in entries if each["status"] != 2]
+    found = {(each["file_path"], each["record_count"]) for each in live}
+    assert found == {(each.location, each.records) for each in table.files}
 
 
 def test_equality_deletes_are_refused_by_pyiceberg_itself(spark_tables: SparkTables) -> None:

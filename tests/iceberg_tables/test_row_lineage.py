@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1.iceberg import open_table
+from ags1.iceberg import load_table, open_table
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows
 from tests.iceberg_tables.rebuilt import RebuiltTable
 from tests.iceberg_tables.spark_process import LINEAGE
 from tests.iceberg_tables.spark_tables import DEFINITIONS
-from tests.iceberg_tables.warehouse import SparkReader, SparkTables
+from tests.iceberg_tables.warehouse import HiveLake, SparkReader, SparkTables
 
 ENCRYPTED = [each.name for each in DEFINITIONS if "encrypted" in each.features]
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
@@ -67,6 +67,28 @@ def test_rows_below_a_manifest_without_numbers_have_none(
     rows = arrow_rows(opened.scan(columns=columns).to_arrow())
     assert any(row[-2] is None for row in rows)
     assert rows == spark_reader.read(Path(location), columns=LINEAGE)[1]
+
+
+def test_rows_that_were_rewritten_before_they_had_numbers_have_those_of_spark(
+    hive_lake: HiveLake, table_kms: MemoryKms
+) -> None:
+    hive_lake.create("rewritten", "id BIGINT", key_id=None)
+    try:
+        for row in range(3):
+            hive_lake.sql(f"INSERT INTO rewritten VALUES ({row})")
+        hive_lake.sql(
+            "CALL lake.system.rewrite_data_files(table => 'tables.rewritten', options => map('rewrite-all', 'true'))"
+        )
+        hive_lake.sql("ALTER TABLE rewritten SET TBLPROPERTIES ('format-version' = '3')")
+        hive_lake.sql("INSERT INTO rewritten VALUES (3)")
+        columns = ["id", ROW_ID, LAST_UPDATED]
+        table = load_table(hive_lake.catalog(), "tables.rewritten", kms=table_kms)
+        found = arrow_rows(table.scan(columns=columns).to_arrow())
+        # The files' own numbers are those of the rewriting and after it, 4 and 5.
+        assert {row[-1] for row in found} == {3, 5}
+        assert found == hive_lake.rows("rewritten", ", ".join(columns))
+    finally:
+        hive_lake.sql("DROP TABLE rewritten")
 
 
 def test_no_other_column_begins_to_exist(spark_tables: SparkTables, table_kms: MemoryKms) -> None:

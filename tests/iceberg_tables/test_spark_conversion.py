@@ -195,7 +195,7 @@ def test_no_key_is_where_spark_keeps_things(hive_lake: HiveLake, table: str) -> 
             driver.said(call="encrypt_table", table=name, options=ENCRYPT, end_a_worker=True)
         damaged.write_bytes(data)
         (run_file,) = (directory / "metadata" / "ags1-conversion").glob("*/run.json")
-        secrets["work key"] = kms.unwrap_key(base64.b64decode(json.loads(run_file.read_text())["key"]), "keyA")
+        secrets["work key"] = kms.unwrap_key(base64.b64decode(json.loads(run_file.read_text())["key"]["key"]), "keyA")
         driver.said(call="encrypt_table", table=name, options=ENCRYPT)
         learn()
         driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "data_keys": True})

@@ -141,7 +141,7 @@ def test_a_file_that_nothing_names_is_refused_where_the_table_is_encrypted(
     path = tmp_path / "unnamed"
     path.write_bytes(content)
     pinned = EncryptedFileIO({"ags1.table-key-id": "keyA"}, kms=table_kms)
-    read = open_table(spark_tables["maintained"].metadata, table_kms).io
+    read = open_table(spark_tables["maintained"].metadata, table_kms, allowed_locations=[str(tmp_path)]).io
     for file_io in (pinned, read):
         for seekable in (True, False):
             with pytest.raises(ags1.KeyAccessError, match="unnamed: nothing that was read of the table names this"):

@@ -454,7 +454,7 @@ def test_a_table_that_is_not_encrypted_is_not_changed(simple: EncryptedTable, tm
         ({"properties": {"format-version": "2"}}, ValueError, "format version 3"),
         ({"properties": {"encryption.key-id": "x"}}, ValueError, "use the arguments key_id"),
         ({"properties": {"write.format.default": "avro"}}, UnsupportedError, "Parquet alone"),
-        ({"properties": {"write.target-file-size-bytes": "much"}}, ValueError, "must be a number above 0"),
+        ({"properties": {"write.target-file-size-bytes": "much"}}, ValueError, "must be a number of 1 or more"),
         ({"key_id": "unknown"}, KeyAccessError, "unknown"),
         ({"key_id": ""}, ValueError, "master key"),
     ],

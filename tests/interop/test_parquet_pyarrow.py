@@ -261,7 +261,9 @@ def test_pyarrows_key_tools_read_what_we_encrypted_with_column_keys(
         internal_key_material=internal,
         data_page_v2="arrow",
     )
-    encrypt_file(plain, path, config)
+    # The keys of a file that replaces another have other names in the key material file.
+    for _ in range(1 if internal else 2):
+        encrypt_file(plain, path, config)
     assert read_by_pyarrow(path, opening(path)).equals(table())
     assert (tmp_path / "_KEY_MATERIAL_FOR_secret.parquet.json").exists() != internal
 

@@ -6,8 +6,10 @@ import base64
 import copy
 import functools
 import itertools
+import logging
 import os
 import pickle
+import re
 import threading
 import traceback
 from collections import deque
@@ -18,6 +20,7 @@ import pytest
 
 import ags1
 from ags1 import kms
+from ags1._secrets import shows_secret
 from ags1.kms import _base, _cache
 from tests.checks import KEY, KEYS, OTHER_KEY, in_child, in_threads, interrupted, pattern, run_python
 from tests.kms.loopback import FakeTime
@@ -574,3 +577,56 @@ def test_a_missing_sdk_is_named_with_its_extra(make: str, absent: str, extra: st
     assert len(shown) == 2
     for line in shown:
         assert line.endswith(f"pip install 'ags1[{extra}]'")
+
+
+# -- logs ----------------------------------------------------------------------------------------------------
+
+
+def test_each_call_of_the_service_is_a_line_of_the_log_without_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ags1.kms")
+    client = CountingKms(attempts=3, sleep=lambda seconds: None)
+    wrapped = client.wrap_key(KEY, "lake")
+    for _ in range(3):
+        client.unwrap_key(wrapped, "lake")
+    client.generate_key("lake")
+    client.script.extend([Throttled("later"), Throttled("later")])
+    client.wrap_key(KEY, "alias/a")
+    client.script.append(Denied(f"no: {KEY.hex()}"))
+    with pytest.raises(ags1.KeyAccessError):
+        client.wrap_key(KEY, "lake\nINFO forged")
+    client.script.extend([Throttled("later")] * 3)
+    with pytest.raises(ags1.KeyAccessError):
+        client.unwrap_key(b"other", "lake")
+    shown = [re.sub(r"[0-9]+ ms", "N ms", record.getMessage()) for record in caplog.records]
+    assert [(record.name, record.levelname) for record in caplog.records] == (
+        [("ags1.kms", "INFO")] * 4 + [("ags1.kms", "WARNING")] * 2
+    )
+    assert shown[:4] == [
+        "CountingKms: wrap a key with 'lake': done in N ms",
+        # The key from the cache is no call.
+        "CountingKms: unwrap a key with 'lake': done in N ms",
+        "CountingKms: generate a key with 'lake': done in N ms",
+        "CountingKms: wrap a key with 'alias/a': done in N ms, 3 attempts",
+    ]
+    assert shown[4].startswith("CountingKms: wrap a key with 'lake\\nINFO forged': failed in N ms: Denied (its text is")
+    assert shown[5] == "CountingKms: unwrap a key with 'lake': failed in N ms, 3 attempts: Throttled: later"
+    assert not any(shows_secret(each, KEY) for each in shown)
+
+
+@pytest.mark.timeout(60)
+def test_a_program_without_logging_loads_none_and_gets_no_line() -> None:
+    shown = run_python(
+        """
+        import sys, contextlib, io
+        from ags1.kms import MemoryKms
+        client = MemoryKms({"lake": bytes(16)})
+        assert client.unwrap_key(client.wrap_key(b"some key", "lake"), "lake") == b"some key"
+        print("logging" in sys.modules)
+        import logging
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            with contextlib.suppress(Exception):
+                client.wrap_key(b"some key", "moon")
+        print(repr(said.getvalue()))
+        """
+    )
+    assert shown.split() == ["False", "''"]

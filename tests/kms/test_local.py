@@ -53,6 +53,9 @@ def refused(path: Path, message: str, **secret: Any) -> None:
         lambda client: client.list_keys(),
         lambda client: client.add_key("new"),
         lambda client: client.rotate_password("new"),
+        lambda client: client.rotate_key("lake"),
+        lambda client: client.remove_key("lake"),
+        lambda client: client.without("lake"),
     ]
     before = path.read_bytes() if path.is_file() else None
     for call in calls:
@@ -62,6 +65,62 @@ def refused(path: Path, message: str, **secret: Any) -> None:
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
+
+
+def test_a_rotated_key_wraps_with_its_newest_version_and_unwraps_with_all(path: Path) -> None:
+    client = opened(path)
+    wrapped = [client.wrap_key(KEY, "lake")]
+    for version, bits in ((2, 256), (3, 128)):
+        assert client.rotate_key("lake", bits=bits) == version
+        wrapped.append(client.wrap_key(KEY, "lake"))
+    assert opened(path).key_versions() == {"lake": 3, "sea": 1, "Größe/β": 1}
+    for each in wrapped:
+        assert opened(path).unwrap_key(each, "lake") == KEY
+    # The versions are fresh: none of the others unwraps what one wrapped.
+    assert opened(path).remove_key("lake", old_versions=True) == 2
+    assert opened(path).unwrap_key(wrapped[2], "lake") == KEY
+    for each in wrapped[:2]:
+        with pytest.raises(ags1.KeyAccessError, match="wrapped with another key"):
+            opened(path).unwrap_key(each, "lake")
+    assert opened(path).remove_key("lake", old_versions=True) == 0
+
+
+def test_a_removed_key_is_in_no_cache_and_unwraps_nothing_any_more(path: Path) -> None:
+    client = opened(path)
+    others = {key_id: client.wrap_key(KEY, key_id) for key_id in MASTERS}
+    client.rotate_key("lake")
+    wrapped = [others["lake"], client.wrap_key(KEY, "lake")]
+    assert [client.unwrap_key(each, "lake") for each in wrapped] == [KEY, KEY]
+    before = path.read_bytes()
+    with client.without("lake") as rest:
+        assert rest.unwrap_key(others["sea"], "sea") == KEY
+        with pytest.raises(ags1.KeyAccessError, match="no key with this id"):
+            rest.unwrap_key(others["lake"], "lake")
+    with client.without("lake", old_versions=True) as rest:
+        assert rest.unwrap_key(wrapped[1], "lake") == KEY
+        with pytest.raises(ags1.KeyAccessError, match="wrapped with another key"):
+            rest.unwrap_key(wrapped[0], "lake")
+    assert path.read_bytes() == before
+    assert client.remove_key("lake") == 2
+    for each in (client, opened(path)):
+        for key in wrapped:
+            with pytest.raises(ags1.KeyAccessError, match="no key with this id"):
+                each.unwrap_key(key, "lake")
+        assert each.unwrap_key(others["sea"], "sea") == KEY
+        assert each.list_keys() == ["Größe/β", "sea"]
+
+
+def test_a_key_that_does_not_exist_is_neither_rotated_nor_removed(path: Path) -> None:
+    before = path.read_bytes()
+    for call in (
+        lambda client: client.rotate_key("moon"),
+        lambda client: client.remove_key("moon"),
+        lambda client: client.remove_key("moon", old_versions=True),
+        lambda client: client.without("moon"),
+    ):
+        with pytest.raises(ags1.KeyAccessError, match="no key with this id; the ids are"):
+            call(opened(path))
+    assert path.read_bytes() == before
 
 
 def test_its_wrapped_keys_are_those_of_memory_kms_and_iceberg(path: Path) -> None:
@@ -82,8 +141,9 @@ def test_an_added_key_is_fresh_and_stays(path: Path, bits: int) -> None:
     wrapped = client.wrap_key(KEY, "new")
     assert opened(path).unwrap_key(wrapped, "new") == KEY
     store = opened(path)._load()
-    assert store.keys["new"].bits == bits
-    assert bytes(store.keys["new"]) not in [bytes(each) for each in MASTERS.values()]
+    (added,) = store.keys["new"]
+    assert added.bits == bits
+    assert bytes(added) not in [bytes(each) for each in MASTERS.values()]
 
 
 def test_a_given_key_can_be_added(path: Path) -> None:
@@ -159,7 +219,7 @@ def test_the_format_can_be_read_by_what_its_description_says(path: Path) -> None
         p=protection["p"], dklen=32,
     )  # fmt: skip
     wrapping = hmac.digest(secret, b"wrap", "sha256")
-    for key_id, wrapped in content["keys"].items():
+    for key_id, (wrapped,) in content["keys"].items():
         octets = base64.b64decode(wrapped)
         aad = f"ags1-keystore 1 {key_id}".encode()
         assert AESGCM(wrapping).decrypt(octets[:12], octets[12:], aad) == MASTERS[key_id]
@@ -435,7 +495,9 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     ),
     "a key doubled": lambda content: content["keys"].update(new=content["keys"]["lake"]),
     "all keys dropped": lambda content: content["keys"].clear(),
-    "a key added": lambda content: content["keys"].update(new=base64.b64encode(bytes(60)).decode()),
+    "a key added": lambda content: content["keys"].update(new=[base64.b64encode(bytes(60)).decode()]),
+    "an old version added": lambda content: content["keys"]["lake"].append(content["keys"]["sea"][0]),
+    "an old version doubled": lambda content: content["keys"]["lake"].append(content["keys"]["lake"][0]),
     "a member added": lambda content: content.update(note="harmless"),
     "a member of the protection added": lambda content: content["protection"].update(note="harmless"),
     "the seal of zeros": lambda content: content.update(seal=base64.b64encode(bytes(32)).decode()),
@@ -453,7 +515,9 @@ MALFORMED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no keys": lambda content: content.pop("keys"),
     "keys a list": lambda content: content.update(keys=[]),
     "a key a number": lambda content: content["keys"].update(lake=7),
-    "a key no base64": lambda content: content["keys"].update(lake="?"),
+    "a version a number": lambda content: content["keys"].update(lake=[7]),
+    "a key without a version": lambda content: content["keys"].update(lake=[]),
+    "a version no base64": lambda content: content["keys"].update(lake=["?"]),
     "no seal": lambda content: content.pop("seal"),
     "the check a list": lambda content: content.update(check=[]),
     "no protection": lambda content: content.pop("protection"),
@@ -461,6 +525,10 @@ MALFORMED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "an unknown derivation": lambda content: content["protection"].update(kdf="none"),
     "no salt": lambda content: content["protection"].pop("salt"),
     "all of the memory": lambda content: content["protection"].update(n=1 << 40),
+    "memory of gigabytes": lambda content: content["protection"].update(n=1 << 20, r=16),
+    "work of minutes": lambda content: content["protection"].update(n=1 << 20, r=8, p=8),
+    "a little more work than is allowed": lambda content: content["protection"].update(n=1 << 19, r=8, p=2),
+    "more rounds than scrypt has for this size": lambda content: content["protection"].update(n=1 << 16, r=1),
     "no power of two": lambda content: content["protection"].update(n=100_000),
     "too little work": lambda content: content["protection"].update(n=2),
     "a negative size": lambda content: content["protection"].update(r=-1),

@@ -83,6 +83,19 @@ def test_a_wrong_or_missing_password_is_called_so(path: Path) -> None:
         LocalKms(path, password=b"\xff").list_keys()
 
 
+def test_a_wrong_password_is_tried_once_for_each_version_of_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = LocalKms(path, password="wrong")
+    tried: list[int] = []
+    derive = _pkcs12._derive
+    monkeypatch.setattr(_pkcs12, "_derive", lambda *arguments: tried.append(1) or derive(*arguments))
+    for _ in range(3):
+        with pytest.raises(ags1.KeyAccessError, match="the password is wrong, or it is damaged"):
+            client.list_keys()
+    assert len(tried) == 1
+
+
 def test_it_is_only_read(path: Path) -> None:
     before = path.read_bytes()
     client = LocalKms(path, password=PASSWORD)

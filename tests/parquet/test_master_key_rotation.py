@@ -156,6 +156,21 @@ def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
     check(made, MemoryKms(MASTERS))
 
 
+def test_keys_that_were_added_during_a_rotation_are_not_lost(tmp_path: Path) -> None:
+    """They are those of a Parquet file that is being replaced."""
+    lake(tmp_path, ("a.parquet",))
+    place = Path(key_material_path(tmp_path / "a.parquet"))
+
+    class Busy(MemoryKms):
+        def _wrap(self, key: bytes, key_id: str) -> bytes:
+            place.write_text(json.dumps({**json.loads(place.read_text()), "footerKey-2": "{}"}))
+            return super()._wrap(key, key_id)
+
+    with pytest.raises(OSError, match="was changed while its keys were wrapped again: run it again"):
+        rotate_master_keys(Busy(MASTERS), tmp_path)
+    assert "footerKey-2" in json.loads(place.read_text())
+
+
 class Forgetful(MemoryKms):
     """Wraps with a key that it does not keep."""
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import mmap
 import os
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow
 import pytest
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import MemoryKms
-from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file, rotate_file
+from ags1.parquet import (
+    DecryptionConfig,
+    EncryptionConfig,
+    ParquetWriter,
+    decrypt_file,
+    encrypt_file,
+    read_table,
+    rekey_file,
+    rotate_file,
+)
+from ags1.parquet.key_material import key_material_path
 from ags1.parquet.operations import copy_file
-from ags1.storage import Output
+from ags1.storage import Location, Output, make_parent
 from tests.checks import flip
 from tests.parquet import corpus
 from tests.parquet.compare import differences
@@ -406,28 +420,84 @@ def test_no_key_material_is_left_by_a_failure(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_commit_that_fails_leaves_the_key_material_of_the_file_that_is_there(
-    tmp_path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch
+class Killed(BaseException):
+    """Ends the work as a signal would: nothing after it runs but what a ``finally`` does."""
+
+
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_the_file_that_is_there_can_be_read_after_an_end_at_any_write(
+    where: str, tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise nobody could read the old file any more."""
-    target, plain = tmp_path / "out.parquet", corpus.build("snappy-v1")
-    if exists:
-        encrypt_file(plain, target, external())
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    """Key material and file are two writes, so an end between them must not take the keys of the old file."""
+    root = str(tmp_path) if where == "local" else "memory://lake"
+    commit, reading = Output.commit, DecryptionConfig.from_kms(MemoryKms(MASTERS))
+    contents = [corpus.build("snappy-v1"), corpus.build(NAME)]
 
-    def full(output: Output, *, durable: bool = False) -> None:
-        raise OSError("the disk is full")
+    def ending(end_at: int, after: bool, kind: type[BaseException]) -> Any:
+        count = 0
 
-    monkeypatch.setattr(Output, "commit", full)
-    with pytest.raises(OSError, match="the disk is full"):
-        encrypt_file(corpus.build(NAME), target, external())
-    monkeypatch.undo()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    if exists:
+        def ended(output: Output, *, durable: bool = False) -> None:
+            nonlocal count
+            count += 1
+            if count < end_at or after:
+                commit(output, durable=durable)
+            if count >= end_at:
+                raise kind("ended here")
+
+        return ended
+
+    def readable(target: str) -> int:
         back = io.BytesIO()
-        decrypt_file(target, back, DecryptionConfig.from_kms(MemoryKms(MASTERS)))
-        assert differences(open_plain(plain), open_plain(back.getvalue())) == []
+        decrypt_file(target, back, reading)
+        alike = [not differences(open_plain(content), open_plain(back.getvalue())) for content in contents]
+        return alike.index(True)
+
+    def entries(target: str) -> dict[str, str]:
+        with fsspec.open(key_material_path(target)) as file:
+            found: dict[str, str] = json.load(file)
+        return found
+
+    for end_at, after, kind in product((1, 2, 3), (False, True), (Killed, OSError)):
+        target = f"{root}/{end_at}{after}{kind.__name__}/out.parquet"
+        make_parent(Location(target))
+        encrypt_file(contents[0], target, external())
+        assert sorted(entries(target)) == ["columnKey0", "footerKey"]
+        with monkeypatch.context() as patch:
+            patch.setattr(Output, "commit", ending(end_at, after, kind))
+            with contextlib.suppress(kind):
+                encrypt_file(contents[1], target, external())
+        # The second write is that of the file.
+        assert readable(target) == int((end_at, after) >= (2, True)), (end_at, after)
+        # Whatever was left goes with the next write, and its keys are the only ones.
+        encrypt_file(contents[1], target, external())
+        assert readable(target) == 1
+        assert len(entries(target)) == 2
+        # Keys of other files are never taken for those of this one.
+        assert {name.partition("-")[0] for name in entries(target)} == {"columnKey0", "footerKey"}
+
+
+def test_key_material_that_cannot_be_read_stops_the_work(tmp_path: Path) -> None:
+    """It may be that of the file that is there."""
+    (tmp_path / MATERIAL).write_text("[]")
+    for write in (
+        lambda: encrypt_file(corpus.build(NAME), tmp_path / "out.parquet", external()),
+        lambda: ParquetWriter(tmp_path / "out.parquet", pyarrow.schema({"name": pyarrow.string()}), external()),
+    ):
+        with pytest.raises(FormatError, match=f"{MATERIAL}: the key material file must be a JSON object"):
+            write()
+    assert [each.name for each in tmp_path.iterdir()] == [MATERIAL]
+
+
+def test_two_writers_of_one_file_do_not_mix_their_keys(tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    table = pyarrow.table({"name": ["a"]})
+    with ParquetWriter(target, table.schema, external()) as first:
+        first.write(table)
+        with ParquetWriter(target, table.schema, external()) as second:
+            second.write(table)
+        with pytest.raises(OSError, match="has keys of another process that writes the same file now"):
+            first.close()
+    assert read_table(target, DecryptionConfig.from_kms(MemoryKms(MASTERS))) == table
 
 
 def test_every_file_of_a_kms_configuration_has_keys_of_its_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError
@@ -339,6 +341,78 @@ def test_exchanged_files_are_noticed_by_their_prefixes(tmp_path: Path) -> None:
     assert dataset(base, FOOTER_ONLY).count_rows() == 400
     with pytest.raises(AuthenticationError, match="another AAD prefix"):
         dataset(base, lambda path: DecryptionConfig(FOOTER_KEY, aad_prefix=Path(path).name.encode()))
+
+
+def test_a_set_of_files_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threat: files are removed, added or exchanged, each of them authentic. A set knows how many it has."""
+    base = tmp_path / "set"
+    for number in range(4):
+        path = base / f"p={number % 2}" / f"{number}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        encrypt_file(corpus.build("snappy-v1"), path, EncryptionConfig(FOOTER_KEY, aad_prefix=f"set.{number}".encode()))
+    names = [f"p={number % 2}/{number}.parquet" for number in range(4)]
+    plain = FOOTER_ONLY
+    memory = fsspec.filesystem("memory")
+    memory.put(str(base), "/lake/set", recursive=True)
+    monkeypatch.chdir(base)
+    try:
+        for place in (base, f"{base}/", ".", "memory://lake/set/"):
+            for expected in (names, b"set.{0..3}", [*names, b"set.{0..3}"]):
+                assert dataset(place, plain, expected=expected).count_rows() == 800
+                assert read_table(place, plain, ["number"], expected=expected).num_rows == 800
+            for wrong, message in (
+                (names[1:], r"does not have the expected files: .*0\.parquet is not expected: no file with the name"),
+                ([*names, "p=1/x"], r"does not have the expected files: p=1/x is missing"),
+                (b"set.{0..4}", r"AAD prefix 'set\.4' is missing"),
+                (b"set.{0..2}", r"3\.parquet is not expected: no file with the AAD prefix 'set\.3' is expected"),
+            ):
+                with pytest.raises(FormatError, match=message):
+                    dataset(place, plain, expected=wrong)
+                with pytest.raises(FormatError, match=message):
+                    read_table(place, plain, expected=wrong)
+    finally:
+        memory.rm("/lake", recursive=True)
+    assert dataset("p=*/*.parquet", plain, expected="{0..3}.parquet").count_rows() == 800
+    # A file that takes the place of another after the set was checked.
+    found = dataset(base, plain, expected=b"set.{0..3}")
+    (base / names[1]).write_bytes((base / names[0]).read_bytes())
+    with pytest.raises(AuthenticationError, match=r"1\.parquet: was exchanged for a file with another AAD prefix"):
+        found.to_table()
+    (base / names[1]).write_bytes(corpus.build("snappy-v1"))
+    keys = DecryptionConfig(FOOTER_KEY, allow_plaintext=True)
+    with pytest.raises(FormatError, match=r"1\.parquet is not expected: it has no AAD prefix that was authenticated"):
+        dataset(base, keys, expected=b"set.{0..3}")
+    with pytest.raises(ValueError, match="expected names the files of a directory"):
+        read_table(base / names[0], plain, expected=names)
+
+
+def test_read_table_of_a_directory_answers_what_pyarrow_reads(directory: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    for year in YEARS:
+        (plain / f"year={year}").mkdir(parents=True)
+        (plain / f"year={year}" / "part-0.parquet").write_bytes(corpus.build(NAME))
+    for columns, filters in itertools.product(
+        (None, ["name"], ["struct.x", "year"], []),
+        (None, [("number", "<", 3)], [[("year", "=", 2025)], [("number", ">", 390)]], pc.field("number") == 7),
+    ):
+        expected = pq.read_table(plain, columns=columns, filters=filters)
+        for missing_keys in ("error", "drop"):
+            found = read_table(directory, decryption("java"), columns, filters, missing_keys=missing_keys)
+            assert found.equals(expected), (columns, filters)
+    # Keys of other columns are not needed.
+    assert read_table(directory, FOOTER_ONLY, ["deep"], [("year", "=", 2025)]).num_rows == 400
+    for columns, filters in ((["name"], None), (None, None), (["deep"], [("name", "=", "x")])):
+        with pytest.raises(KeyAccessError, match="is encrypted with a key that was not given"):
+            read_table(directory, FOOTER_ONLY, columns, filters)
+    assert read_table(directory, FOOTER_ONLY, ["name", "deep"], missing_keys="drop").column_names == ["deep"]
+    for filters in ([("name", "=", "x")], pc.field("name") == "x"):
+        with pytest.raises(KeyAccessError, match="is encrypted with a key that was not given"):
+            read_table(directory, FOOTER_ONLY, ["deep"], filters, missing_keys="drop")
+    for missing_keys in ("error", "drop"):
+        with pytest.raises(ValueError, match="the dataset has no column 'nam'"):
+            read_table(directory, decryption("java"), ["nam"], missing_keys=missing_keys)
+    with pytest.raises(TypeError, match="read_dictionary is for single files"):
+        read_table(directory, decryption("java"), read_dictionary=["name"])
 
 
 def test_plaintext_files_only_if_they_are_allowed(directory: Path) -> None:

@@ -264,13 +264,23 @@ def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> N
     assert not verified.ok
 
 
-def test_a_directory_without_parquet_files_is_not_verified(tmp_path: Path) -> None:
-    """The threat: everything was removed, and the report says that all is well."""
-    add(tmp_path, "_SUCCESS", b"")
-    report = parquet.verify_tree(tmp_path, reading())
+def test_a_directory_without_parquet_files_does_not_pass_in_silence(tmp_path: Path) -> None:
+    """The threat: everything was removed, or the directory is another one, and the report says that all is well."""
+    empty = tmp_path / "empty"
+    add(empty, "_SUCCESS", b"")
+    for run in (
+        lambda: parquet.encrypt_tree(empty, tmp_path / "vault", from_kms()),
+        lambda: parquet.decrypt_tree(empty, tmp_path / "back", reading()),
+        lambda: parquet.rekey_tree(empty, tmp_path / "other", reading(), from_kms()),
+    ):
+        with pytest.warns(UserWarning, match="there are no Parquet files in .*empty") as caught:
+            assert run().ok
+        assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="there are no Parquet files in .*empty") as caught:
+        report = parquet.verify_tree(empty, reading())
+    assert caught[0].filename == __file__
     assert not report.ok
     assert report.outcome == "not checked"
-    assert parquet.decrypt_tree(tmp_path, tmp_path / "back", reading()).ok
 
 
 class RefusingKms(MemoryKms):
@@ -430,3 +440,61 @@ def test_a_marker_comes_after_everything_that_it_stands_for(tmp_path: Path) -> N
     )
     assert [name for name, _ in report.errors] == ["bad.parquet"]
     assert not (target / "_SUCCESS").exists()
+
+
+# -- files that lack columns -----------------------------------------------------------------------------------
+
+
+WAYS: dict[str, Callable[..., parquet.TreeReport]] = {
+    "encrypt": lambda lake, target, config, **more: parquet.encrypt_tree(
+        lake, target, config, shared_keys=True, **more
+    ),
+    "rekey": lambda lake, target, config, **more: parquet.rekey_tree(
+        lake, target, parquet.DecryptionConfig(allow_plaintext=True), config, shared_keys=True, **more
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("by_name", [False, True], ids=["one configuration", "one for each file"])
+def test_columns_that_some_files_lack_are_decided_on_before_anything_is_written(
+    way: str, by_name: bool, lake: Path, tmp_path: Path
+) -> None:
+    table = pq.read_table(lake / "b.parquet")
+    for name in ("z.parquet", "zz.parquet"):
+        add(lake, name, corpus.written(table.drop_columns(["name"])))
+    run, vault = WAYS[way], tmp_path / "vault"
+    single = parquet.EncryptionConfig(KEY, column_keys={"name": OTHER, "number": OTHER})
+    config: Any = (lambda name: single) if by_name else single
+    with pytest.raises(ValueError, match=r"^z\.parquet lacks a column: there is no column 'name'; .*; so do zz\.parq"):
+        run(lake, vault, config)
+    assert not vault.exists()
+    report = run(lake, vault, config, on_error="collect")
+    assert [name for name, _ in report.errors] == ["z.parquet", "zz.parquet"]
+    shutil.rmtree(vault)
+    report = run(lake, vault, config, missing_columns="skip")
+    assert report.ok
+    assert report.done == sorted([*NAMES, "z.parquet", "zz.parquet"])
+    for name in report.done:
+        found = {
+            ".".join(each.path): each.protection
+            for each in parquet.inspect(vault / name, parquet.DecryptionConfig(KEY)).columns
+        }
+        assert found["number"] == "column key"
+        assert found.get("name", "column key") == "column key"
+    # What an earlier run made so is finished.
+    assert not run(lake, vault, config, missing_columns="skip", resume=True).done
+    # A misspelt name must not leave its column in plaintext everywhere.
+    wrong = parquet.EncryptionConfig(KEY, column_keys={"nmae": OTHER})
+    with pytest.raises(ValueError, match=r"^no file has the column nmae: nothing was written; .*did you mean 'name'"):
+        run(lake, tmp_path / "other", wrong, missing_columns="skip")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_its_own(lake: Path, tmp_path: Path) -> None:
+    """Not one about columns."""
+    add(lake, "a.parquet", b"PAR1 damaged PAR1")
+    config = parquet.EncryptionConfig(KEY, column_keys={"name": OTHER})
+    for missing in ("fail", "skip"):
+        with pytest.raises(FormatError, match=r"a\.parquet"):
+            parquet.encrypt_tree(lake, tmp_path / "vault", config, shared_keys=True, missing_columns=missing)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
-from ags1.parquet import DecryptionConfig, verify_file
+from ags1.kms import MemoryKms
+from ags1.parquet import DecryptionConfig, EncryptionConfig, encrypt_file, verify_file
 from ags1.parquet import verify as verify_module
 from ags1.parquet import verify_report as report_module
 from ags1.parquet.verify_report import VerifyReport
@@ -168,6 +169,18 @@ def test_levels_in_plaintext_are_said_to_be_unauthenticated(tmp_path: Path) -> N
     arrow = verify_file(encrypted("small-nested-v2", data_page_v2="arrow"), KEYS)
     assert arrow.plaintext_levels == 0
     assert "levels" not in arrow.summary()
+
+
+@pytest.mark.parametrize("name", ["small-nested-v2", "everything-v2", "snappy-v1"])
+def test_what_is_encrypted_with_the_defaults_is_authentic(name: str) -> None:
+    kms = MemoryKms({"kf": FOOTER_KEY})
+    for config, reading in (
+        (EncryptionConfig(FOOTER_KEY), DecryptionConfig(FOOTER_KEY)),
+        (EncryptionConfig.from_kms(kms, "kf"), DecryptionConfig.from_kms(kms)),
+    ):
+        target = io.BytesIO()
+        encrypt_file(corpus.build(name), target, config)
+        assert verify_file(target.getvalue(), reading).outcome == "authentic"
 
 
 def test_no_byte_of_an_encrypted_file_can_be_changed_unnoticed() -> None:

@@ -58,7 +58,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 WAYS: dict[str, EncryptionConfig] = {
     "uniform": CONFIG,
     "columns": EncryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS),
-    "arrow": EncryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, encrypt_all=True, data_page_v2="arrow"),
+    "java": EncryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, encrypt_all=True, data_page_v2="java"),
     "ctr-signed": EncryptionConfig(
         FOOTER_KEY, column_keys=COLUMN_KEYS, encrypt_all=True, algorithm="AES_GCM_CTR_V1", plaintext_footer=True
     ),
@@ -90,7 +90,7 @@ def test_it_is_what_pyarrow_writes_encrypted(options: str, way: str) -> None:
     assert found.gaps() == []
     if options == "everything":
         forms = {page.v2_form for chunk in found.chunks for page in chunk.pages}
-        assert ("arrow" if way == "arrow" else "java") in forms
+        assert ("java" if way == "java" else "arrow") in forms
         assert any(chunk.bloom_bitset for chunk in found.chunks)
 
 

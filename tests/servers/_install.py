@@ -7,7 +7,10 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from buildtools.openssl_source import cache_directory
 # Builds share the machine with whatever else runs on it.
 NICE = ("nice", "-n", "10")
 INSTALL_SECONDS = 1800.0
+SAY_SECONDS = 60.0
 # Taken when this module is imported: tests change HOME.
 _CACHE = cache_directory() / "servers"
 
@@ -90,9 +94,30 @@ def installed(name: str, version: str, build: Callable[[Path], None]) -> Path:
         with tempfile.TemporaryDirectory(prefix=f"{name}-build-", dir=_CACHE, ignore_cleanup_errors=True) as scratch:
             ready = Path(scratch) / "ready"
             ready.mkdir()
-            build(ready)
+            with announced(f"{name} {version}"):
+                build(ready)
             ready.rename(directory)
     return directory
+
+
+@contextlib.contextmanager
+def announced(what: str) -> Iterator[None]:
+    """Say on standard error what is being built, once a minute: on a loaded machine it takes half an hour."""
+    done = threading.Event()
+
+    def say() -> None:
+        start = time.monotonic()
+        print(f"building {what}, once for this machine", file=sys.stderr, flush=True)
+        while not done.wait(SAY_SECONDS):
+            print(f"still building {what}: {(time.monotonic() - start) / 60:.0f} min", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=say, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -110,5 +135,15 @@ def go_install(module: str, version: str, target: Path) -> None:
 
     Go's module proxy and checksum database prove that the version has the bytes that everybody else gets.
     """
-    env = {"GOBIN": str(target), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
-    run([tool("go"), "install", "-ldflags=-s -w", f"{module}@{version}"], env)
+    go = tool("go")
+    # Nothing else needs the gigabytes that a build leaves in Go's caches. Modules are read-only without -modcacherw.
+    with tempfile.TemporaryDirectory(prefix="go-", dir=target.parent, ignore_cleanup_errors=True) as caches:
+        env = {
+            "GOBIN": str(target),
+            "CGO_ENABLED": "0",
+            "GOFLAGS": "-buildvcs=false -modcacherw",
+            "GOPATH": caches,
+            "GOMODCACHE": f"{caches}/modules",
+            "GOCACHE": f"{caches}/builds",
+        }
+        run([go, "install", "-ldflags=-s -w", f"{module}@{version}"], env)

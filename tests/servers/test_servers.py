@@ -263,6 +263,39 @@ def test_a_build_that_failed_leaves_nothing_and_is_tried_again(cache: Path) -> N
     assert installed("it", "1", lambda target: None) == cache / "it-1"
 
 
+def test_a_build_says_what_it_does_for_as_long_as_it_lasts(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_install, "SAY_SECONDS", 0.001)
+    said = ""
+
+    def build(target: Path) -> None:
+        nonlocal said
+        while said.count("still building slow 1") < 2:
+            said += capfd.readouterr().err
+
+    installed("slow", "1", build)
+    assert said.startswith("building slow 1, once for this machine\n")
+
+
+def test_a_build_with_go_leaves_nothing_but_the_server(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "go"
+    # What Go does: a cache of modules that nobody may write to, unless it is told otherwise.
+    program.write_text(
+        '#!/bin/sh -e\nmkdir -p "$GOMODCACHE/m" "$GOCACHE"\ntouch "$GOMODCACHE/m/f" "$GOCACHE/o" "$GOBIN/server"\n'
+        'case "$GOFLAGS" in *-modcacherw*) ;; *) chmod -R a-w "$GOMODCACHE";; esac\n'
+        '[ "$GOPATH" != "$HOME/go" ]\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    directory = installed("server", "1", lambda target: _install.go_install("module", "v1", target))
+    assert [path.name for path in directory.rglob("*")] == ["server"]
+    assert {path.name for path in cache.iterdir()} == {"bin", "server-1", "server-1.lock"}
+
+
 def test_a_step_of_a_build_that_fails_says_why() -> None:
     with pytest.raises(MissingServerError, match="no such module"):
         _install.run([sys.executable, "-c", "raise SystemExit('no such module')"])

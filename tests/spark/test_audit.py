@@ -54,7 +54,7 @@ def test_the_report_is_the_one_of_a_local_audit(
 ) -> None:
     url = kms if with_kms else None
     there = ags1.spark.audit(spark, lake, policy=policy, kms=url, progress=False)
-    assert there.to_dict() == audit(lake, policy=policy, kms=url).to_dict()
+    assert there.to_dict() == {**audit(lake, policy=policy, kms=url).to_dict(), **there.made}
     assert len(there.files) > 20
     assert there.exit_code == 1, "a stream is damaged"
 
@@ -62,7 +62,7 @@ def test_the_report_is_the_one_of_a_local_audit(
 def test_one_file_and_one_dataset_are_audited_as_a_tree_is(spark: SparkSession, lake: Path) -> None:
     for name in ("people/plain.parquet", "vault"):
         there = ags1.spark.audit(spark, lake / name, progress=False)
-        assert there.to_dict() == audit(lake / name).to_dict()
+        assert there.to_dict() == {**audit(lake / name).to_dict(), **there.made}
         assert there.exit_code == 0
 
 
@@ -81,7 +81,11 @@ def test_the_job_prints_the_report_and_exits_as_the_command_does(
     people = str(lake / "people")
     local = audit(people, policy=policy)
     assert main(["audit", people, "--policy", str(policy), "--quiet"], spark=spark) == local.exit_code == 5
-    assert capsys.readouterr().out.rstrip("\n") == local.text
+    # The line that ends with the digest of the policy begins with the time.
+    assert local.policy_digest is not None
+    lines = [capsys.readouterr().out.rstrip("\n").splitlines(), local.text.splitlines()]
+    assert lines[0][-2].endswith(local.policy_digest)
+    assert [[*each[:-2], each[-1]] for each in lines] == [[*lines[1][:-2], lines[1][-1]]] * 2
     assert main(["audit", people, "--kms", kms, "--json", "--quiet"], spark=spark) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["command"], record["ok"]) == ("audit", True)

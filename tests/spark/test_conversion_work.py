@@ -14,10 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ags1 import parquet
-from ags1.iceberg.conversion.journal import Journal, runs
-from ags1.iceberg.conversion.work import FileTask, Places, WorkKey
+from ags1.iceberg.conversion.journal import Journal, new_name, open_run, remove_run
+from ags1.iceberg.conversion.work import FileResult, FileTask, Places, WorkKey, key_of
+from ags1.iceberg.file_keys import KnownFile
+from ags1.iceberg.locations import allowing
+from ags1.iceberg.table_walk import TableFile
+from ags1.kms.run_records import found_runs
 from ags1.spark._engine import Outcome
-from ags1.spark._iceberg_work import Job, TableMoving
+from ags1.spark._iceberg_work import Job, TableMoving, TableVerifying, unit_of
 from ags1.spark._planning import Unit
 from ags1.spark._sealing import kms_client
 from ags1.storage import Location
@@ -34,39 +38,61 @@ def _run(units: list[Unit], kms_url: str) -> list[Outcome]:
     return list(TableMoving("encrypt", kms_url).run(found, lambda files, size: None))
 
 
+def _begun(journals: Path, kms_url: str) -> Job:
+    work_key, name = WorkKey.make(kms_client(kms_url), "lake"), new_name("table")
+    seal = work_key.open(kms_client(kms_url), name)
+    return Job(Places(), Journal.begin(Location(str(journals)).as_root(), name, work_key, seal, {"change": "encrypt"}))
+
+
+def _recorded(journals: Path, kms_url: str) -> list[FileResult]:
+    (run,) = found_runs(Location(str(journals)))
+    return open_run(run, kms_client(kms_url), "lake", "table", lambda name, error: pytest.fail(name)).results
+
+
 def test_two_attempts_at_one_file_write_two_whole_files(tmp_path: Path, kms_url: str) -> None:
     rows = pa.table({"id": range(1000)})
     pq.write_table(rows, tmp_path / "plain.parquet")
-    work_key = WorkKey.make(kms_client(kms_url), "lake")
-    journal = Journal(Location(str(tmp_path / "journal")), {"change": "encrypt"}, work_key)
-    job = Job(Places(), work_key, journal.directory)
+    job = _begun(tmp_path / "journal", kms_url)
     unit = _unit(tmp_path / "plain.parquet", tmp_path / "t" / "new.parquet", 1000, job)
-    seal = work_key.open(kms_client(kms_url))
+    assert job.journal is not None
+    seal = job.journal.open(kms_client(kms_url))
     targets = set()
     for _ in range(2):
         (outcome,) = _run([unit], kms_url)
         result = outcome.detail
         targets.add(result.target)
         assert result.target.endswith(".parquet")
-        key = seal.open(result.key, result.target)
+        key = key_of(seal, result.key, result.target)
         assert bytes(key.encryption_key) not in pickle.dumps(result)
         parquet.decrypt_file(result.target, tmp_path / "back.parquet", parquet.DecryptionConfig.for_iceberg(key))
         assert pq.read_table(tmp_path / "back.parquet").equals(rows)
     assert len(targets) == 2
-    (run,) = runs(Location(str(tmp_path / "journal")))
-    assert {each.target for each in run.results()} == targets
-    journal.remove()
-    assert not (tmp_path / "journal").exists()
+    assert {each.target for each in _recorded(tmp_path / "journal", kms_url)} == targets
+    remove_run(job.journal.directory)
+    assert not list((tmp_path / "journal").iterdir())
 
 
 def test_what_was_moved_before_a_file_that_fails_is_recorded(tmp_path: Path, kms_url: str) -> None:
     pq.write_table(pa.table({"id": range(10)}), tmp_path / "good.parquet")
-    work_key = WorkKey.make(kms_client(kms_url), "lake")
-    journal = Journal(Location(str(tmp_path / "journal")), {"change": "encrypt"}, work_key)
-    job = Job(Places(), work_key, journal.directory)
+    job = _begun(tmp_path / "journal", kms_url)
     units = [_unit(tmp_path / "good.parquet", tmp_path / "t" / f"{rows}.parquet", rows, job) for rows in (10, 11)]
     outcomes = _run(units, kms_url)
     assert [(each.status, each.kind) for each in outcomes] == [("ok", None), ("error", "FormatError")]
     assert "has 10 rows, but its manifest says 11" in str(outcomes[1].error)
-    (run,) = runs(Location(str(tmp_path / "journal")))
-    assert [each.target for each in run.results()] == [outcomes[0].target]
+    assert [each.target for each in _recorded(tmp_path / "journal", kms_url)] == [outcomes[0].target]
+
+
+def test_a_task_that_verifies_reads_where_the_driver_may_and_nowhere_else(tmp_path: Path) -> None:
+    metadata = str(tmp_path / "t" / "metadata" / "1.metadata.json")
+    cases = (("t/data", None, False), ("victim", None, True), ("victim", [str(tmp_path / "victim")], False))
+    for name, allowed, is_refused in cases:
+        path = tmp_path / name / "x.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": range(10)}), path)
+        file = TableFile(KnownFile(str(path), "data", "parquet", None, path.stat().st_size, False))
+        unit: Unit = pickle.loads(pickle.dumps(unit_of(file)))
+        (outcome,) = TableVerifying(allowing({"ags1.allow-plaintext": "true"}, allowed), metadata).run(
+            [unit], lambda files, size: None
+        )
+        assert ("only the table's own files name it" in str(outcome.error)) is is_refused, outcome.error
+        assert outcome.status != "ok"

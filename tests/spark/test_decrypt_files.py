@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -159,8 +160,10 @@ def test_an_interrupted_run_is_taken_over_by_its_record_and_leaves_nothing(job: 
     # What the record names, and has another length by now, is done again; so is what no record names.
     (job.target / "a.txt").write_bytes(b"cut")
     (job.target / "large.bin").unlink()
+    # And what somebody wrote to since, whatever its length.
+    (job.target / "b.d/x").write_bytes(bytes(len(EXPECTED["b.d/x"])))
     result = job.run(on_error="collect")
-    assert result.counts == {"skipped": len(done) - 2, "ok": 2, "error": 1}
+    assert result.counts == {"skipped": len(done) - 3, "ok": 3, "error": 1}
     assert read_tree(job.target) == {path: data for path, data in EXPECTED.items() if path != strange}
 
 
@@ -171,7 +174,9 @@ def test_what_no_record_names_is_not_believed(job: Job) -> None:
     (record,) = (job.target / path for path in read_tree(job.target) if path.startswith(".ags1-decrypt-"))
     # As after a power cut: the name is there, and the data is not.
     (job.target / "a.txt").write_bytes(bytes(len(EXPECTED["a.txt"])))
-    record.write_bytes(b"\0" * 100)
+    for forged in (b"\0" * 100, json.dumps([["a.txt", len(EXPECTED["a.txt"])]]).encode(), record.read_bytes()[:-1]):
+        record.with_name(record.name.replace("-000001", f"-{len(forged):06d}")).write_bytes(forged)
+    record.unlink()
     result = job.run(on_error="collect")
     assert "skipped" not in result.counts
     assert (job.target / "a.txt").read_bytes() == EXPECTED["a.txt"]

@@ -160,13 +160,13 @@ def test_what_is_not_installed_is_named(missing: tuple[str, ...], monkeypatch: p
 
 def test_what_tasks_are_sent_is_sealed_for_one_task(kms_url: str) -> None:
     sealer = Sealer.create(kms_url, "lake")
-    sealed = sealer.seal(b"where a file is", b"label 3")
+    sealed = sealer.seal(b"where a file is", "label 3")
     assert b"file" not in sealed
-    assert sealer.opener.open(sealed, b"label 3") == b"where a file is"
-    for data, label in ((sealed, b"label 4"), (flip(sealed, -1), b"label 3"), (sealed[:20], b"label 3")):
+    assert sealer.opener.open(sealed, "label 3") == b"where a file is"
+    for data, label in ((sealed, "label 4"), (flip(sealed, -1), "label 3"), (sealed[:20], "label 3")):
         with pytest.raises(AuthenticationError, match="was changed on its way, or belongs to another task"):
             sealer.opener.open(data, label)
-    assert sealer.seal(b"where a file is", b"label 3") != sealed
+    assert sealer.seal(b"where a file is", "label 3") != sealed
 
 
 def test_a_sealer_does_not_travel(kms_url: str) -> None:

@@ -118,13 +118,14 @@ def test_plaintext_is_an_error_unless_it_is_allowed(
         fields["key_metadata"] = None
 
     location = forged(spark_tables["bulk"], tmp_path, entry=in_plaintext)
-    (error,) = verify_table(spark, location, kms=kms, **QUIET).errors
+    allowed_locations = [str(spark_tables["bulk"].metadata_path.parent.parent)]
+    (error,) = verify_table(spark, location, kms=kms, allowed_locations=allowed_locations, **QUIET).errors
     assert "not encrypted, although its table is" in error[1]
-    allowed = verify_table(spark, location, kms=kms, allow_plaintext=True, **QUIET)
+    allowed = verify_table(spark, location, kms=kms, allow_plaintext=True, allowed_locations=allowed_locations, **QUIET)
     assert allowed.ok
     assert allowed.counts["left out"] == 1
     plain = changed_metadata(spark_tables["bulk"], tmp_path, _without_encryption)
-    (error,) = verify_table(spark, plain, kms=kms, **QUIET).errors
+    (error,) = verify_table(spark, plain, kms=kms, allowed_locations=allowed_locations, **QUIET).errors
     assert error[0] == plain
     assert "nothing in it can be authenticated" in error[1]
 
@@ -143,11 +144,12 @@ def test_lengths_are_trusted_as_far_as_the_policy_says(
         fields["key_metadata"] = without_length(fields["key_metadata"])
 
     location = forged(spark_tables["bulk_avro"], tmp_path, entry=entry)
-    (error,) = verify_table(spark, location, kms=kms, **QUIET).errors
+    where: dict[str, Any] = {"allowed_locations": [str(spark_tables["bulk_avro"].metadata_path.parent.parent)], **QUIET}
+    (error,) = verify_table(spark, location, kms=kms, **where).errors
     assert "has no file length" in error[1]
-    assert verify_table(spark, location, kms=kms, length_policy="metadata-hint", **QUIET).ok
+    assert verify_table(spark, location, kms=kms, length_policy="metadata-hint", **where).ok
     with pytest.raises(ValueError, match="length_policy must be one of 'trusted'"):
-        verify_table(spark, location, kms=kms, length_policy="none", **QUIET)
+        verify_table(spark, location, kms=kms, length_policy="none", **where)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -206,4 +208,4 @@ def test_a_table_is_found_by_its_directory(spark: SparkSession, spark_tables: Sp
 
 
 def test_properties_are_not_shown() -> None:
-    assert "hidden" not in repr(TableVerifying({"s3.secret-access-key": "hidden"}))
+    assert "hidden" not in repr(TableVerifying({"s3.secret-access-key": "hidden"}, "t"))

@@ -114,6 +114,9 @@ def test_the_options_are_the_parameters_of_the_function_with_its_defaults(comman
     options = vars(parse([command, *ENOUGH[command].split()], PROG))
     assert options["function"] == COMMANDS[command]
     given = {name: value for name, value in options.items() if name not in JOB_OPTIONS}
+    if "pin" in given:
+        # A file on the command line.
+        given["pins"] = given.pop("pin")
     parameters = parameters_of(getattr(ags1.spark, options["function"]))
     assert set(given) == set(parameters) - {"spark"}
     for name, parameter in parameters.items():

@@ -115,7 +115,7 @@ raw, vault, kms, signals = sys.argv[1:]
 def die():
     await_file(os.path.join(signals, "waiting"))
     # Tasks' records have longer names than the driver's: of the first wave's two, and of the second's other one.
-    while len(glob.glob(os.path.join(vault, "_ags1/runs/*/done-" + 12 * "?" + ".ags1"))) < 3:
+    while len(glob.glob(os.path.join(vault, "_ags1/runs/*/done-" + 12 * "?" + ".sealed"))) < 3:
         threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -143,7 +143,7 @@ def test_what_a_killed_driver_leaves(
     left = unreferenced(vault, kms_url)
     (run,) = unfinished(vault)
     assert all(run_of(name) == run for name in left)
-    (found,) = interrupted(Location(vault), kms_client(kms_url), [])
+    (found,) = interrupted(Location(vault), kms_client(kms_url), "lake", None, [])
     recorded = {each.path for each in found.done}
     # More was done than what was recorded: by the task that did many/100.
     assert any("many/100." in name for name in left)

@@ -151,7 +151,8 @@ class Job:
         found = {"key file": key_file}
         client = kms.load(self.kms)
         for key_id in ("lake", "lake2"):
-            found[f"master key {key_id}"] = bytes(client._master(key_id))
+            (master,) = client._load().keys[key_id]
+            found[f"master key {key_id}"] = bytes(master)
         found |= {f"run key {index}": key for index, key in enumerate(self.run_keys)}
         with dataset.open(self.out / "vault", self.kms) as opened:
             version = read_version(Location(self.out / "vault"), opened.version)

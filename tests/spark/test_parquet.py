@@ -17,6 +17,7 @@ from ags1.kms import LocalKms
 from ags1.spark._parquet_run import _Spool
 from ags1.spark._planning import Unit
 from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
+from tests.parquet import corpus
 from tests.spark.test_parquet_work import add, flip_page, plain, table_of
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def test_files_that_are_no_parquet_files_stop_it_before_anything_is_written(
     for number in range(10):
         add(lake, f"p=1/{number}.txt", b"what is this?")
     with pytest.raises(
-        FormatError, match=r"p=1/0\.txt.*\.\.\. are not Parquet files: nothing was written; others='copy'"
+        FormatError, match=r"p=1/0\.txt.* and 5 more are not Parquet files: nothing was written; others='copy'"
     ):
         encrypt(spark, lake, vault, kms_url)
     assert not vault.exists()
@@ -142,6 +143,27 @@ def test_files_that_are_no_parquet_files_stop_it_before_anything_is_written(
     # The others are as they were before: the Parquet files and the marker.
     assert copied.counts == {"ok": 10, "skipped": 4, "left out": 1}
     assert (vault / "p=1/9.txt").read_bytes() == b"what is this?"
+
+
+def test_columns_that_some_files_lack_are_decided_on_before_anything_is_written(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
+) -> None:
+    add(lake, "z.parquet", corpus.written(table_of((lake / NAMES[0]).read_bytes()).drop_columns(["name"])))
+    vault = tmp_path / "vault"
+    with pytest.raises(ValueError, match=r"^z\.parquet lacks a column: there is no column 'name'; .* nothing was wri"):
+        encrypt(spark, lake, vault, kms_url)
+    assert not vault.exists()
+    with pytest.raises(ValueError, match=r"^no file has the column nmae: nothing was written"):
+        encrypt(spark, lake, vault, kms_url, missing_columns="skip", column_key_ids={"lake2": ["nmae"]})
+    assert not vault.exists()
+    skipped = encrypt(spark, lake, vault, kms_url, missing_columns="skip")
+    assert skipped.ok
+    found = parquet.inspect(vault / "z.parquet", parquet.DecryptionConfig.from_kms(kms_url)).columns
+    assert {each.protection for each in found} == {"plaintext"}
+    again = encrypt(spark, lake, vault, kms_url, missing_columns="skip")
+    assert again.counts == {"skipped": 5, "left out": 1}
+    collected = encrypt(spark, lake, tmp_path / "other", kms_url, on_error="collect")
+    assert [path for path, row in rows_of(collected).items() if row["status"] == "error"] == ["z.parquet"]
 
 
 def test_markers_come_last_and_not_at_all_after_an_error(

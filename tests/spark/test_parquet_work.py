@@ -20,10 +20,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ags1 import KeyAccessError, parquet
+from ags1 import Key, KeyAccessError, parquet
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
+from ags1.kms.run_records import RunName, RunSeal
 from ags1.spark import _sealing
 from ags1.spark._engine import Outcome
 from ags1.spark._locations import locate
@@ -41,6 +42,7 @@ from ags1.spark._parquet_work import (
 from ags1.spark._planning import Unit
 from ags1.spark._results import raise_for
 from ags1.spark._sealing import of_process
+from ags1.spark.decryption import _Records
 from ags1.storage import Location
 from tests.parquet import corpus
 
@@ -497,3 +499,46 @@ def test_key_material_beside_a_file_is_read_from_the_same_file_system(lake: Lake
     lost = lake.verify()["a.parquet"]
     assert (lost.status, lost.kind) == ("error", "KeyAccessError")
     assert "_KEY_MATERIAL_FOR_a.parquet.json" in str(lost.error)
+
+
+# -- links in the target -------------------------------------------------------------------------------------------
+
+
+def test_a_task_writes_through_no_link(lake: Lake, tmp_path: Path) -> None:
+    assert {each.status for each in lake.encrypt().values()} == {"ok"}
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "000000_0").write_bytes(b"precious")
+    (outside / "a").write_bytes(b"precious")
+    for work, root in ((lake.encrypting(), tmp_path / "linked"), (None, tmp_path / "back")):
+        root.mkdir()
+        (root / "p=1").symlink_to(outside)
+        (root / "a.parquet").symlink_to(outside / "a")
+        if work is None:
+            outcomes = lake.decrypt()
+        else:
+            lake.vault = locate(root)
+            outcomes = run(lake.encrypting(), lake.source)
+            lake.vault = locate(tmp_path / "vault")
+        assert {name: each.status for name, each in outcomes.items()} == dict.fromkeys(outcomes, "error")
+        assert len(outcomes) == 2
+        assert {each.name: each.read_bytes() for each in outside.iterdir()} == {
+            "000000_0": b"precious", "a": b"precious",
+        }  # fmt: skip
+
+
+def test_records_of_decryption_are_not_listed_written_or_removed_through_a_link(tmp_path: Path) -> None:
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    outside.mkdir()
+    target.mkdir()
+    seal = RunSeal(Key(bytes(32)), RunName("decryption", "12345678-owner", "0123456789abcdef-run"))
+    _Records(Location(outside), seal).write([("a", 1, "")])
+    (made,) = outside.iterdir()
+    (target / made.name).symlink_to(made)
+    before = {each.name: each.read_bytes() for each in made.iterdir()}
+    assert before
+    records = _Records(Location(target), seal)
+    for call in (records.read, records.remove, lambda: records.write([("b", 1, "")])):
+        with pytest.raises(NotADirectoryError):
+            call()
+        assert {each.name: each.read_bytes() for each in made.iterdir()} == before

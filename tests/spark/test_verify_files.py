@@ -20,6 +20,7 @@ from ags1.dataset.versions import read_version
 from ags1.dataset.views import View
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark._sealing import kms_client
+from ags1.spark.job import main
 from ags1.storage import Location
 from tests.checks import MIB, pattern
 from tests.spark.trees import (
@@ -223,3 +224,23 @@ def test_there_is_nothing_to_clean_where_there_is_nothing(spark: SparkSession, t
     with pytest.raises(FileNotFoundError, match="no ags1 dataset here, and no leftover of a run"):
         ags1.spark.clean(spark, tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp_path: Path) -> None:
+    """None of these needs a session, because the dataset is local."""
+    pin = tmp_path / "pin"
+    job = ["--kms", kms_url, "--pin", str(pin)]
+    assert main(["clean", str(vault), *job]) == 0
+    first = dataset.Pins.load(pin)
+    assert main(["rewrap", str(vault), "--new-key-id", "lake2", *job]) == 0
+    now = dataset.Pins.load(pin)
+    assert (now.uuid, now.key_id, now.version) == (first.uuid, "lake2", first.version + 1)
+    with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
+        ags1.spark.rewrap(None, vault, "lake", kms=kms_url, pins=first)
+    with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
+        ags1.spark.clean(None, vault, kms=kms_url, pins=first)
+    (vault / f"_ags1/v-{now.version}.json").unlink()
+    assert main(["clean", str(vault), *job]) != 0
+    assert main(["rewrap", str(vault), "--new-key-id", "lake", *job]) != 0
+    assert main(["clean", str(vault), "--kms", kms_url, "--pin", str(vault / "pin")]) != 0
+    assert dataset.Pins.load(pin) == now

@@ -66,7 +66,7 @@ def commands(lake: Path, root: str) -> dict[str, tuple[list[str], str]]:
         "inspect": (["inspect", f"{root}/a.ags1"], "a.ags1"),
         "verify": (["verify", f"{root}/a.ags1", *key], "a.ags1"),
         "decrypt": (["decrypt", f"{root}/a.ags1", str(lake / "out"), *key], "a.ags1"),
-        "encrypt": (["encrypt", f"{root}/a.ags1", str(lake / "out"), *key], "a.ags1"),
+        "encrypt": (["encrypt", f"{root}/a.ags1", str(lake / "out"), "--again", *key], "a.ags1"),
         "parquet inspect": (["parquet", "inspect", f"{root}/p.parquet", *footer], "p.parquet"),
         "parquet cat": (["parquet", "cat", f"{root}/p.parquet", *footer], "p.parquet"),
         "parquet head": (["parquet", "head", f"{root}/p.parquet", *footer], "p.parquet"),

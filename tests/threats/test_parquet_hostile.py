@@ -202,7 +202,7 @@ FOOTERS: dict[str, tuple[Change, str]] = {
     "groups that count too little": (schema((b"root", 1), (b"a", None), (b"b", None)), "than its groups count"),
     "groups 200 deep": (schema(*[(b"g", 1)] * 200, (b"a", None)), "nested deeper than 128"),
     "more leaves than chunks": (
-        schema((b"root", 50_000), *[(b"x", None)] * 50_000), "has 2 column chunks, but the schema 50000",
+        schema((b"root", 50_000), *[(b"x", None)] * 50_000), "the footer is too short for the 2 row groups that it has",
     ),
     "row groups that are integers": (lambda footer: footer.put(4, LIST, Sequence(I32, [1])), "items of kind i32, not"),
     "a row group without chunks": (lambda footer: footer[4][1].remove(1), "row group 1 has 0 column chunks"),

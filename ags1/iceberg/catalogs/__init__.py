@@ -15,12 +15,12 @@ PyIceberg's catalogs are the transport. Its models of metadata are not used, bec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
-from ags1.iceberg.locations import io_properties_of
+from ags1.iceberg.locations import allowing, io_properties_of
 
 __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
 
@@ -34,7 +34,11 @@ _POINTERS = {
 
 
 def catalog_table(
-    catalog: Any, identifier: str | tuple[str, ...], *, storage_options: Mapping[str, Any] | None = None
+    catalog: Any,
+    identifier: str | tuple[str, ...],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed_locations: Sequence[str] | None = None,
 ) -> CatalogTable:
     """Find a table.
 
@@ -48,6 +52,8 @@ def catalog_table(
     storage_options : mapping, optional
         Options of the storage, in addition to the catalog's properties, under PyIceberg's names, such as
         ``s3.endpoint``, or those of :mod:`ags1.storage`, such as ``endpoint``.
+    allowed_locations : sequence of str, optional
+        As for :func:`ags1.iceberg.open_table`.
 
     Raises
     ------
@@ -56,7 +62,7 @@ def catalog_table(
     ValueError
         `identifier` is not the name of a table; a storage option would have no effect.
     """
-    properties = io_properties_of(storage_options)
+    properties = allowing(io_properties_of(storage_options), allowed_locations)
     if catalog is None:
         from ags1.iceberg.catalogs.file import FileTable
 
@@ -72,12 +78,13 @@ def create_in(
     fields: Mapping[str, Any],
     *,
     storage_options: Mapping[str, Any] | None = None,
+    allowed_locations: Sequence[str] | None = None,
 ) -> CatalogTable:
     """Create a table with this metadata.
 
     Parameters
     ----------
-    catalog, storage_options
+    catalog, storage_options, allowed_locations
         As for :func:`catalog_table`.
     identifier : str or tuple of str
         The new table's name; without a catalog, path or URL of its directory.
@@ -93,7 +100,7 @@ def create_in(
     OSError
         The catalog or the storage failed.
     """
-    table = catalog_table(catalog, identifier, storage_options=storage_options)
+    table = catalog_table(catalog, identifier, storage_options=storage_options, allowed_locations=allowed_locations)
     table.create(fields)
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.catalog.glue import GlueCatalog
@@ -17,7 +18,7 @@ from ags1.iceberg.catalogs._table import (
     hive_columns,
     read_state,
 )
-from ags1.iceberg.metadata_document import properties_of
+from ags1.iceberg.metadata_document import DATA_PATH, METADATA_PATH, properties_of
 
 __all__ = ["GlueTable"]
 
@@ -35,7 +36,11 @@ class GlueTable(PointerTable):
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
 
     def load(self) -> TableState:
-        return read_state(self._now(), self.io_properties)
+        found = self._get()
+        parameters = found.get("Parameters", {})
+        state = read_state(self._pointer(parameters), self.io_properties)
+        places = (found.get("StorageDescriptor", {}).get("Location"), *map(parameters.get, (DATA_PATH, METADATA_PATH)))
+        return replace(state, locations=tuple(each for each in places if each))
 
     def swap(self, base: TableState, new: TableState) -> None:
         """Update the table if its version is still the one at which the location was compared."""

@@ -36,8 +36,16 @@ from ags1.iceberg.catalogs._table import (
     hive_columns,
     read_state,
 )
-from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash, text_hash
-from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID, check_hash, properties_of
+from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash
+from ags1.iceberg.metadata_document import (
+    DATA_KEY_LENGTH,
+    DATA_PATH,
+    KEY_ID,
+    METADATA_PATH,
+    check_hash,
+    properties_of,
+    text_hash,
+)
 
 __all__ = ["HiveTable"]
 
@@ -61,7 +69,8 @@ class HiveTable(PointerTable):
     def load(self) -> TableState:
         """Request the table from the metastore, read its metadata file, and compare that with its hash."""
         with self._connected() as client:
-            parameters = self._get(client).parameters
+            table = self._get(client)
+        parameters = table.parameters
         key_id, metadata_hash = parameters.get(KEY_ID) or None, parameters.get(_HASH) or None
         state = read_state(self._pointer(parameters), self.io_properties)
         fields = state.document.fields
@@ -80,7 +89,9 @@ class HiveTable(PointerTable):
                     f"{state.metadata_location}: has the hash {hashes[0]}, and the catalog has {metadata_hash} for "
                     f"{self.name}: the file was changed, or a writer has left the hash of an older one"
                 )
-        return TableState(state.metadata_location, state.document, key_id, metadata_hash)
+        places = (table.sd.location, *(parameters.get(each) for each in (DATA_PATH, METADATA_PATH)))
+        locations = tuple(each for each in places if each)
+        return TableState(state.metadata_location, state.document, key_id, metadata_hash, locations)
 
     def state_of(self, location: str, written: NewMetadata) -> TableState:
         """Return the state with the master key and the hash that this catalog stores."""

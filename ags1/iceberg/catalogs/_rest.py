@@ -21,7 +21,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
-from ags1.iceberg.metadata_document import metadata_document
+from ags1.iceberg.metadata_document import DATA_PATH, METADATA_PATH, metadata_document, properties_of
 
 __all__ = ["RestTable"]
 
@@ -31,6 +31,8 @@ _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-nu
 
 
 class RestTable(CatalogTable):
+    has_metadata_files = False
+
     def __init__(self, catalog: RestCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
         self._catalog = catalog
         self._identifier = identifier
@@ -69,7 +71,7 @@ class RestTable(CatalogTable):
                 found = self._try_keys(found)
             after = self._send(found, requirements, updates.all)
             self._check_keys(after, fields)
-            return after
+            return self._committed(after)
         added = Updates(
             [each for each in updates.first if each["action"] == "add-encryption-key"], updates.snapshots, []
         )
@@ -79,7 +81,7 @@ class RestTable(CatalogTable):
             found = self._send(found, _requirements_now(requirements, found), updates.snapshots)
             # Load again, because the reply may differ from the stored state.
             self._check_snapshots(self.load(), fields, added)
-            return self._send(found, _requirements_now(requirements, found), updates.last)
+            return self._committed(self._send(found, _requirements_now(requirements, found), updates.last))
         except (ConflictError, UnsupportedError, RefusedError):
             self._take_back(before, added)
             raise
@@ -109,7 +111,7 @@ class RestTable(CatalogTable):
         except ConflictError as error:
             raise self._taken() from error
         if not fields.get("snapshots"):
-            return made
+            return self._committed(made)
         try:
             return self.commit(
                 made, {**made.document.fields, **{name: fields[name] for name in _CONTENT if name in fields}}
@@ -163,7 +165,13 @@ class RestTable(CatalogTable):
         metadata = found.get("metadata") or {}
         self._learn(found, str(metadata.get("location", "")))
         text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))
-        return TableState(location, metadata_document(location or self.name, text.encode("utf-8")))
+        document = metadata_document(location or self.name, text.encode("utf-8"))
+        # The catalog's server writes the metadata, so all of it is what the catalog says.
+        properties = properties_of(document.fields)
+        places = (document.fields.get("location"), *(properties.get(each) for each in (DATA_PATH, METADATA_PATH)))
+        return TableState(
+            location, document, locations=tuple(each for each in places if isinstance(each, str) and each)
+        )
 
     def _learn(self, found: Mapping[str, Any], location: str) -> None:
         """Take the server's settings for access to the table's files."""

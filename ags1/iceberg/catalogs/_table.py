@@ -5,16 +5,24 @@ from __future__ import annotations
 import abc
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.errors import ConflictError, FormatError
 from ags1.iceberg._document import MAX_DOCUMENT, Document
 from ags1.iceberg.catalogs.successor import NewMetadata, first, successor
-from ags1.iceberg.locations import location_of
-from ags1.iceberg.metadata_document import metadata_directory, metadata_document
-from ags1.storage import can_create, create, make_parent, open_output, read_whole, remove
+from ags1.iceberg.locations import TableLocations, allowed_in, location_of, rooted
+from ags1.iceberg.metadata_document import (
+    DATA_PATH,
+    directories_of,
+    metadata_directory,
+    metadata_document,
+    properties_of,
+    text_hash,
+)
+from ags1.storage import Location, can_create, create, make_parent, open_output, read_whole, remove
 
 __all__ = [
     "LOCATION",
@@ -28,6 +36,7 @@ __all__ = [
     "read_state",
 ]
 
+_LOG = logging.getLogger(__name__)
 LOCATION, PREVIOUS = "metadata_location", "previous_metadata_location"
 """Parameters of Hive and Glue for the location of a table's metadata file, and of the previous one."""
 # Column types as Hive and Glue show them; Iceberg itself does not use them.
@@ -64,12 +73,20 @@ class TableState:
         The master key that the catalog itself stores; None if it stores none.
     metadata_hash : str or None
         The catalog's hash of the metadata file, already compared with the file.
+    locations : tuple of str
+        Directories that the catalog itself names for the table's files.
     """
 
     metadata_location: str
     document: Document
     table_key_id: str | None = None
     metadata_hash: str | None = None
+    locations: tuple[str, ...] = ()
+
+    @property
+    def file_hash(self) -> str:
+        """Base64 of the SHA-256 of the metadata file's text, for `metadata_hash` of :func:`open_table`."""
+        return text_hash(self.document.text)
 
 
 class CatalogTable(abc.ABC):
@@ -81,10 +98,20 @@ class CatalogTable(abc.ABC):
         For messages.
     io_properties : mapping
         Properties for PyIceberg's FileIO: those of the catalog, and those that it issued for the table.
+    has_metadata_files : bool
+        Whether its metadata is what a client wrote into a file.
     """
+
+    has_metadata_files = True
 
     name: str
     io_properties: Mapping[str, str]
+
+    def places(self, state: TableState) -> TableLocations:
+        """Return the directories that the table's files may be in."""
+        found = TableLocations(allowed_in(self.io_properties))
+        found.add(state.metadata_location, state.locations)
+        return found
 
     @abc.abstractmethod
     def load(self) -> TableState:
@@ -116,7 +143,8 @@ class CatalogTable(abc.ABC):
         ConflictError
             Another writer has committed since. The files of this commit are removed.
         UnsupportedError
-            The catalog would lose a part of it. The table is unchanged.
+            The catalog would lose a part of it; or it names a location, of the table or of its files, that neither the
+            catalog nor the caller allows. The table is unchanged.
         OSError
             The catalog or the storage failed. The message says if it is unknown whether the commit was made.
         """
@@ -145,6 +173,11 @@ class CatalogTable(abc.ABC):
         ConflictError
             There is a newer state. A catalog knows the newest one.
         """
+
+    def _committed(self, state: TableState) -> TableState:
+        """Log a commit; return its state."""
+        _LOG.info("%s: committed %s, with the hash %s", self.name, state.metadata_location, state.file_hash)
+        return state
 
     def _conflict(self, base: str, found: str) -> ConflictError:
         return ConflictError(
@@ -194,9 +227,14 @@ class PointerTable(CatalogTable):
         """
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
+        # The catalog vouches for what it stores of these, so none may be the word of the metadata file alone.
+        places, properties = self.places(base), properties_of(fields)
+        for each in (metadata_directory(fields), fields.get("location"), properties.get(DATA_PATH)):
+            if each:
+                places.check(f"{str(each).rstrip('/')}/new")
         with self._written(fields, successor(base.metadata_location, base.document.fields, fields)) as new:
             self.swap(base, new)
-        return new
+        return self._committed(replace(new, locations=base.locations))
 
     @abc.abstractmethod
     def insert(self, new: TableState) -> None:
@@ -205,7 +243,7 @@ class PointerTable(CatalogTable):
     def create(self, fields: Mapping[str, Any]) -> TableState:
         with self._written(fields, first(fields)) as new:
             self.insert(new)
-        return new
+        return self._committed(new)
 
     def _pointer(self, parameters: Mapping[str, Any]) -> str:
         """Return the location of the metadata file from a catalog's parameters of a table."""
@@ -230,7 +268,9 @@ class PointerTable(CatalogTable):
         is kept, because the request may still be under way, and an OSError says so.
         """
         location = f"{metadata_directory(fields)}/{metadata.name}"
-        write_metadata(location, metadata.data, self.io_properties)
+        where = location_of(location, self.io_properties)
+        where = rooted(where, directories_of(fields)) or where
+        write_metadata(where, metadata.data)
         self._sent = False
         try:
             yield self.state_of(location, metadata)
@@ -238,7 +278,7 @@ class PointerTable(CatalogTable):
             if not self._sent or isinstance(error, (ConflictError, RefusedError)):
                 with contextlib.suppress(OSError):
                     # It is harmless if it stays: nothing names it.
-                    remove([location_of(location, self.io_properties)])
+                    remove([where])
                 raise
             if not isinstance(error, Exception):
                 raise
@@ -272,9 +312,8 @@ def read_state(location: str, io_properties: Mapping[str, str]) -> TableState:
     return TableState(location, metadata_document(location, data))
 
 
-def write_metadata(location: str, data: bytes, io_properties: Mapping[str, str]) -> None:
+def write_metadata(where: Location, data: bytes) -> None:
     """Write a metadata file under a unique name; an OSError if the file exists."""
-    where = location_of(location, io_properties)
     make_parent(where)
     if can_create(where):
         create(where, data)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, read_state
 from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor, version_of
-from ags1.iceberg.locations import local_path, location_of
-from ags1.iceberg.metadata_document import METADATA_SUFFIX, VERSION_HINT
+from ags1.iceberg.locations import local_path, location_of, rooted, table_of
+from ags1.iceberg.metadata_document import METADATA_SUFFIX, VERSION_HINT, directories_of
 from ags1.storage import (
     Location,
     can_create,
@@ -68,7 +68,7 @@ class FileTable(CatalogTable):
         written = successor(spelled, base.document.fields, fields, name=name)
         directory = directory_of(spelled)
         location = f"{directory}/{written.name}"
-        where = location_of(location, self.io_properties)
+        where = self._own(location, (*directories_of(fields), table_of(location)))
         _require_create(where)
         try:
             create(where, written.data)
@@ -76,8 +76,8 @@ class FileTable(CatalogTable):
             raise self._conflict(old, location) from None
         except OSError as error:
             self._look_after(error, where, written.data, old)
-        self._tell_hint(directory, written.name)
-        return TableState(location, written.document)
+        self._tell_hint(where)
+        return self._committed(TableState(location, written.document))
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
         """Write the first metadata file, if there is none."""
@@ -89,7 +89,7 @@ class FileTable(CatalogTable):
         # Every writer uses the same name here, so only one can create the table.
         written = NewMetadata(fields, _named(0, "", METADATA_SUFFIX))
         location = f"{place}/{written.name}"
-        where = location_of(location, self.io_properties)
+        where = self._own(location, [self.name])
         _require_create(where)
         make_parent(where)
         try:
@@ -98,7 +98,7 @@ class FileTable(CatalogTable):
             raise ConflictError(f"{self.name}: somebody else has made a table meanwhile") from None
         except OSError as error:
             self._look_after(error, where, written.data, "nothing")
-        return TableState(location, written.document)
+        return self._committed(TableState(location, written.document))
 
     def check_can_encrypt(self) -> None:
         """Refuse storage without create-if-absent."""
@@ -122,9 +122,9 @@ class FileTable(CatalogTable):
         try:
             if bytes(read_whole(where, MAX_DOCUMENT)) == data:
                 return
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if where.is_local:
-                # The file does not exist, so the files of this commit may be removed.
+                # The file does not exist, also not where a link leads, so the files of this commit may be removed.
                 raise RefusedError(error.errno, error.strerror, where.path) from error
         except (OSError, FormatError):
             pass
@@ -134,12 +134,16 @@ class FileTable(CatalogTable):
             f"{self.name}: it is not known whether {where} was created ({error}): load the table before doing it again"
         ) from error
 
-    def _tell_hint(self, directory: str, name: str) -> None:
-        if not name.startswith("v"):
+    def _own(self, path: str, directories: Iterable[str]) -> Location:
+        where = location_of(path, self.io_properties)
+        return rooted(where, directories) or where
+
+    def _tell_hint(self, where: Location) -> None:
+        if not where.name.startswith("v"):
             return
         try:
-            with open_output(location_of(f"{directory}/{VERSION_HINT}", self.io_properties)) as output:
-                output.write(str(version_of(name)).encode("ascii"))
+            with open_output(where.beside(VERSION_HINT)) as output:
+                output.write(str(version_of(where.name)).encode("ascii"))
                 output.commit()
         except OSError:
             # Readers also look for numbers above the hint's.

@@ -12,9 +12,7 @@ BaseMetastoreTableOperations.
 
 from __future__ import annotations
 
-import base64
 import gzip
-import hashlib
 import json
 import re
 import time
@@ -25,7 +23,7 @@ from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
 from ags1.iceberg._document import Document
-from ags1.iceberg.metadata_document import METADATA_SUFFIX, properties_of
+from ags1.iceberg.metadata_document import METADATA_SUFFIX, properties_of, text_hash
 
 __all__ = [
     "NewMetadata",
@@ -34,7 +32,6 @@ __all__ = [
     "java_form",
     "javas_hash",
     "successor",
-    "text_hash",
     "version_of",
 ]
 
@@ -83,8 +80,17 @@ _TOP = (
     "default-sort-order-id", "sort-orders", "properties", "current-snapshot-id", "next-row-id", "encryption-keys",
     "refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log",
 )  # fmt: skip
-# Java writes the first although it is null, and omits the others if they are empty.
-_NULLABLE = "current-snapshot-id"
+# Java writes these also where the file that it read lacks them.
+_ALWAYS: Mapping[str, Any] = MappingProxyType(
+    {
+        "properties": {}, "refs": {}, "snapshots": [], "statistics": [], "partition-statistics": [],
+        "snapshot-log": [], "metadata-log": [],
+    }
+)  # fmt: skip
+_CURRENT = "current-snapshot-id"
+_NO_SNAPSHOT = -1
+_NULL_SINCE = 3
+# Java omits these if they are empty.
 _NEVER_EMPTY = ("encryption-keys", "identifier-field-ids")
 # These may be fractions, which have several spellings.
 _DEFAULTS = ("initial-default", "write-default")
@@ -104,7 +110,7 @@ class NewMetadata:
         self.document = Document(text)
         encoded = text.encode("utf-8")
         self.data = gzip.compress(encoded, mtime=0) if name.endswith(f".gz{METADATA_SUFFIX}") else encoded
-        self.metadata_hash = _hash(encoded) if self.is_javas else None
+        self.metadata_hash = text_hash(text) if self.is_javas else None
 
     def __repr__(self) -> str:
         return f"<NewMetadata {self.name}>"
@@ -160,19 +166,15 @@ def directory_of(location: str) -> str:
 def javas_hash(fields: Mapping[str, Any]) -> str | None:
     """Return the hash of metadata as Iceberg Java writes it; None if Java's form of a part is not known."""
     ordered, is_javas = java_form(fields)
-    return _hash(_json(ordered).encode("utf-8")) if is_javas else None
-
-
-def text_hash(text: str) -> str:
-    """Return the hash of a metadata file's text, in the form of the Hive parameter metadata_hash."""
-    return _hash(text.encode("utf-8"))
+    return text_hash(_json(ordered)) if is_javas else None
 
 
 def java_form(fields: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return metadata in Iceberg Java's order of fields, and whether Java would write it like this.
 
-    Only nulls and empty lists of identifier fields are left out, as Java does. Fields that Java does not know come
-    last, and make the second value False.
+    As Java does, it leaves out nulls and empty lists of identifier fields, adds empty lists that are missing, and says
+    that there is no current snapshot with a null from format version 3 on, and with -1 before. Fields that Java does
+    not know come last, and make the second value False.
     """
     form = _Form()
     return form.top(fields), form.is_javas
@@ -183,11 +185,19 @@ class _Form:
         self.is_javas = True
 
     def top(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = self._ordered(dict(fields), _Shape(_TOP, _LISTS))
-        if fields.get("format-version") not in (2, 3) or "schema" in found or "partition-spec" in found:
+        version, current = fields.get("format-version"), fields.get(_CURRENT)
+        missing = {name: empty for name, empty in _ALWAYS.items() if fields.get(name) is None}
+        if current not in (None, _NO_SNAPSHOT) and "refs" in missing:
+            missing["refs"] = {"main": {"snapshot-id": current, "type": "branch"}}
+        found: dict[str, Any] = self._ordered({**fields, **missing}, _Shape(_TOP, _LISTS))
+        if version not in (2, 3) or "schema" in found or "partition-spec" in found:
             self.is_javas = False
-        if _NULLABLE in fields:
-            found = {name: found.get(name) for name in (*_TOP, *found) if name in found or name == _NULLABLE}
+        elif current in (None, _NO_SNAPSHOT):
+            found[_CURRENT] = None if version >= _NULL_SINCE else _NO_SNAPSHOT
+            found = {name: found[name] for name in (*_TOP, *found) if name in found}
+        if any(isinstance(each, dict) and each.get("sequence-number") == 0 for each in found["snapshots"]):
+            # Java leaves this number out, and other readers may need it.
+            self.is_javas = False
         if isinstance(found.get("refs"), dict):
             found["refs"] = {name: self._ordered(ref, _REF) for name, ref in found["refs"].items()}
         return found
@@ -230,10 +240,6 @@ def _milliseconds(fields: Mapping[str, Any], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise FormatError(f"{name} must be a whole number of milliseconds")
     return value
-
-
-def _hash(text: bytes) -> str:
-    return base64.b64encode(hashlib.sha256(text).digest()).decode("ascii")
 
 
 def _json(value: Any) -> str:

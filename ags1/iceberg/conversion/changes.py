@@ -21,18 +21,31 @@ class Change:
     """A conversion: "encrypt", "decrypt", "rekey" or "relocate".
 
     `key_id` is the master key of the result, None for a plaintext table; `data_key_length` counts bytes, None for the
-    table's current length; `location` is the target directory.
+    table's current length; `location` is the target directory. `keeps_statistics` and `partition_paths` are of
+    encrypted results: whether statistics files, which are plaintext, and partition values in paths may stay.
     """
 
     name: str
     key_id: str | None
     data_key_length: int | None = None
     location: str | None = None
+    keeps_statistics: bool = False
+    partition_paths: bool = False
+
+    @property
+    def shows_partitions(self) -> bool:
+        """Whether new files lie in directories that are named after partition values."""
+        return self.key_id is None or self.partition_paths
 
     @property
     def purpose(self) -> dict[str, Any]:
         """Return JSON values that are equal for two runs that can use each other's files."""
-        return {"change": self.name, "key-id": self.key_id, "data-key-length": self.data_key_length}
+        return {
+            "change": self.name,
+            "key-id": self.key_id,
+            "data-key-length": self.data_key_length,
+            "partition-paths": self.shows_partitions,
+        }
 
     def is_done(self, key_metadata: bytes | None) -> bool:
         """Whether a file with this key metadata stays as it is."""
@@ -52,6 +65,11 @@ class Change:
             metadata.fields["location"] = self.location
             for name in _PATH_PROPERTIES:
                 metadata.properties.pop(name, None)
+
+    def drops_statistics(self, metadata: TableMetadata) -> bool:
+        """Whether the statistics files go: they tell of the data, and the result is encrypted."""
+        # Others may need the files of a table that collects no garbage.
+        return self.name in (ENCRYPT, REKEY) and not self.keeps_statistics and metadata.removes_files
 
     def key_bits(self, metadata: TableMetadata) -> int:
         """Length of the keys of new files; 0 for plaintext files."""

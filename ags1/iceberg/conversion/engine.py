@@ -10,33 +10,45 @@ the same purpose resumes a killed one.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ags1._blocks import usable_cpus
 from ags1._parallel import SharedProgress, in_parallel
-from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError, UnsupportedError
 from ags1.files import Progress
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
-from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Run, runs
+from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Killed, below_metadata, new_name, open_run, remove_run
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, Seal, WorkKey, check, run
+from ags1.iceberg.conversion.work import (
+    FORMS,
+    FileResult,
+    FileTask,
+    Places,
+    WorkKey,
+    check,
+    run,
+    sealed_key,
+)
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import SnapshotFiles
+from ags1.iceberg.locations import TableLocations, allowed_in
 from ags1.iceberg.manifests import DATA, Entry, kind_of
-from ags1.iceberg.metadata_document import DATA_PATH
+from ags1.iceberg.metadata_document import DATA_PATH, partition_in, partition_names
 from ags1.iceberg.table_walk import FAULTS, STAT_THREADS
-from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
-from ags1.storage import Location, status
+from ags1.kms.run_records import RunSeal, found_runs
+from ags1.storage import identity_of, status
 
-Perform: TypeAlias = Callable[[list[FileTask], WorkKey | None, Places, Location], Iterable[FileResult]]
+Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 
 __all__ = ["Conversion", "View"]
 
@@ -46,7 +58,10 @@ _REMOTE_FILES = 8
 class View:
     """A table at one moment: its metadata, its files opened, and its contents."""
 
-    def __init__(self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept) -> None:
+    def __init__(
+        self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept, places: TableLocations
+    ) -> None:
+        self.places = places
         self.metadata = TableMetadata(state.document.fields)
         self.source = SnapshotFiles.of(state, kms, io_properties)
         self.contents = Contents(self.metadata, self.source, kept)
@@ -63,10 +78,12 @@ class Conversion:
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once.
     target_properties : mapping, optional
         Properties for the new location; by default those of the old one.
+    held : str, optional
+        The master key that the caller has named for the table as it is: metadata.json is authenticated by nothing.
     perform : callable, optional
-        Moves files outside this process. It is called as ``perform(tasks, work_key, places, directory)`` with a list of
-        :class:`FileTask` and the key that opens their keys. It records each moved file with :class:`Records` in
-        `directory`, and returns the results in any order.
+        Moves files outside this process. It is called as ``perform(tasks, journal, places)`` with a list of
+        :class:`FileTask` and the :class:`Journal`, which opens their keys; None if there is no key. It records each
+        moved file in the journal, and returns the results in any order.
     """
 
     def __init__(
@@ -78,19 +95,20 @@ class Conversion:
         threads: int | None = None,
         progress: Progress | None = None,
         target_properties: Mapping[str, str] | None = None,
+        held: str | None = None,
         perform: Perform | None = None,
     ) -> None:
-        self.table, self.kms, self.change = table, kms, change
+        self.table, self.kms, self.change, self.held = table, kms, change, held
         self.threads, self.progress, self.perform = threads, progress, perform
         source = table.io_properties
         self.places = Places(source, source if target_properties is None else target_properties)
-        self.moved: dict[str, tuple[FileResult, Seal | None]] = {}
+        self.moved: dict[str, tuple[FileResult, RunSeal | None]] = {}
         self._manifests: Kept = {}
         self._work_key: WorkKey | None = None
-        self._own_seal: Seal | None = None
+        self._own_seal: RunSeal | None = None
         self._lock = threading.Lock()
         self._journal: Journal | None = None
-        self._taken: list[Run] = []
+        self._taken: list[Killed] = []
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
         self.report = ConversionReport(change.name, table.name, change.key_id)
@@ -98,31 +116,46 @@ class Conversion:
     # -- what is there -------------------------------------------------------------------------------------------
 
     def look(self, state: TableState | None = None) -> View:
-        """Return the table in its current state, or in a given one."""
-        return View(state or self.table.load(), self.kms, self.table.io_properties, self._manifests)
+        """Return the table in its current state, or in a given one. KeyAccessError: not under the key that is held."""
+        found = state or self.table.load()
+        said = TableMetadata(found.document.fields).key_id
+        # A catalog that knows the master key has compared it; encryption is under the key that the caller names.
+        if self.held not in (None, said) and found.table_key_id is None and self.change.name != ENCRYPT:
+            raise KeyAccessError(
+                f"{self.table.name}: its metadata says that it is under the master key {said!r}, and it was opened "
+                f"with table_key_id={self.held!r}: if that is right, open it again with the other one"
+            )
+        return View(found, self.kms, self.table.io_properties, self._manifests, self.table.places(found))
 
     def plan(self, view: View) -> ConversionPlan:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
         self._take_over(view)
+        plan.notes = list(self.report.notes)
         entries = list({each.path: each for each in contents.entries()}.values())
         todo = [each for each in entries if not self._is_done(each)]
         plan.unchanged = len(entries) - len(todo)
-        inside = f"{metadata.location}/"
+        inside, names = f"{metadata.location}/", partition_names(metadata.fields)
         for each in todo:
             kind = kind_of(each.file)
             plan.files[kind] = plan.files.get(kind, 0) + 1
             plan.bytes[kind] = plan.bytes.get(kind, 0) + int(each.file["file_size_in_bytes"])
             plan.finished += each.path in self.moved
             plan.outside += not each.path.startswith(inside)
+            if change.partition_paths:
+                plan.partition_paths += partition_in(each.path, names)
         changed = [each for each in contents.snapshots if not is_finished(change, contents, each)]
         plan.refs = [name for each in changed for name in each.refs]
         kept = {each.fields["snapshot-id"] for each in contents.snapshots} - {
             each.fields["snapshot-id"] for each in changed
         }
         plan.snapshots = [each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in kept]
-        plan.statistics = statistics_of(metadata.fields)
+        plan.staged = metadata.staged
+        if change.drops_statistics(metadata):
+            plan.dropped_statistics = metadata.statistics
+        else:
+            plan.statistics = metadata.statistics
         # A key service refuses every file with the same message.
         self._faults = list({_said(each): each for each in self._problems(view, todo)}.values())
         plan.problems = [_said(each) for each in self._faults]
@@ -153,6 +186,7 @@ class Conversion:
         return [each for each in in_parallel(look, todo, STAT_THREADS) if each is not None]
 
     def _check(self, view: View, entry: Entry) -> None:
+        view.places.check(entry.path)
         form = entry.file["file_format"].lower()
         if is_moved(entry):
             if form not in FORMS and not self.change.copies(entry.file.get("key_metadata")):
@@ -179,37 +213,44 @@ class Conversion:
             for each in view.contents.entries()
             if is_moved(each) and not self._is_done(each) and each.path not in self.moved
         }
+        for each in self._taken:
+            each.touch()
         if not entries:
             return
         tasks = [self._task(view, each) for each in entries.values()]
         seal = self._seal(view)
-        if self._journal is None:
-            self._journal = Journal(self._journal_directory(view), self._purpose(view), self._work_key)
+        if self._journal is None and self._work_key is not None and seal is not None:
+            self._journal = Journal.begin(
+                self._journal_directory(view), seal.name, self._work_key, seal, self._purpose(view)
+            )
         if self.perform is None:
-            results: Iterable[FileResult] = self._in_threads(tasks, seal, self._journal)
+            results: Iterable[FileResult] = self._in_threads(tasks, seal)
         else:
-            results = self.perform(tasks, self._work_key, self.places, self._journal.directory)
+            results = self.perform(tasks, self._journal, self.places)
         lengths = {each.source: each.length for each in tasks}
         for result in results:
             self.moved[result.source] = (result, seal)
             self.report.files += 1
             self.report.bytes += lengths[result.source]
 
-    def _in_threads(self, tasks: list[FileTask], seal: Seal | None, journal: Journal) -> Iterator[FileResult]:
+    def _in_threads(self, tasks: list[FileTask], seal: RunSeal | None) -> Iterator[FileResult]:
         at_once, threads = self._workers(tasks)
+        records = None if self._journal is None or seal is None else self._journal.records(seal)
         advance = SharedProgress(self.progress, sum(each.length for each in tasks))
 
         def work(task: FileTask) -> FileResult:
             with advance.part(task.length) as within:
                 result = run(task, seal, self.places, threads=threads, progress=within)
-                journal.add(result)
+                if records is not None:
+                    records.add(result)
             return result
 
         try:
             with advance.errors():
                 yield from in_parallel(work, tasks, at_once, stop=advance.stop)
         finally:
-            journal.flush()
+            if records is not None:
+                records.flush()
 
     def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
         cpus = self.threads or usable_cpus()
@@ -220,14 +261,16 @@ class Conversion:
         return at_once, max(1, cpus // at_once)
 
     def _task(self, view: View, entry: Entry) -> FileTask:
+        view.places.check(entry.path)
         file = entry.file
         encoded = file.get("key_metadata")
         seal = self._seal(view)
-        sealed = None if encoded is None or seal is None else seal.seal(KeyMetadata.decode(encoded), entry.path)
+        target = self._target(view, entry.path)
+        sealed = None if encoded is None or seal is None else sealed_key(seal, KeyMetadata.decode(encoded), entry.path)
         copy = self.change.copies(encoded)
         return FileTask(
             entry.path,
-            self._target(view, entry.path),
+            target,
             kind_of(file),
             file["file_format"].lower(),
             file["file_size_in_bytes"],
@@ -235,20 +278,26 @@ class Conversion:
             sealed,
             0 if copy else self.change.key_bits(view.metadata),
             copy,
+            _origin(entry),
+            self._names(view).located(target).root,
         )
 
     def _target(self, view: View, path: str) -> str:
-        """Return a new path for a file, in the directory of its partition."""
+        """Return a new path for a file: in the directory of its partition, where that may be seen."""
         known = self._targets.get(path)
         if known is None:
             directory, _, name = path.rpartition("/")
             metadata = view.metadata
             own = (metadata.properties.get(DATA_PATH), f"{metadata.location}/data")
             inside = [f"{each.rstrip('/')}/" for each in own if each]
-            partition = next((directory[len(each) :] for each in inside if directory.startswith(each)), "")
+            partition = ""
+            if self.change.shows_partitions:
+                partition = next((directory[len(each) :] for each in inside if directory.startswith(each)), "")
             stem, dot, suffix = name.rpartition(".")
             names = self._names(view)
             known = self._targets[path] = names.new_data_path(f"{dot}{suffix}" if stem else "", partition)
+            if self.change.location is None:
+                view.places.check(known)
         return known
 
     def _names(self, view: View) -> TableFiles:
@@ -257,7 +306,7 @@ class Conversion:
         self.change.apply(metadata)
         return TableFiles(metadata, self.places.of_target)
 
-    def _seal(self, view: View) -> Seal | None:
+    def _seal(self, view: View) -> RunSeal | None:
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None:
             return None
@@ -265,51 +314,74 @@ class Conversion:
             # Many threads check files, and all files of a run have one key.
             if self._own_seal is None:
                 self._work_key = WorkKey.make(self.kms, key_id)
-                self._own_seal = self._work_key.open(self.kms)
+                self._own_seal = self._work_key.open(self.kms, new_name(_uuid_of(view)))
             return self._own_seal
 
     # -- the journal ---------------------------------------------------------------------------------------------
 
     def _journal_directory(self, view: View) -> Any:
-        return self.places.of_target(self._names(view).new_metadata_path(DIRECTORY))
+        path = self._names(view).new_metadata_path(DIRECTORY)
+        if self.change.location is None:
+            view.places.check(path)
+        return below_metadata(self.places.of_target(path))
 
     def _purpose(self, view: View) -> dict[str, Any]:
-        bits = self.change.key_bits(view.metadata)
-        return {**self.change.purpose, "key-bits": bits, "table": view.metadata.fields.get("table-uuid")}
+        return {**self.change.purpose, "key-bits": self.change.key_bits(view.metadata)}
 
     def _take_over(self, view: View) -> None:
         """Take over the files of runs with the same purpose that were not committed."""
         key_id = self.change.key_id or view.metadata.key_id
-        if self.change.name == REKEY and key_id == view.metadata.key_id:
-            # An attacker with a leaked key encryption key and write access could have forged a journal under it.
+        if key_id is None or (self.change.name == REKEY and key_id == view.metadata.key_id):
+            # Nobody vouches for a journal without a key. An attacker with a leaked key encryption key and write access
+            # could have forged one under the same master key.
             return
-        wanted = {each.path for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
-        purpose = self._purpose(view)
-        for each in runs(self._journal_directory(view)):
-            if each.purpose != purpose or (each.work_key is not None and each.work_key.key_id != key_id):
+        wanted = {each.path: each for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
+        names = self._names(view)
+        notes = self.report.notes
+        for found in found_runs(self._journal_directory(view)):
+
+            def refused(name: str, error: Exception, run: str = found.run) -> None:
+                notes.append(f"{run}/{name}: this record of a killed run is not believed: {error}")
+
+            try:
+                killed = open_run(found, self.kms, key_id, _uuid_of(view), refused)
+            except FileNotFoundError:
+                # It has just ended.
                 continue
-            seal = None if each.work_key is None else each.work_key.open(self.kms)
-            self._taken.append(each)
-            for result in each.results():
-                if result.source in wanted and result.source not in self.moved and self._is_there(result):
-                    self.moved[result.source] = (result, seal)
+            except (Ags1Error, OSError) as error:
+                notes.append(f"{found.run}: the work of a killed run is not believed: {error}")
+                continue
+            if killed.purpose != self._purpose(view):
+                continue
+            self._taken.append(killed)
+            for result in killed.results:
+                entry = wanted.get(result.source)
+                if entry is not None and result.source not in self.moved and self._stands(result, entry, names):
+                    self.moved[result.source] = (result, killed.seal)
                     self.report.reused += 1
 
-    def _is_there(self, result: FileResult) -> bool:
+    def _stands(self, result: FileResult, entry: Entry, names: TableFiles) -> bool:
+        """Whether a file of a killed run is what this run would make of the same file, and is still there."""
+        below = result.target.removeprefix(f"{names.new_data_path('').rpartition('/')[0]}/")
+        if below == result.target or any(part in ("", ".", "..") for part in below.split("/")):
+            return False
+        if result.origin != _origin(entry) or (result.key is None) != (self.change.key_id is None):
+            return False
         try:
-            return status(self.places.of_target(result.target)).size == result.length
+            place = names.located(result.target)
+            # A key vouches for the content of its file. Of a plaintext file, the storage knows whether it is the same.
+            same = result.key is not None or (result.identity != "" and identity_of(place) == result.identity)
+            return same and status(place).size == result.length
         except FileNotFoundError:
             return False
 
     def forget(self) -> None:
         """Remove the journals: their files are now part of the table."""
-        journals: list[Run | Journal] = [*self._taken]
-        if self._journal is not None:
-            journals.append(self._journal)
-        for each in journals:
+        own = None if self._journal is None else self._journal.directory
+        for each in [*(killed.found.directory for killed in self._taken), *([] if own is None else [own])]:
             # The table is committed, so a journal that stays is not needed.
             with contextlib.suppress(OSError):
-                each.remove()
+                remove_run(each)
 
     # -- the commit ----------------------------------------------------------------------------------------------
 
@@ -322,7 +394,7 @@ class Conversion:
         self.plan(view)
         self.refuse()
         self.move(view)
-        state = commit(self.table, self.places.of_target, self._attempt)
+        state = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
         if state is not None:
             self.prove(state)
         self.forget()
@@ -334,7 +406,9 @@ class Conversion:
         self.move(view)
         before = (metadata.fields["format-version"], dict(metadata.properties))
         self.report.snapshots = self.write(view, metadata, files)
-        return bool(self.report.snapshots) or before != (metadata.fields["format-version"], metadata.properties)
+        if self.report.snapshots or self.report.dropped_statistics:
+            return True
+        return before != (metadata.fields["format-version"], metadata.properties)
 
     def write(self, view: View, metadata: TableMetadata, files: TableFiles) -> dict[str, int]:
         """Write the new snapshots into metadata; return their ids by the names of the refs."""
@@ -347,6 +421,7 @@ class Conversion:
             # Iceberg Java unwraps every key with the master key that the table names.
             old = old.rewrap(self.kms, change.key_id)
         change.apply(metadata)
+        self.report.dropped_statistics = metadata.drop_statistics() if change.drops_statistics(metadata) else []
         conversion = SnapshotConversion(change, contents, self.moved, view.source, metadata, files, self.kms)
         made: dict[str, int] = {}
         for snapshot in contents.snapshots:
@@ -362,7 +437,9 @@ class Conversion:
 
     def prove(self, state: TableState) -> None:
         """Open the committed table, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
-        view = View(state, self.kms, self.places.target, {})
+        places = TableLocations(allowed_in(self.places.target))
+        places.add(state.metadata_location, state.locations)
+        view = View(state, self.kms, self.places.target, {}, places)
         for snapshot in view.contents.snapshots:
             rows = sum(
                 entry.file["record_count"]
@@ -382,20 +459,24 @@ class Conversion:
         state = state or self.table.load()
         metadata = TableMetadata(state.document.fields)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
-        self.report.metadata_location = state.metadata_location
+        self.report.metadata_location, self.report.metadata_hash = state.metadata_location, state.file_hash
         if self.change.name in (ENCRYPT, REKEY) or self.change.key_id is None:
             self.report.remaining = [
                 each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in current
             ]
-            self.report.statistics = statistics_of(metadata.fields)
+            self.report.statistics = metadata.statistics
         return self.report
 
 
-def statistics_of(fields: Mapping[str, Any]) -> list[str]:
-    """Return the paths of the statistics files that metadata names."""
-    return [
-        each["statistics-path"] for name in ("statistics", "partition-statistics") for each in fields.get(name) or ()
-    ]
+def _origin(entry: Entry) -> str:
+    """What a file is, by its manifest: path, form, length, rows and key."""
+    file = entry.file
+    about = (entry.path, file["file_format"].lower(), file["file_size_in_bytes"], file["record_count"])
+    return hashlib.sha256(repr(about).encode() + b"\0" + (file.get("key_metadata") or b"")).hexdigest()
+
+
+def _uuid_of(view: View) -> str:
+    return str(view.metadata.fields.get("table-uuid"))
 
 
 def _said(error: Exception) -> str:

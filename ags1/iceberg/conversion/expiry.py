@@ -6,7 +6,6 @@ clean    files below the table --> that neither its metadata nor a snapshot nor 
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import errno
 import functools
@@ -17,42 +16,58 @@ from typing import Any
 from urllib.parse import urlparse
 
 from ags1._parallel import in_parallel
-from ags1.errors import UnsupportedError
+from ags1.errors import Ags1Error, UnsupportedError
 from ags1.iceberg._document import MAX_DOCUMENT
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.conversion.engine import statistics_of
-from ags1.iceberg.conversion.journal import DIRECTORY, runs
+from ags1.iceberg.conversion.journal import DIRECTORY, open_run, remove_run
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.encryption_keys import EncryptionKeys
 from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.locations import location_of
+from ags1.iceberg.locations import location_of, rooted
 from ags1.iceberg.manifests import kind_of
-from ags1.iceberg.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_directory, metadata_document
+from ags1.iceberg.metadata_document import (
+    METADATA_SUFFIX,
+    VERSION_HINT,
+    claims_encryption,
+    directories_of,
+    metadata_directory,
+    metadata_document,
+)
 from ags1.iceberg.tables import client_of
-from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
+from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import Entry, Location, list_files, read_whole, remove, status
 
-__all__ = ["clean", "expire_snapshots", "parts_of"]
+__all__ = ["clean", "expire_snapshots", "keeps_statistics", "parts_of", "remove_statistics"]
 
 _READERS = 8
 _OLD = datetime.timedelta(days=3)
-_GC = "gc.enabled"
+_DAY = 24 * 3600 * 1_000_000_000
+_NO_FILE = (errno.EINVAL, errno.EISDIR, errno.ENOTDIR)
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
 
 
-def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> ExpiryReport:
+DROP, KEEP = "drop", "keep"
+"""What becomes of statistics files."""
+
+
+def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry_run: bool = False) -> ExpiryReport:
     """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
 
     Every branch keeps only its newest snapshot: time travel to earlier ones ends. Table properties that keep snapshots
-    for some time are ignored.
+    for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed too: publish
+    them before. A dry run lists them.
 
     Parameters
     ----------
     table : EncryptedTable or CatalogTable
     kms : object or str, optional
         The KMS; by default the table's.
+    statistics : {"drop", "keep"}
+        What becomes of the statistics files of the snapshots that stay, in an encrypted table. They are never
+        encrypted, and tell of the data: counts, distinct values and sketches of columns, partition values.
     dry_run : bool
         Only report what would be removed.
 
@@ -67,9 +82,11 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
         The table cannot be read, or the catalog or the storage failed. Files are removed only after the commit: if the
         message says that snapshots are expired and files remain, :func:`clean` removes them later.
     """
+    keeps = keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
     report = ExpiryReport(opened.name, dry_run=dry_run)
     files: dict[str, str] = {}
+    removed: list[Location] = []
 
     def located(path: str) -> Location:
         return location_of(path, opened.io_properties)
@@ -82,34 +99,65 @@ def expire_snapshots(table: Any, *, kms: Any = None, dry_run: bool = False) -> E
         report.snapshots = [each["snapshot-id"] for each in old]
         source = SnapshotFiles.of(state, client, opened.io_properties)
         kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
+        places, identity, own = opened.places(state), _Identities(), _Own(metadata, located)
         # The kept snapshots are read first: if one of their manifests cannot be read, nothing is removed.
-        needed = {_identity(located(path)) for path, _ in _files_of(source, kept)}
+        needed = {identity(located(path)) for path, _ in _files_of(source, kept)}
         going = dict(_files_of(source, old))
         # A file that is deleted in all kept snapshots is not read, and no snapshot will name it again.
         gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
-        there = in_parallel(lambda path: _is_there(located(path)), gone, _READERS)
-        going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found}
-        statistics = set(statistics_of(metadata.fields))
+        for path in (*going, *gone, *metadata.statistics):
+            places.check(path)
+        there = in_parallel(lambda path: _seen(own(path)), gone, _READERS)
+        going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found is not None}
+        staged, named = metadata.staged, metadata.statistics
+        report.staged = {number: staged[number] for number in report.snapshots if number in staged}
         metadata.remove_snapshots({each["snapshot-id"] for each in old})
-        needed |= {_identity(located(path)) for path in statistics_of(metadata.fields)}
-        needed.add(_identity(located(state.metadata_location)))
-        going |= dict.fromkeys(statistics, "statistics")
-        files.update((path, kind) for path, kind in going.items() if _identity(located(path)) not in needed)
+        dropped = [] if keeps or not claims_encryption(metadata.fields) else metadata.drop_statistics()
+        report.kept_statistics = metadata.statistics if claims_encryption(metadata.fields) else []
+        needed |= {identity(located(path)) for path in metadata.statistics}
+        needed.add(identity(located(state.metadata_location)))
+        going |= dict.fromkeys(named, "statistics")
+        files.update((path, kind) for path, kind in going.items() if identity(located(path)) not in needed)
+        removed[:] = [own(path) for path in sorted(files)]
         _refuse_local_files(state.metadata_location, files, located)
         keys = EncryptionKeys.from_table_metadata(metadata.fields)
         pruned = keys.prune(metadata.fields)
         report.key_entries = len(keys) - len(pruned)
         if len(keys):
             metadata.fields["encryption-keys"] = pruned.to_list()
-        return bool(old or report.key_entries) and not dry_run
+        return bool(old or report.key_entries or dropped) and not dry_run
 
-    commit(opened, located, attempt)
+    new = commit(opened, located, attempt, retries=PATIENT)
+    report.metadata_hash = None if new is None else new.file_hash
     report.paths = sorted(files)
     for kind in files.values():
         report.files[kind] = report.files.get(kind, 0) + 1
     if not dry_run:
-        _remove([located(path) for path in report.paths], f"{opened.name}: the snapshots are expired")
+        _remove(removed, f"{opened.name}: the snapshots are expired")
     return report
+
+
+def remove_statistics(table: CatalogTable, kms: Any, paths: Iterable[str]) -> None:
+    """Remove statistics files that a commit has dropped, but for those that the table names as something else."""
+
+    def located(path: str) -> Location:
+        return location_of(path, table.io_properties)
+
+    state = table.load()
+    identity, own = _Identities(), _Own(TableMetadata(state.document.fields), located)
+    named = {identity(located(path)) for path in _named(table, kms, state)}
+    files = [path for path in paths if identity(located(path)) not in named]
+    for path in files:
+        table.places(state).check(path)
+    _refuse_local_files(state.metadata_location, files, located)
+    _remove([own(path) for path in files], f"{table.name}: the table does not name them")
+
+
+def keeps_statistics(statistics: str) -> bool:
+    """Return whether "keep" was given; a ValueError for anything but that and "drop"."""
+    if statistics not in (DROP, KEEP):
+        raise ValueError(f"statistics must be 'drop' or 'keep', got {statistics!r}")
+    return statistics == KEEP
 
 
 def clean(
@@ -126,8 +174,8 @@ def clean(
     table, kms, dry_run
         As for :func:`expire_snapshots`.
     older_than : timedelta
-        Younger files are kept, and so are the files of a conversion with a younger journal: a commit may be under way.
-        If this is shorter than the longest commit, no other writer may be active.
+        Younger files are kept, and so are those written since a conversion began whose journal is younger: a commit may
+        be under way. If this is shorter than the longest commit, no other writer may be active.
 
     Raises
     ------
@@ -150,38 +198,37 @@ def clean(
     metadata = TableMetadata(state.document.fields)
     _refuse_shared_files(metadata, opened.name)
     names = TableFiles(metadata, located)
-    own = [located(metadata_directory(metadata.fields)), located(f"{metadata.location}/metadata")]
-    _refuse_other_places(located(metadata.location), located(state.metadata_location), own, opened.name)
+    identity, own = _Identities(), _Own(metadata, located)
+    directories = [own.metadata, own.table.join("metadata")]
+    _refuse_other_places(own.table, located(state.metadata_location), directories, opened.name, identity)
+    for path in (names.new_metadata_path(DIRECTORY), names.new_data_path(""), f"{metadata.location}/data"):
+        opened.places(state).check(path)
     # List files before loading the state: a file committed meanwhile is either not listed, or named.
-    listed = {_identity(each.location): each for each in _listed(located(metadata.location))}
-    journals = located(names.new_metadata_path(DIRECTORY))
-    data = f"{_identity(located(names.new_data_path(''))).rpartition('/')[0]}/"
-    under_way, given_up = set(), []
-    for run in runs(journals):
-        if run.modified > limit:
-            under_way |= {_identity(located(each.target)) for each in run.results()}
+    listed = {identity(each.location): each for each in _listed(own.table)}
+    report = CleanReport(opened.name, dry_run=dry_run)
+    began, given_up = limit, []
+    for run in found_runs(own.journals):
+        # What a record says is not needed for what stays, so nobody without a key decides that. A time ahead of the
+        # clock is none: it would keep files for ever.
+        if limit < run.modified < limit + _ahead(older_than):
+            began = min(began, run.begun)
             continue
         given_up.append(run)
-        for each in run.results():
-            # Of what lies elsewhere, only what a journal names is looked at, where this table writes: others may have
-            # files there, and whoever can write a journal could name them.
-            if not _identity(located(each.target)).startswith(data):
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                entry = status(located(each.target))
-                listed[_identity(entry.location)] = entry
-    named = {_identity(located(path)) for path in _named(opened, client, opened.load())}
-    unnamed = (each for identity, each in listed.items() if identity not in named)
-    _refuse_other_tables(unnamed, own, metadata.fields.get("table-uuid"), opened.name)
-    report = CleanReport(opened.name, dry_run=dry_run)
-    inside = f"{_identity(journals)}/"
+        for path in _elsewhere(run, client, metadata, names, report):
+            seen = _seen(own(path))
+            if seen is not None:
+                listed[identity(seen.location)] = seen
+    named = {identity(located(path)) for path in _named(opened, client, opened.load())}
+    unnamed = [each for name, each in listed.items() if name not in named]
+    _refuse_other_tables(unnamed, directories, metadata.fields.get("table-uuid"), opened.name, identity)
+    inside = f"{identity(own.journals)}/"
     orphans = []
-    for identity, entry in listed.items():
-        if identity in named or identity in under_way or identity.startswith(inside):
+    for name, entry in listed.items():
+        if name in named or name.startswith(inside):
             continue
         if entry.name.endswith(VERSION_HINT):
             continue
-        if entry.modified > limit:
+        if entry.modified > limit or entry.modified >= began:
             report.recent += 1
             continue
         orphans.append(entry)
@@ -190,25 +237,59 @@ def clean(
     if not dry_run:
         _remove([entry.location for entry in orphans], f"{opened.name}: the table does not need them")
         for run in given_up:
-            run.remove()
+            remove_run(run.directory)
     return report
 
 
-def _refuse_other_places(location: Location, metadata: Location, own: Iterable[Location], name: str) -> None:
+def _ahead(older_than: datetime.timedelta) -> int:
+    return int(older_than.total_seconds() * 1_000_000_000) + _DAY
+
+
+def _elsewhere(
+    run: FoundRun, kms: Any, metadata: TableMetadata, names: TableFiles, report: CleanReport
+) -> Iterable[str]:
+    """Files of a killed run where this table writes, if that is not below its location, where all files are listed.
+
+    Others may have files there. So the run must be authentic, under the master key of the table.
+    """
+    directory = names.new_data_path("").rpartition("/")[0]
+    if directory.startswith(f"{metadata.location}/"):
+        return
+
+    def refused(name: str, error: Exception) -> None:
+        report.notes.append(f"{run.run}/{name}: this record of a killed conversion is not believed: {error}")
+
+    try:
+        if metadata.key_id is None:
+            raise UnsupportedError("the table has no master key, so nobody vouches for what it says")
+        killed = open_run(run, kms, metadata.key_id, str(metadata.fields.get("table-uuid")), refused)
+    except (Ags1Error, OSError) as error:
+        refused("run.json", error)
+        return
+    for each in killed.results:
+        if each.target.startswith(f"{directory}/") and ".." not in each.target.split("/"):
+            yield each.target
+
+
+def _refuse_other_places(
+    location: Location, metadata: Location, own: Iterable[Location], name: str, identity: _Identities
+) -> None:
     """Refuse a location that is not a directory of this table alone: every unnamed file below it is removed."""
-    directories = tuple(f"{_identity(each)}/" for each in (location, *own))
-    if not location.path.strip("/") or not _identity(metadata).startswith(directories):
+    directories = tuple(f"{identity(each)}/" for each in (location, *own))
+    if not location.path.strip("/") or not identity(metadata).startswith(directories):
         raise UnsupportedError(
             f"{name}: the metadata says that the table is at {location}, and its metadata file {metadata} is "
             "not there, or that is no directory of its own: nothing was removed"
         )
 
 
-def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], uuid: Any, name: str) -> None:
-    own = tuple(f"{_identity(each)}/" for each in directories)
+def _refuse_other_tables(
+    entries: Iterable[Entry], directories: list[Location], uuid: Any, name: str, identity: _Identities
+) -> None:
+    own = tuple(f"{identity(each)}/" for each in directories)
 
     def is_own(entry: Entry) -> bool:
-        if not _identity(entry.location).startswith(own):
+        if not identity(entry.location).startswith(own):
             return False
         document = metadata_document(entry.path, bytes(read_whole(entry.location, MAX_DOCUMENT)), None)
         return bool(document.fields.get("table-uuid") == uuid)
@@ -223,17 +304,19 @@ def _refuse_other_tables(entries: Iterable[Entry], directories: list[Location], 
             )
 
 
-def _is_there(location: Location) -> bool:
+def _seen(location: Location) -> Entry | None:
+    """The file at a location; None if there is none, or something that is no file, or the way leads through a link."""
     try:
-        status(location)
-    except FileNotFoundError:
-        return False
-    return True
+        return status(location)
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) and (not location.is_local or error.errno not in _NO_FILE):
+            raise
+        return None
 
 
 def _refuse_shared_files(metadata: TableMetadata, name: str) -> None:
-    if metadata.properties.get(_GC, "true").lower() == "false":
-        raise UnsupportedError(f"{name}: the table's property {_GC} is false: others may need its files")
+    if not metadata.removes_files:
+        raise UnsupportedError(f"{name}: the table's property gc.enabled is false: others may need its files")
 
 
 def _refuse_local_files(metadata: str, paths: Iterable[str], located: Callable[[str], Location]) -> None:
@@ -273,7 +356,7 @@ def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
     yield state.metadata_location
     for each in fields.get("metadata-log") or ():
         yield each["metadata-file"]
-    yield from statistics_of(fields)
+    yield from TableMetadata(fields).statistics
     for path, _ in _files_of(SnapshotFiles.of(state, kms, table.io_properties), list(fields.get("snapshots") or ())):
         yield path
 
@@ -308,21 +391,49 @@ def _listed(location: Location) -> list[Entry]:
         return []
 
 
-@functools.lru_cache(1000)
-def _real(directory: str) -> str:
-    return os.path.realpath(directory)
+class _Identities:
+    """One text for each file, however its path is spelled, also through a link to a directory.
+
+    It looks at each directory once, and lasts for one operation: a file with the identity of a needed one is kept. What
+    is removed is found by the descriptors of its directories.
+    """
+
+    def __init__(self) -> None:
+        self._real: dict[str, str] = {}
+
+    def __call__(self, location: Location) -> str:
+        path = location.path
+        if location.is_local:
+            directory, name = os.path.split(os.path.abspath(path))
+            if directory not in self._real:
+                self._real[directory] = os.path.realpath(directory)
+            path = os.path.join(self._real[directory], name)
+        elif location.scheme in _NAME_NODES:
+            # A name node has several names, with and without a port. So two files may look equal: too few are removed.
+            path = urlparse(path).path
+        return f"{location.scheme}:{location.container}:{path}"
 
 
-def _identity(location: Location) -> str:
-    """Return one text per file, however its path is spelled, also through a link to a directory."""
-    path = location.path
-    if location.is_local:
-        directory, name = os.path.split(os.path.abspath(path))
-        path = os.path.join(_real(directory), name)
-    elif location.scheme in _NAME_NODES:
-        # A name node has several names, with and without a port. So two files may look equal: too few are removed.
-        path = urlparse(path).path
-    return f"{location.scheme}:{location.container}:{path}"
+class _Own:
+    """Where the files of a table are. What is below its directories is never reached through a link."""
+
+    def __init__(self, metadata: TableMetadata, located: Callable[[str], Location]) -> None:
+        self._located = located
+        self._directories = directories_of(metadata.fields)
+        self.metadata = located(metadata_directory(metadata.fields)).as_root()
+        self.table = located(metadata.location).as_root()
+        self.journals = self(TableFiles(metadata, located).new_metadata_path(DIRECTORY))
+
+    def __call__(self, path: str) -> Location:
+        """The location of a path that metadata or a journal has."""
+        found = self._located(path)
+        if not found.is_local:
+            return found
+        if (below := rooted(found, self._directories)) is not None:
+            return below
+        # Outside of the table: the directory as it is now, so that no link comes in between later.
+        directory, name = os.path.split(os.path.abspath(found.path))
+        return Location("/").as_root().join(os.path.join(os.path.realpath(directory), name))
 
 
 def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:

@@ -1,89 +1,47 @@
 """Finished work of a conversion, so that the next run resumes a killed one.
 
-    <metadata directory>/ags1-conversion/<run>/run.json      what the run does, and its wrapped key
-    <metadata directory>/ags1-conversion/<run>/<uuid>.json   files that are moved and durable, their keys sealed
+    <metadata directory>/ags1-conversion/<run>/run.json        what the run does, and its wrapped key
+    <metadata directory>/ags1-conversion/<run>/<uuid>.sealed   files that are moved and durable, with their keys
 
-Each object is written once and never changed. A record is written after its files are durable, so every file in it is
-complete. It contains no plaintext key.
+:mod:`ags1.kms.run_records` says how they are sealed, and when they are believed. A record is written after its files
+are durable, so every file in it is complete. A conversion that has no key has no journal.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import json
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.errors import FormatError
+from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg.conversion.work import FileResult, WorkKey
-from ags1.storage import Location, list_files, list_names, make_parent, open_output, read_whole, remove
+from ags1.keys import Key
+from ags1.kms import run_records
+from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal
+from ags1.storage import Location, remove_directories
 
-__all__ = ["DIRECTORY", "Journal", "Records", "Run", "runs"]
+__all__ = ["DIRECTORY", "Journal", "Killed", "Records", "below_metadata", "new_name", "open_run", "remove_run"]
 
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
 
-_RUN = "run.json"
-_MAX_RECORD = 64 << 20
-_VERSION = 1
+_KIND = "table conversion"
+_RESULTS = "files-"
 
 
-class Run:
-    """A run that a journal describes.
-
-    `names` are its objects; `modified` is the time of the newest, in nanoseconds since 1970.
-    """
-
-    def __init__(self, directory: Location, names: list[str], modified: int) -> None:
-        self.directory = directory
-        self.names = names
-        self.modified = modified
-        self.purpose: dict[str, Any] = {}
-        self.work_key: WorkKey | None = None
-        if _RUN in names:
-            fields = _read(directory.join(_RUN))
-            self.purpose = dict(fields.get("purpose") or {})
-            if fields.get("version") == _VERSION and fields.get("key") is not None:
-                self.work_key = WorkKey(str(fields["key-id"]), base64.b64decode(fields["key"]))
-
-    def results(self) -> Iterator[FileResult]:
-        """Return the files that it moved; a FormatError if a record cannot be read."""
-        for name in self.names:
-            if name != _RUN:
-                for each in _read(self.directory.join(name)).get("files", ()):
-                    yield _result(each)
-
-    def remove(self) -> None:
-        """Remove its objects, the one that describes the run last."""
-        remove(self.directory.join(name) for name in self.names if name != _RUN)
-        remove([self.directory.join(_RUN)])
-        _remove_directory(self.directory)
-
-
-def runs(directory: Location) -> list[Run]:
-    """Return the runs in a table's journals; `directory` contains all journals."""
-    try:
-        entries = list_files(directory)
-    except FileNotFoundError:
-        return []
-    found: dict[str, tuple[list[str], list[int]]] = {}
-    for entry in entries:
-        run, _, name = entry.name.rpartition("/")
-        if run and "/" not in run:
-            names, times = found.setdefault(run, ([], []))
-            names.append(name)
-            times.append(entry.modified)
-    return [Run(directory.join(run), names, max(times)) for run, (names, times) in found.items()]
+def new_name(table: str) -> RunName:
+    """The name of a new run; `table` is the UUID of the table."""
+    return RunName(_KIND, table, str(uuid.uuid4()))
 
 
 class Records:
     """Writes records of moved files into the directory of a run; others may write there too. Safe to share."""
 
-    def __init__(self, directory: Location, *, at_once: int = 16) -> None:
-        self.directory = directory
+    def __init__(self, records: RunRecords, *, at_once: int = 16) -> None:
+        self._records = records
         self._waiting: list[FileResult] = []
         self._at_once = at_once
         self._lock = threading.Lock()
@@ -102,65 +60,97 @@ class Records:
 
     def _flush(self) -> None:
         if self._waiting:
-            _write(self.directory.join(f"{uuid.uuid4()}.json"), {"files": [_fields(each) for each in self._waiting]})
+            self._records.add(f"{_RESULTS}{uuid.uuid4()}", [_fields(each) for each in self._waiting])
             self._waiting = []
 
 
-class Journal(Records):
-    """The journal of one run, started by this process, which may pass its directory to others.
+@dataclass(frozen=True)
+class Journal:
+    """Where a run keeps its records, and its wrapped key. It has no secret, and can be sent to another process."""
 
-    `directory` contains all journals of the table. A later run with the same purpose takes over the files of this one.
+    directory: Location = field(repr=False)
+    name: RunName
+    work_key: WorkKey
+
+    @classmethod
+    def begin(
+        cls, journals: Location, name: RunName, work_key: WorkKey, seal: RunSeal, purpose: Mapping[str, Any]
+    ) -> Journal:
+        """Begin the journal of a run. A later run with the same purpose takes over the files of this one."""
+        made = cls(journals.join(name.run), name, work_key)
+        made._records(seal).begin(work_key.to_json(), purpose)
+        return made
+
+    def open(self, kms: Any) -> RunSeal:
+        """The seal of the run; a KeyAccessError if the KMS refused."""
+        return self.work_key.open(kms, self.name)
+
+    def records(self, seal: RunSeal) -> Records:
+        """What adds records to it."""
+        return Records(self._records(seal))
+
+    def _records(self, seal: RunSeal) -> RunRecords:
+        return RunRecords(self.directory, seal, durable=True)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run that is authentic and was not committed."""
+
+    found: FoundRun
+    seal: RunSeal
+    purpose: dict[str, Any]
+    results: list[FileResult] = field(repr=False)
+
+    def touch(self) -> None:
+        """Add an empty record, so that `clean` sees that the files of the run are needed."""
+        RunRecords(self.found.directory, self.seal, durable=True).add(f"needed-{uuid.uuid4()}", [])
+
+
+def open_run(found: FoundRun, kms: Any, key_id: str, table: str, refused: Callable[[str, Exception], object]) -> Killed:
+    """Authenticate a run of this table under this master key; `refused` is told of records that are not authentic.
+
+    FormatError, AuthenticationError: the run was not written by a conversion of this table under this master key.
+    KeyAccessError: the KMS refused. FileNotFoundError: the run has just ended.
     """
 
-    def __init__(self, directory: Location, purpose: Mapping[str, Any], work_key: WorkKey | None) -> None:
-        super().__init__(directory.join(str(uuid.uuid4())))
-        fields: dict[str, Any] = {"version": _VERSION, "purpose": dict(purpose)}
-        if work_key is not None:
-            fields |= {"key-id": work_key.key_id, "key": base64.b64encode(work_key.wrapped).decode()}
-        _write(self.directory.join(_RUN), fields)
+    def unwrap(wrapped: Mapping[str, Any]) -> Key:
+        work_key = WorkKey.from_json(wrapped)
+        if work_key.key_id != key_id:
+            raise AuthenticationError(f"{found.directory}: is under the master key {work_key.key_id!r}, not {key_id!r}")
+        return work_key.unwrap(kms)
 
-    def remove(self) -> None:
-        """Remove it: its files are now part of the table."""
-        Run(self.directory, list_names(self.directory), 0).remove()
+    opened = found.open(_KIND, table, unwrap)
+    results: list[FileResult] = []
+    for name, value in opened.records(_RESULTS, refused):
+        try:
+            results += [_result(each) for each in value]
+        except (ValueError, TypeError) as error:
+            refused(name, FormatError(f"{name}: has an unknown form: {error}"))
+    return Killed(found, opened.seal, opened.about, results)
+
+
+def below_metadata(directory: Location) -> Location:
+    """The directory of all journals. It is no link, and its parent is none: the table's metadata directory."""
+    if not directory.is_local or directory.root is not None:
+        return directory
+    above, *names = directory.path.rstrip("/").rsplit("/", 2)
+    return Location(above or "/").as_root().join(*names)
+
+
+def remove_run(directory: Location) -> None:
+    """Remove a run, and the directory of all runs if that was the last one."""
+    run_records.remove_run(directory)
+    remove_directories([directory.beside("")])
 
 
 def _fields(result: FileResult) -> list[Any]:
-    key = None if result.key is None else base64.b64encode(result.key).decode()
-    return [result.source, result.target, result.length, key, result.split_offsets]
+    key = None if result.key is None else base64.b64encode(result.key).decode("ascii")
+    return [result.source, result.origin, result.target, result.length, result.identity, key, result.split_offsets]
 
 
-def _result(fields: Iterable[Any]) -> FileResult:
-    try:
-        source, target, length, key, offsets = fields
-        sealed = None if key is None else base64.b64decode(key, validate=True)
-        starts = None if offsets is None else tuple(map(int, offsets))
-        return FileResult(str(source), str(target), int(length), sealed, starts)
-    except (ValueError, TypeError) as error:
-        raise FormatError(f"a record of the journal has an unknown form: {error}") from None
-
-
-def _read(location: Location) -> dict[str, Any]:
-    try:
-        found = json.loads(bytes(read_whole(location, _MAX_RECORD)))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise FormatError(f"{location}: this record of a conversion cannot be read; `ags1 iceberg clean` removes it")
-    return found
-
-
-def _write(location: Location, fields: Mapping[str, Any]) -> None:
-    make_parent(location)
-    with open_output(location) as output:
-        output.write(json.dumps(fields).encode())
-        output.commit(durable=True)
-
-
-def _remove_directory(location: Location) -> None:
-    """Remove the empty directories of a run and of all runs, if the storage has directories."""
-    import os
-
-    if location.is_local:
-        for path in (location.path, os.path.dirname(location.path)):
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
+def _result(fields: list[Any]) -> FileResult:
+    source, origin, target, length, identity, key, offsets = fields
+    sealed = None if key is None else base64.b64decode(key, validate=True)
+    starts = None if offsets is None else tuple(map(int, offsets))
+    return FileResult(str(source), str(target), int(length), sealed, starts, str(origin), str(identity))

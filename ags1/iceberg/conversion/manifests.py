@@ -15,12 +15,13 @@ from ags1.errors import FormatError
 from ags1.iceberg.conversion.changes import Change
 from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is_position_delete, is_vector
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
-from ags1.iceberg.conversion.work import FileResult, Seal
+from ags1.iceberg.conversion.work import FileResult, key_of
 from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.manifests import DATA, DELETES, EXISTING, Entry, Manifest
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles
+from ags1.kms.run_records import RunSeal
 
 __all__ = ["SnapshotConversion", "is_finished"]
 
@@ -45,7 +46,7 @@ class SnapshotConversion:
         self,
         change: Change,
         contents: Contents,
-        moved: Mapping[str, tuple[FileResult, Seal | None]],
+        moved: Mapping[str, tuple[FileResult, RunSeal | None]],
         source: SnapshotFiles,
         metadata: TableMetadata,
         files: TableFiles,
@@ -135,7 +136,7 @@ class SnapshotConversion:
         file.pop("key_metadata", None)
         if result.key is not None:
             assert seal is not None
-            file["key_metadata"] = seal.open(result.key, result.target).encode()
+            file["key_metadata"] = key_of(seal, result.key, result.target).encode()
         if result.split_offsets is not None:
             file.pop("split_offsets", None)
             if result.split_offsets:

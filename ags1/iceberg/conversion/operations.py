@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ags1.errors import UnsupportedError
@@ -11,12 +12,13 @@ from ags1.files import Progress
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.engine import Conversion, Perform
-from ags1.iceberg.conversion.expiry import expire_snapshots, parts_of
+from ags1.iceberg.conversion.expiry import expire_snapshots, keeps_statistics, parts_of, remove_statistics
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.encryption_keys import EncryptionKeys
+from ags1.iceberg.file_io import TABLE_KEY_ID
 from ags1.iceberg.locations import io_properties_of
 from ags1.iceberg.metadata_document import claims_encryption
-from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 
@@ -33,6 +35,8 @@ def encrypt_table(
     kms: Any = None,
     data_key_length: int | None = None,
     steps: Collection[str] = ("enable", "convert"),
+    statistics: str = "drop",
+    partition_paths: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     perform: Perform | None = None,
@@ -57,6 +61,12 @@ def encrypt_table(
         "enable": new files are encrypted, and existing files stay plaintext, which readers must then allow. "convert":
         encrypt the files of all branches and tags. "expire": remove the snapshots that no branch or tag has, with their
         files. Without "expire", the plaintext files stay until their snapshots are expired.
+    statistics : {"drop", "keep"}
+        What "convert" does with the table's statistics files. They are never encrypted, and tell of the data: counts,
+        distinct values and sketches of columns, partition values.
+    partition_paths : bool
+        Put the new files into directories that are named after their partition values, as the old ones are: everybody
+        who can list the storage reads these. By default the new paths show nothing.
     threads : int, optional
         Number of files converted at once; by default two for each usable CPU.
     progress : callable, optional
@@ -83,17 +93,18 @@ def encrypt_table(
     KeyAccessError, AuthenticationError, OSError
         The KMS, the storage or the catalog failed. The table is as it was.
     """
-    wanted = _steps(steps)
+    wanted, keeps = _steps(steps), keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
-    change = Change(ENCRYPT, key_id, data_key_length)
+    change = Change(ENCRYPT, key_id, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
     state = opened.load()
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
     if "convert" in wanted:
-        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
+        report = _conversion(table, opened, client, change, threads, progress, perform).run()
+        remove_statistics(opened, client, report.dropped_statistics)
     else:
         report = _changed_metadata(opened, client, change)
-    return _expired(report, opened, client) if "expire" in wanted else report
+    return _expired(report, opened, client, statistics) if "expire" in wanted else report
 
 
 def decrypt_table(
@@ -106,6 +117,9 @@ def decrypt_table(
     perform: Perform | None = None,
 ) -> ConversionReport:
     """Decrypt a table in place. It stays at format version 3.
+
+    Stop its writers first: a change that Iceberg Java prepared before, and commits after this, cannot be read, because
+    its key is nowhere. Then go back to the snapshot before it, and make the change again.
 
     Parameters
     ----------
@@ -125,7 +139,7 @@ def decrypt_table(
     if not claims_encryption(opened.load().document.fields):
         raise ValueError(f"{opened.name} is not encrypted")
     change = Change(DECRYPT, None)
-    report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
+    report = _conversion(table, opened, client, change, threads, progress, perform).run()
     return _expired(report, opened, client) if expire else report
 
 
@@ -137,6 +151,8 @@ def rekey_table(
     data_key_length: int | None = None,
     kms: Any = None,
     expire: bool = False,
+    statistics: str = "drop",
+    partition_paths: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     perform: Perform | None = None,
@@ -159,6 +175,8 @@ def rekey_table(
     expire : bool
         Remove the snapshots that no branch or tag has, with their files and key entries. The old keys open data until
         this is done.
+    statistics, partition_paths
+        As for :func:`encrypt_table`, of the change with `data_keys`.
 
     Raises
     ------
@@ -167,6 +185,7 @@ def rekey_table(
     Ags1Error, OSError
         As for :func:`encrypt_table`.
     """
+    keeps = keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
     old = _encrypted(opened.load(), opened.name)
     if data_key_length is not None and not data_keys:
@@ -174,12 +193,13 @@ def rekey_table(
     if key_id is None and not data_keys:
         raise ValueError("give another master key as key_id, or data_keys=True, or both")
     opened.check_can_encrypt()
-    change = Change(REKEY, key_id or old, data_key_length)
+    change = Change(REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
     if data_keys:
-        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
+        report = _conversion(table, opened, client, change, threads, progress, perform).run()
+        remove_statistics(opened, client, report.dropped_statistics)
     else:
         report = _changed_metadata(opened, client, change)
-    return _expired(report, opened, client) if expire else report
+    return _expired(report, opened, client, statistics) if expire else report
 
 
 def plan_conversion(
@@ -190,6 +210,8 @@ def plan_conversion(
     data_keys: bool = False,
     data_key_length: int | None = None,
     target_location: str | None = None,
+    statistics: str = "drop",
+    partition_paths: bool = False,
     kms: Any = None,
 ) -> ConversionPlan:
     """Return what a conversion would do, and what prevents it. Nothing is written.
@@ -208,6 +230,8 @@ def plan_conversion(
         Plan :func:`rekey_table`.
     target_location : str, optional
         Plan :func:`relocate_table`.
+    statistics, partition_paths
+        As for the function that is planned.
 
     Raises
     ------
@@ -216,6 +240,7 @@ def plan_conversion(
     """
     opened, client = parts_of(table, kms)
     state = opened.load()
+    keeps = keeps_statistics(statistics)
     if target_location is not None:
         change = _relocation(state, target_location, key_id)
     elif decrypt:
@@ -227,7 +252,8 @@ def plan_conversion(
             raise ValueError("give key_id, decrypt=True, data_keys=True or target_location")
         _refuse_other_key(state, key_id)
         change = Change(ENCRYPT, key_id, data_key_length)
-    conversion = Conversion(opened, client, change)
+    change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
+    conversion = Conversion(opened, client, change, held=_held(table))
     plan = conversion.plan(conversion.look(state))
     if change.key_id is not None and target_location is None:
         try:
@@ -245,6 +271,7 @@ def relocate_table(
     *,
     key_id: str | None = None,
     kms: Any = None,
+    partition_paths: bool = False,
     target_properties: Mapping[str, str] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -267,6 +294,8 @@ def relocate_table(
         metadata file below `target_location`.
     key_id : str, optional
         The new table's master key; by default the source's.
+    partition_paths : bool
+        As for :func:`encrypt_table`.
     target_properties : mapping, optional
         Properties for the new location, as `properties` of :func:`load_table`; by default those of the old one.
 
@@ -281,9 +310,11 @@ def relocate_table(
 
     opened, client = parts_of(table, kms)
     state = opened.load()
-    change = _relocation(state, target_location, key_id)
+    change = replace(_relocation(state, target_location, key_id), partition_paths=partition_paths)
     there = None if target_properties is None else io_properties_of(target_properties)
-    conversion = Conversion(opened, client, change, threads=threads, progress=progress, target_properties=there)
+    conversion = Conversion(
+        opened, client, change, threads=threads, progress=progress, target_properties=there, held=_held(table)
+    )
     view = conversion.look(state)
     conversion.plan(view)
     conversion.refuse()
@@ -316,6 +347,25 @@ def relocate_table(
     conversion.prove(new)
     conversion.forget()
     return conversion.finished(new)
+
+
+def _conversion(
+    table: Any,
+    opened: CatalogTable,
+    kms: Any,
+    change: Change,
+    threads: int | None,
+    progress: Progress | None,
+    perform: Perform | None,
+) -> Conversion:
+    return Conversion(opened, kms, change, threads=threads, progress=progress, held=_held(table), perform=perform)
+
+
+def _held(table: Any) -> str | None:
+    """The master key that a table was opened with."""
+    io = getattr(table, "io", None)
+    found: str | None = None if io is None else io.properties.get(TABLE_KEY_ID)
+    return found
 
 
 def _steps(steps: Collection[str]) -> set[str]:
@@ -364,11 +414,12 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> Conversi
         change.apply(metadata)
         return change.name == REKEY or before != metadata.properties
 
-    return conversion.finished(commit(table, conversion.places.of_target, attempt))
+    return conversion.finished(commit(table, conversion.places.of_target, attempt, retries=PATIENT))
 
 
-def _expired(report: ConversionReport, table: CatalogTable, kms: Any) -> ConversionReport:
-    report.expired = expire_snapshots(table, kms=kms)
+def _expired(report: ConversionReport, table: CatalogTable, kms: Any, statistics: str = "drop") -> ConversionReport:
+    report.expired = expire_snapshots(table, kms=kms, statistics=statistics)
     state = table.load()
-    report.metadata_location, report.remaining, report.statistics = state.metadata_location, [], []
+    report.metadata_location, report.metadata_hash = state.metadata_location, state.file_hash
+    report.remaining, report.statistics = [], report.expired.kept_statistics
     return report

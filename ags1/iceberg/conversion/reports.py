@@ -10,6 +10,7 @@ from ags1._words import counted, printable, size_text
 __all__ = ["CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"]
 
 _LISTED = 20
+_KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
 _ENGINES = {
     True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
@@ -25,6 +26,12 @@ def _lines(name: str, values: list[str]) -> list[str]:
 
 def _old_snapshots(count: int) -> str:
     return f"{counted(count, 'old snapshot')} and all {'its' if count == 1 else 'their'} files"
+
+
+def _staged(staged: dict[int, str], then: str) -> list[str]:
+    return _lines(
+        "staged snapshot", [f"{number} (wap.id {name}), not published yet, {then}" for number, name in staged.items()]
+    )
 
 
 @dataclass
@@ -65,11 +72,19 @@ class ConversionPlan(_Report):
     snapshots : list of int
         Old snapshots that stay, with all their files, until they are expired.
     statistics : list of str
-        Statistics files of these snapshots.
+        Statistics files of these snapshots that stay with them.
+    dropped_statistics : list of str
+        Statistics files that are removed, because they are not encrypted.
+    staged : dict of int to str
+        Snapshots that wait to be published, and the ``wap.id`` of each. They stay as they are until they are expired.
     outside : int
         Files outside the table's location. Their new versions go below it.
+    partition_paths : int
+        Files of `files` whose paths show partition values, and whose new paths show them too.
     problems : list of str
         Reasons that prevent the conversion.
+    notes : list of str
+        Work of killed runs that is not believed, and is done again.
     """
 
     change: str
@@ -83,8 +98,12 @@ class ConversionPlan(_Report):
     refs: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
+    dropped_statistics: list[str] = field(default_factory=list)
+    staged: dict[int, str] = field(default_factory=dict)
     outside: int = 0
+    partition_paths: int = 0
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -109,9 +128,16 @@ class ConversionPlan(_Report):
             lines.append(f"moved already by a run that did not commit: {counted(self.finished, 'file')}")
         if self.outside:
             lines.append(f"outside the table's location: {counted(self.outside, 'file')}; the new ones go below it")
+        if self.partition_paths:
+            lines.append(f"paths that show partition values: {counted(self.partition_paths, 'file')}")
         if self.refs:
             lines.append(f"new snapshots for: {', '.join(map(printable, self.refs))}")
         lines += self._left()
+        lines += _lines(
+            "statistics file that is removed (it is not encrypted, and tells of the data)", self.dropped_statistics
+        )
+        if self.change == "decrypt":
+            lines.append("stop its writers first: what Java prepared before, and commits after this, cannot be read")
         if self.change != "relocate":
             lines.append(_ENGINES[self.key_id is not None])
         return "\n".join(lines + _lines("problem", self.problems))
@@ -122,6 +148,7 @@ class ConversionPlan(_Report):
         held = {"encrypt": "in plaintext", "rekey": "under the old keys", "decrypt": "encrypted"}[self.change]
         lines = [f"{_old_snapshots(len(self.snapshots))} stay {held} until they are expired"]
         lines += _lines("statistics file that stays until then", self.statistics)
+        lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
         if self.change != "decrypt":
             lines.append(
                 "traces that stay after that: old metadata files, which hold summaries and no rows, and in a bucket "
@@ -144,6 +171,12 @@ class ExpiryReport(_Report):
         Paths of these files.
     key_entries : int
         Number of entries of ``encryption-keys`` that are no longer used.
+    staged : dict of int to str
+        Those of `snapshots` that waited to be published, and the ``wap.id`` of each.
+    kept_statistics : list of str
+        Statistics files that stay. They are not encrypted.
+    metadata_hash : str or None
+        Hash of the new metadata file; None if none was written.
     dry_run : bool
         Nothing was removed.
     """
@@ -153,6 +186,9 @@ class ExpiryReport(_Report):
     files: dict[str, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     key_entries: int = 0
+    staged: dict[int, str] = field(default_factory=dict)
+    kept_statistics: list[str] = field(default_factory=list)
+    metadata_hash: str | None = None
     dry_run: bool = False
 
     @property
@@ -161,6 +197,9 @@ class ExpiryReport(_Report):
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
         lines += [f"{kind}: {counted(count, 'file')} {what}" for kind, count in self.files.items()]
+        gone = "would be removed" if self.dry_run else "was removed"
+        lines += _staged(self.staged, f"{gone}: publish_changes cannot find it then")
+        lines += _lines(_KEPT, self.kept_statistics)
         if self.key_entries:
             lines.append(f"{counted(self.key_entries, 'key entry', 'key entries')} {what}")
         return "\n".join(lines)
@@ -174,8 +213,8 @@ class ConversionReport(_Report):
     ----------
     change, table, key_id
         As of the plan.
-    metadata_location : str
-        The table's new metadata file.
+    metadata_location, metadata_hash : str
+        The table's new metadata file, and its hash; see :attr:`EncryptedTable.metadata_hash`.
     files, bytes : int
         Files that this run moved, and their stored bytes.
     reused : int
@@ -187,15 +226,20 @@ class ConversionReport(_Report):
     remaining : list of int
         Old snapshots that still exist.
     statistics : list of str
-        Statistics files of those.
+        Statistics files that the table names. They are not encrypted.
+    dropped_statistics : list of str
+        Statistics files that were removed.
     expired : ExpiryReport or None
         What was removed after the conversion.
+    notes : list of str
+        Work of killed runs that was not believed, and was done again.
     """
 
     change: str
     table: str
     key_id: str | None
     metadata_location: str = ""
+    metadata_hash: str = ""
     files: int = 0
     bytes: int = 0
     reused: int = 0
@@ -203,7 +247,9 @@ class ConversionReport(_Report):
     attempts: int = 0
     remaining: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
+    dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -218,7 +264,9 @@ class ConversionReport(_Report):
             lines.append(self.expired.text)
         if self.remaining:
             lines.append(self._left())
-        lines += _lines("statistics file of an old snapshot", self.statistics)
+        lines += _lines(_KEPT, self.statistics)
+        lines += _lines("statistics file that was removed", self.dropped_statistics)
+        lines += _lines("note", self.notes)
         return "\n".join(lines)
 
     def _left(self) -> str:
@@ -243,6 +291,8 @@ class CleanReport(_Report):
         Further files that nothing names, too recent to be removed.
     dry_run : bool
         Nothing was removed.
+    notes : list of str
+        Killed conversions whose records are not believed: files of theirs outside of the table's location stay.
     """
 
     table: str
@@ -250,6 +300,7 @@ class CleanReport(_Report):
     bytes: int = 0
     recent: int = 0
     dry_run: bool = False
+    notes: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -258,4 +309,5 @@ class CleanReport(_Report):
         lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {size_text(self.bytes)}, {what}"]
         if self.recent:
             lines.append(f"{counted(self.recent, 'younger file')} that nothing names: left alone")
+        lines += _lines("note", self.notes)
         return "\n".join(lines)

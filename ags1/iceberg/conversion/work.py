@@ -6,39 +6,48 @@ Pages of Parquet files are moved, not decoded; Avro files go through AGS1. Tasks
 they can go to other processes and into a journal. A result is returned only after its file is durable, was opened again
 with its new key, and has the number of rows in the manifest.
 
-    master key (KMS) --wraps--> WorkKey --seals--> key metadata of a file
-                                                   nonce (12) || ciphertext || tag (16); AAD: the file's path
+    master key (KMS) --wraps--> WorkKey --RunSeal--> key metadata of a file, under its path
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from ags1 import files
-from ags1._gcm import open_message, random_bytes, seal_message
 from ags1._open import open as open_stream
 from ags1.avro import iter_blocks
-from ags1.errors import Ags1Error, AuthenticationError, FormatError, TruncatedError
+from ags1.errors import Ags1Error, FormatError, TruncatedError
 from ags1.files import Progress
 from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek
 from ags1.iceberg.locations import location_of
 from ags1.keys import Key, KeyMetadata
+from ags1.kms.run_records import RunName, RunSeal
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.footer import FileMetaData, Footer, RowGroup, read_footer
-from ags1.storage import Location, PipeSource, Unsynced, make_parent, open_output, open_source, status
+from ags1.storage import Location, PipeSource, Unsynced, identity_of, make_parent, open_output, open_source, status
 from ags1.stream import Writer
 
-__all__ = ["FORMS", "FileResult", "FileTask", "Places", "Seal", "WorkKey", "check", "run"]
+__all__ = [
+    "FORMS",
+    "FileResult",
+    "FileTask",
+    "Places",
+    "WorkKey",
+    "check",
+    "key_of",
+    "run",
+    "sealed_key",
+]
 
 FORMS = ("parquet", "avro")
 """Formats of data files and equality delete files that can be moved."""
 
 _PIECE = 8 << 20
 _MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01"}
-_NONCE, _KEY_LENGTH = 12, 32
-_LABEL = b"ags1 key of a moved file "
+_KEY_LENGTH = 32
 _NAME = "conversion"
 
 
@@ -53,9 +62,10 @@ class Places:
         """Return the location of a source file."""
         return location_of(path, self.source)
 
-    def of_target(self, path: str) -> Location:
-        """Return the location of a target file."""
-        return location_of(path, self.target)
+    def of_target(self, path: str, root: str | None = None) -> Location:
+        """Return the location of a target file; no link below `root` is followed."""
+        found = location_of(path, self.target)
+        return found if root is None else found.below(Location(root)) or found
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,10 @@ class FileTask:
         Length of the new key; 0 for a plaintext target.
     copy : bool
         Keep the bytes and the key.
+    origin : str
+        What the file is, by its manifest; the result repeats it.
+    root : str or None
+        A directory of the target table, below which no link is followed to write the file; None in a store.
     """
 
     source: str
@@ -85,13 +99,16 @@ class FileTask:
     source_key: bytes | None = field(default=None, repr=False)
     key_bits: int = 0
     copy: bool = False
+    origin: str = ""
+    root: str | None = None
 
 
 @dataclass(frozen=True)
 class FileResult:
     """A moved file: its stored bytes, its sealed key metadata, and the start offsets of its row groups.
 
-    `split_offsets` is None if the offsets are unchanged.
+    `split_offsets` is None if the offsets are unchanged. `origin` is that of the task. `identity` is what
+    :func:`ags1.storage.identity_of` says of a file without a key; a key vouches for the content of the others.
     """
 
     source: str
@@ -99,9 +116,11 @@ class FileResult:
     length: int
     key: bytes | None = field(default=None, repr=False)
     split_offsets: tuple[int, ...] | None = None
+    origin: str = ""
+    identity: str = ""
 
 
-def check(task: FileTask, seal: Seal | None, places: Places) -> None:
+def check(task: FileTask, seal: RunSeal | None, places: Places) -> None:
     """Compare a file with its manifest, without writing anything.
 
     Raises
@@ -133,7 +152,7 @@ def check(task: FileTask, seal: Seal | None, places: Places) -> None:
 
 def run(
     task: FileTask,
-    seal: Seal | None,
+    seal: RunSeal | None,
     places: Places,
     *,
     threads: int | None = None,
@@ -144,7 +163,7 @@ def run(
     `progress` is called as ``progress(done, total)``, in arbitrary units.
     """
     check(task, seal, places)
-    source, target = places.of_source(task.source), places.of_target(task.target)
+    source, target = places.of_source(task.source), places.of_target(task.target, task.root)
     make_parent(target)
     old = _source_key(task, seal)
     new = KeyMetadata.generate(task.key_bits) if task.key_bits else None
@@ -160,15 +179,16 @@ def run(
         new = new.with_length(length)
     offsets = _verify(task, target, new, length)
     assert seal is not None or new is None
-    sealed = None if new is None or seal is None else seal.seal(new, task.target)
-    return FileResult(task.source, task.target, length, sealed, None if task.copy else offsets)
+    sealed = None if new is None or seal is None else sealed_key(seal, new, task.target)
+    identity = identity_of(target) if new is None else ""
+    return FileResult(task.source, task.target, length, sealed, None if task.copy else offsets, task.origin, identity)
 
 
-def _source_key(task: FileTask, seal: Seal | None) -> KeyMetadata | None:
+def _source_key(task: FileTask, seal: RunSeal | None) -> KeyMetadata | None:
     if task.source_key is None:
         return None
     assert seal is not None
-    return seal.open(task.source_key, task.source)
+    return key_of(seal, task.source_key, task.source)
 
 
 def _move_parquet(
@@ -238,7 +258,7 @@ def _copy(source: Location, target: Location, progress: Progress | None) -> None
 def _sync(target: Location) -> None:
     if target.is_local:
         directory, _, name = target.path.rpartition("/")
-        unsynced = Unsynced(type(target)(directory or "."))
+        unsynced = Unsynced(Location(directory or "."))
         unsynced.add(name)
         unsynced.sync()
 
@@ -353,31 +373,37 @@ class WorkKey:
         keep_kek(kms, wrapped, key_id, key)
         return cls(key_id, wrapped)
 
-    def open(self, kms: Any) -> Seal:
+    def unwrap(self, kms: Any) -> Key:
         """Unwrap the key by the KMS; a KeyAccessError if the KMS refused."""
         check_kms(kms)
-        return Seal(kept_kek(kms, self.wrapped, self.key_id, _NAME))
+        return kept_kek(kms, self.wrapped, self.key_id, _NAME)
+
+    def open(self, kms: Any, name: RunName) -> RunSeal:
+        """The seal of the run of this name; raises as :meth:`unwrap`."""
+        return RunSeal(self.unwrap(kms), name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in a journal."""
+        return {"key-id": self.key_id, "key": base64.b64encode(self.wrapped).decode("ascii")}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> WorkKey:
+        """Read that form. FormatError: it is not valid."""
+        key_id, key = fields.get("key-id"), fields.get("key")
+        try:
+            wrapped = base64.b64decode(key, validate=True) if isinstance(key, str) else b""
+        except ValueError:
+            wrapped = b""
+        if not isinstance(key_id, str) or not wrapped:
+            raise FormatError("the key of a journal is missing or damaged")
+        return cls(key_id, wrapped)
 
 
-class Seal:
-    """Seals and opens key metadata. Safe to share between threads; it cannot be pickled."""
+def sealed_key(seal: RunSeal, metadata: KeyMetadata, path: str) -> bytes:
+    """Return the key metadata of the file of this path, sealed."""
+    return seal.seal(metadata.encode(), f"key of {path}")
 
-    __slots__ = ("_key",)
 
-    def __init__(self, key: Key) -> None:
-        self._key = key
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a Seal cannot be pickled: it holds a key; send its WorkKey")
-
-    def seal(self, metadata: KeyMetadata, path: str) -> bytes:
-        """Return the sealed key metadata of the file of this path."""
-        nonce = random_bytes(_NONCE)
-        return nonce + seal_message(metadata.encode(), self._key, nonce, _LABEL + path.encode())
-
-    def open(self, sealed: bytes, path: str) -> KeyMetadata:
-        """Return the key metadata; an AuthenticationError if it was sealed under another key or for another file."""
-        plain = open_message(sealed[_NONCE:], self._key, sealed[:_NONCE], _LABEL + path.encode())
-        if plain is None:
-            raise AuthenticationError(f"{path}: the sealed key of this file does not open: another key, or changed")
-        return KeyMetadata.decode(plain)
+def key_of(seal: RunSeal, sealed: bytes, path: str) -> KeyMetadata:
+    """Return the key metadata; an AuthenticationError if it is of another run or another file."""
+    return KeyMetadata.decode(seal.open(sealed, f"key of {path}"))

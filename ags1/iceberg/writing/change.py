@@ -16,7 +16,7 @@ ManifestMergeManager, and the table properties ``commit.manifest*``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,9 @@ from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.file_io import SnapshotFiles
 from ags1.iceberg.locations import location_of
 from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.metadata_document import number_property
 from ags1.iceberg.writing.commit import commit
-from ags1.iceberg.writing.data_files import TableLayout, number_property
+from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
@@ -60,6 +61,8 @@ class ChangeReport:
     deleted_rows : int
         Rows that are no longer in the table, in removed files or by deletion vectors. An upsert counts the rows that it
         replaced.
+    metadata_hash : str or None
+        Hash of the new metadata file; see :attr:`EncryptedTable.metadata_hash`.
     """
 
     operation: str
@@ -69,6 +72,7 @@ class ChangeReport:
     added_bytes: int = 0
     removed_files: int = 0
     deleted_rows: int = 0
+    metadata_hash: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -141,6 +145,11 @@ class WriteTarget:
         table.refresh()
         self._metadata(table)
 
+    @property
+    def table(self) -> Any:
+        """The table as it was last read."""
+        return self._table
+
     def layout(self, further: tuple[Any, ...] = ()) -> TableLayout:
         """Return the current layout of new rows in files."""
         table = self._table.table
@@ -148,7 +157,7 @@ class WriteTarget:
 
     def data_files(self) -> TableFiles:
         """Return names and keys for data files that are written before the commit."""
-        return TableFiles(self._metadata(self._table), self._locate)
+        return TableFiles(self._metadata(self._table), self._table.io.locations.within(self._locate))
 
     def commit(
         self,
@@ -189,7 +198,7 @@ class WriteTarget:
                 written.discard()
             return ChangeReport(operation)
         self._table.refresh(state)
-        return report
+        return replace(report, metadata_hash=state.file_hash)
 
     def _metadata(self, table: Any) -> TableMetadata:
         metadata = TableMetadata(table.document.fields)

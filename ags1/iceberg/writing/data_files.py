@@ -22,6 +22,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from ags1._blocks import usable_cpus
 from ags1.errors import UnsupportedError
 from ags1.iceberg.manifests import ADDED, DATA, Entry
+from ags1.iceberg.metadata_document import number_property
 from ags1.iceberg.writing.arrow_rows import RowShape
 from ags1.iceberg.writing.metrics import FileMetrics, MetricsPlan
 from ags1.iceberg.writing.partitioning import Partitioning, column_of, path_of
@@ -29,7 +30,7 @@ from ags1.iceberg.writing.table_files import TableFiles
 from ags1.iceberg.writing.transforms import check_transform, transformed
 from ags1.parquet import EncryptionConfig, ParquetWriter
 
-__all__ = ["DataFiles", "TableLayout", "number_property"]
+__all__ = ["DataFiles", "TableLayout"]
 
 _PREFIX = "write.parquet."
 _NUMBERS = {
@@ -241,20 +242,6 @@ class _DataFile:
 
     def abort(self) -> None:
         self._writer.abort()
-
-
-def number_property(properties: Mapping[str, str], name: str, usual: int) -> int:
-    """A number among a table's properties.
-
-    Raises
-    ------
-    ValueError
-        It is none above 0; names the property.
-    """
-    text = properties.get(name, str(usual))
-    if not text.isdecimal() or not int(text):
-        raise ValueError(f"the table's property {name} is {text!r}; it must be a number above 0")
-    return int(text)
 
 
 def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:

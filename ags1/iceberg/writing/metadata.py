@@ -24,6 +24,8 @@ _ENCRYPTED_VERSION = 3
 _VERSIONS = (2, 3)
 _DATA_KEY_LENGTHS = (16, 24, 32)
 _STATISTICS = ("statistics", "partition-statistics")
+_GC = "gc.enabled"
+_STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 
 
 class TableMetadata:
@@ -88,6 +90,37 @@ class TableMetadata:
         return found
 
     @property
+    def removes_files(self) -> bool:
+        """Whether the table alone needs its files, so that those that it no longer names may be removed."""
+        return self.properties.get(_GC, "true").lower() != "false"
+
+    @property
+    def statistics(self) -> list[str]:
+        """Paths of the statistics files."""
+        return [each["statistics-path"] for name in _STATISTICS for each in self.fields.get(name) or ()]
+
+    @property
+    def staged(self) -> dict[int, str]:
+        """Snapshots that were staged to be published later, and were not yet: the ``wap.id`` of each by its id.
+
+        Spark's ``publish_changes`` finds such a snapshot by that field of its summary.
+        """
+        summaries = {each["snapshot-id"]: each.get("summary") or {} for each in self.snapshots}
+        published = {each.get(_PUBLISHED) for each in summaries.values()}
+        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in self.snapshots}
+        history = set()
+        for ref in self.refs.values():
+            number = ref["snapshot-id"]
+            while number is not None and number not in history:
+                history.add(number)
+                number = parents.get(number)
+        return {
+            number: summary[_STAGED]
+            for number, summary in summaries.items()
+            if _STAGED in summary and summary[_STAGED] not in published and number not in history
+        }
+
+    @property
     def current_snapshot_id(self) -> int | None:
         """Id of the current snapshot; None for a table without one."""
         found = self.fields.get("current-snapshot-id")
@@ -131,6 +164,14 @@ class TableMetadata:
         if data_key_length not in _DATA_KEY_LENGTHS:
             raise ValueError(f"data_key_length must be 16, 24 or 32 bytes, got {data_key_length}")
         self.properties[DATA_KEY_LENGTH] = str(data_key_length)
+
+    def drop_statistics(self) -> list[str]:
+        """Remove all statistics files, which are never encrypted; return their paths."""
+        found = self.statistics
+        for name in _STATISTICS:
+            if self.fields.get(name):
+                self.fields[name] = []
+        return found
 
     def new_snapshot_id(self) -> int:
         """A random id that no snapshot has."""

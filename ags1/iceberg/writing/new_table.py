@@ -35,7 +35,7 @@ from pyiceberg.transforms import parse_transform
 from ags1._gcm import random_bytes
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.locations import local_path
-from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID
+from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH
 from ags1.iceberg.tables import EncryptedTable, client_of, load_table
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -222,7 +222,8 @@ def create_table(
     location : str, optional
         Directory of the table; by default the catalog's location for this name.
     properties : mapping of str to str, optional
-        Properties of the table, such as ``write.target-file-size-bytes``.
+        Properties of the table, such as ``write.target-file-size-bytes``. With a ``write.data.path`` elsewhere,
+        :func:`load_table` needs `allowed_locations`, unless the catalog stores the property.
     data_key_length : {16, 24, 32}, optional
         Length of its data keys in bytes; by default 16, as in Iceberg.
     storage_options : mapping, optional
@@ -264,7 +265,10 @@ def create_table(
     # A caller without rights to the master key gets the error here, not at the first write.
     kms.wrap_key(random_bytes(16), key_id)
     target.create(fields)
-    return load_table(catalog, identifier, kms=kms, properties=storage_options)
+    # The caller has said where the files go.
+    named = (location, *((properties or {}).get(each) for each in (DATA_PATH, METADATA_PATH)))
+    allowed = [each for each in named if each]
+    return load_table(catalog, identifier, kms=kms, properties=storage_options, allowed_locations=allowed)
 
 
 def _location(catalog: Any, identifier: str | tuple[str, ...]) -> str:

@@ -42,6 +42,8 @@ def delete(target: WriteTarget, row_filter: Any) -> ChangeReport:
 
 def overwrite(target: WriteTarget, data: Any, row_filter: Any = None) -> ChangeReport:
     """Delete the rows that pass a filter, or all, and add others."""
+    # A filter that does not fit is refused before the new rows are written.
+    _passing(target.table, target.ref, row_filter)
     return _added(target, data, "overwrite", lambda change, table: take_away(change, table, target.ref, row_filter))
 
 
@@ -106,12 +108,17 @@ def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
     return found
 
 
+def _passing(table: Any, ref: str, row_filter: Any) -> Any:
+    """Return the scan of a branch's rows that pass a filter, which is checked."""
+    return table.scan(columns=[POSITION_NAME], row_filter=row_filter, ref=ref if ref in table.refs else None)
+
+
 def take_away(change: Change, table: Any, ref: str, row_filter: Any = None) -> None:
     """Add to a change the removal of a branch's rows that pass a filter; without one, all rows.
 
     The scan itself finds them, so a change affects exactly the rows that a scan returns.
     """
-    scan = table.scan(columns=[POSITION_NAME], row_filter=row_filter, ref=ref if ref in table.refs else None)
+    scan = _passing(table, ref, row_filter)
     partly = []
     for task in scan.plan_files():
         others = [*task.deletes.position_deletes, *task.deletes.equality_deletes]

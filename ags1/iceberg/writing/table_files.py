@@ -13,8 +13,9 @@ from typing import Any
 
 from ags1 import codec
 from ags1.iceberg.deletion_vectors import write_vectors
+from ags1.iceberg.locations import rooted
 from ags1.iceberg.manifests import POSITION_DELETES
-from ags1.iceberg.metadata_document import DATA_PATH, metadata_directory
+from ags1.iceberg.metadata_document import data_directory, directories_of, metadata_directory
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, make_parent, open_output, remove
@@ -40,9 +41,13 @@ class TableFiles:
 
     def new_data_path(self, suffix: str, partition: str = "") -> str:
         """Return a unique path for a data or delete file; `partition` is its directory, if any."""
-        metadata = self._metadata
-        directory = (metadata.properties.get(DATA_PATH) or f"{metadata.location}/data").rstrip("/")
+        directory = data_directory(self._metadata.fields)
         return "/".join(part for part in (directory, partition, f"{uuid.uuid4()}{suffix}") if part)
+
+    def located(self, path: str) -> Location:
+        """Where a file is: no link below the table's directories is followed."""
+        found = self._locate(path)
+        return rooted(found, directories_of(self._metadata.fields)) or found
 
     def new_key(self) -> KeyMetadata | None:
         """A fresh key and AAD prefix for one file; None in a table that is not encrypted."""
@@ -52,7 +57,7 @@ class TableFiles:
     def new_data_file(self, suffix: str) -> tuple[str, Location, KeyMetadata | None]:
         """Return path, location and key of a data file that the caller writes; :meth:`discard` removes it too."""
         path = self.new_data_path(suffix)
-        location = self._locate(path)
+        location = self.located(path)
         make_parent(location)
         self.written.append(path)
         return path, location, self.new_key()
@@ -64,7 +69,7 @@ class TableFiles:
         """
         key = self.new_key()
         stored = data if key is None else codec.encrypt(data, key.encryption_key, aad_prefix=key.aad_prefix or b"")
-        location = self._locate(path)
+        location = self.located(path)
         make_parent(location)
         self.written.append(path)
         with open_output(location, expected=len(stored)) as output:
@@ -77,7 +82,7 @@ class TableFiles:
         for path in self.written:
             # It is harmless if it stays: nothing names it.
             with contextlib.suppress(OSError):
-                remove([self._locate(path)])
+                remove([self.located(path)])
         self.written.clear()
 
 

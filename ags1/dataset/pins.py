@@ -1,0 +1,154 @@
+"""Pins: what a caller knows of a dataset, so that nobody who can write its directory can decide it.
+
+    Pins(uuid, key_id, version, digest)  --check-->  each version that is read, or that a change builds on
+                                         <--holding--  what an own commit made, or what was found
+
+A version is authentic under the master key that it names itself. So whoever can use any key of the same service can
+make one; and an older copy, or another dataset of the same key, is authentic as well. Only a pin shows that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass, replace
+
+from ags1._typing import Any
+from ags1.dataset.versions import Version
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError
+from ags1.storage import AtomicFile, Location, inside, read_whole
+
+__all__ = ["Pins", "pins_of"]
+
+_MAX_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What a dataset must be. Immutable, so safe to share between threads; it holds no secret.
+
+    Attributes
+    ----------
+    uuid : str or None
+        Identity of the dataset; None accepts any.
+    key_id : str or None
+        The master key of its default class; None accepts any.
+    version : int
+        The last version that is known: an older one is refused, a later one is not.
+    digest : str or None
+        The digest of that version.
+    """
+
+    uuid: str | None = None
+    key_id: str | None = None
+    version: int = 0
+    digest: str | None = None
+
+    def check(self, found: Version, where: Location) -> None:
+        """Refuse a version that is not what is pinned.
+
+        Raises
+        ------
+        AuthenticationError
+            It is of another dataset, older than the pinned version, or another content under its number.
+        KeyAccessError
+            It is under another master key.
+        """
+        if self.uuid is not None and found.uuid != self.uuid:
+            raise AuthenticationError(
+                f"{where} is the dataset {found.uuid}, but {self.uuid} is expected: it was replaced"
+            )
+        if found.version < self.version:
+            raise AuthenticationError(
+                f"{where} has version {found.version}, but {self.version} was seen already: an older copy was put back"
+            )
+        if self.digest is not None and found.version == self.version and found.digest != self.digest:
+            raise AuthenticationError(
+                f"version {found.version} of {where} has the digest {found.digest}, but {self.digest} is expected: it "
+                "was replaced"
+            )
+        if self.key_id is not None and found.key_id != self.key_id:
+            raise KeyAccessError(
+                f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you have "
+                "rewrapped it, say the new one"
+            )
+
+    def refuse_nothing(self, where: Location) -> None:
+        """Refuse a place without any dataset, if one is pinned. AuthenticationError: it was removed."""
+        if self.uuid is not None or self.version:
+            raise AuthenticationError(f"there is no dataset at {where}, but {self.uuid or 'one'} is expected")
+
+    def holding(self, found: Version) -> Pins:
+        """The same with what was found: its UUID and master key where none was pinned, its number if that is later."""
+        later = found.version > self.version or (found.version == self.version and self.digest is None)
+        return Pins(
+            self.uuid or found.uuid,
+            self.key_id or found.key_id,
+            found.version if later else self.version,
+            found.digest if later else self.digest,
+        )
+
+    def under(self, key_id: str) -> Pins:
+        """The same with another master key, after it was rewrapped."""
+        return replace(self, key_id=key_id)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the pins to a file that only its owner can read and write. Keep it where no attacker can write.
+
+        Raises
+        ------
+        OSError
+            It cannot be written.
+        """
+        fields = {"uuid": self.uuid, "key-id": self.key_id, "version": self.version, "digest": self.digest}
+        with AtomicFile(path, mode=0o600) as output:
+            output.write(json.dumps(fields, indent=2).encode("ascii") + b"\n")
+            output.commit(durable=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Pins:
+        """Read the pins that :meth:`save` wrote.
+
+        Raises
+        ------
+        FormatError
+            The file holds no pins, or others than its owner can write it.
+        OSError
+            It cannot be read.
+        """
+        name = os.fspath(path)
+        if os.stat(name).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise FormatError(f"{name} can be written by others than its owner, so it pins nothing: chmod 600 {name}")
+        try:
+            fields: Any = json.loads(bytes(memoryview(read_whole(Location(name), _MAX_BYTES))))
+        except (ValueError, RecursionError):
+            fields = None
+        texts = ("uuid", "key-id", "digest")
+        if (
+            not isinstance(fields, dict)
+            or fields.keys() != {*texts, "version"}
+            or not all(fields[each] is None or isinstance(fields[each], str) for each in texts)
+            or type(fields["version"]) is not int
+            or fields["version"] < 0
+        ):
+            raise FormatError(f"{name} holds no pins of a dataset: remove it, and pin the dataset again")
+        return cls(fields["uuid"], fields["key-id"], fields["version"], fields["digest"])
+
+
+def pins_of(path: str, dataset: Location) -> Pins | None:
+    """The pins of a dataset that a file has; None if the file does not exist yet.
+
+    ValueError: the file lies in the dataset, or is none of this machine. FormatError: as :meth:`Pins.load`.
+    """
+    place = Location(path)
+    if not place.is_local:
+        raise ValueError(f"--pin {path}: pins are kept in a file of this machine")
+    if inside(dataset, place) is not None:
+        raise ValueError(
+            f"--pin {path} lies in the dataset, where whoever can replace that can replace it too: name another place"
+        )
+    try:
+        return Pins.load(path)
+    except FileNotFoundError:
+        return None
