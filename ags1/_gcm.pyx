@@ -29,13 +29,12 @@ from ags1.evp cimport (
     ERR_peek_last_error,
     EVP_CIPHER,
     EVP_CIPHER_CTX,
-    EVP_CIPHER_CTX_ctrl,
     EVP_CIPHER_CTX_free,
     EVP_CIPHER_CTX_get_params,
     EVP_CIPHER_CTX_new,
+    EVP_CIPHER_CTX_set_params,
     EVP_CIPHER_fetch,
     EVP_CIPHER_get0_provider,
-    EVP_CTRL_AEAD_SET_TAG,
     EVP_CipherFinal_ex,
     EVP_CipherInit_ex2,
     EVP_CipherUpdate,
@@ -358,14 +357,16 @@ cdef int gcm_open(
     const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out) noexcept nogil:
     cdef int done = 0
     cdef uint8_t rest[16]
+    cdef OSSL_PARAM parameters[2]
     if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL) != 1:
         return GCM_BACKEND
     if _authenticate(context, aad, aad_length) != GCM_OK:
         return GCM_BACKEND
+    parameters[0] = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, <void *>tag, 16)
+    parameters[1] = OSSL_PARAM_construct_end()
     # The tag comes last: it lies behind the data, and whoever reads it first waits for memory that the data would have
     # brought along.
-    if _update(context, data, length, out) != GCM_OK or EVP_CIPHER_CTX_ctrl(
-            context, EVP_CTRL_AEAD_SET_TAG, 16, <void *>tag) != 1:
+    if _update(context, data, length, out) != GCM_OK or EVP_CIPHER_CTX_set_params(context, parameters) != 1:
         memset(out, 0, <size_t>length)
         return GCM_BACKEND
     if EVP_CipherFinal_ex(context, rest, &done) != 1:

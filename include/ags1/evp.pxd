@@ -17,9 +17,7 @@ cdef extern from "openssl/evp.h" nogil:
     EVP_CIPHER_CTX *EVP_CIPHER_CTX_new()
     void EVP_CIPHER_CTX_free(EVP_CIPHER_CTX *context)
     const OSSL_PROVIDER *EVP_CIPHER_get0_provider(const EVP_CIPHER *cipher)
-    enum:
-        EVP_CTRL_AEAD_SET_TAG
-    int EVP_CIPHER_CTX_ctrl(EVP_CIPHER_CTX *context, int type, int argument, void *pointer)
+    int EVP_CIPHER_CTX_set_params(EVP_CIPHER_CTX *context, const OSSL_PARAM *parameters)
     int EVP_CIPHER_CTX_get_params(EVP_CIPHER_CTX *context, OSSL_PARAM *parameters)
     int EVP_CipherInit_ex2(
         EVP_CIPHER_CTX *context, const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv,
