@@ -83,6 +83,8 @@ cdef extern from "ags1/drbg.h" nogil:
 # is the limit, a call over a whole MiB takes up to twice as long as calls over 32 to 512 KiB (measured on AMD Zen 5; in
 # cache, and on processors without AVX-512, there is no difference). Pieces below 32 KiB pay for the calls.
 cdef int64_t PIECE = 64 << 10
+# From this length on a tag is set after the data.
+cdef int64_t LATE_TAG = 2 << 10
 # NIST SP 800-38D, section 8.3: as many random nonces as one key may have.
 cdef int64_t MAX_MESSAGES = <int64_t>1 << 32
 
@@ -358,15 +360,17 @@ cdef int gcm_open(
     cdef int done = 0
     cdef uint8_t rest[16]
     cdef OSSL_PARAM parameters[2]
-    if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL) != 1:
+    # A tag behind long data comes last: whoever reads it first waits for memory that the data would have brought along.
+    # Behind short data it comes with the nonce, in one call.
+    cdef bint late = length >= LATE_TAG
+    parameters[0] = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, <void *>tag, 16)
+    parameters[1] = OSSL_PARAM_construct_end()
+    if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL if late else parameters) != 1:
         return GCM_BACKEND
     if _authenticate(context, aad, aad_length) != GCM_OK:
         return GCM_BACKEND
-    parameters[0] = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, <void *>tag, 16)
-    parameters[1] = OSSL_PARAM_construct_end()
-    # The tag comes last: it lies behind the data, and whoever reads it first waits for memory that the data would have
-    # brought along.
-    if _update(context, data, length, out) != GCM_OK or EVP_CIPHER_CTX_set_params(context, parameters) != 1:
+    if _update(context, data, length, out) != GCM_OK or (
+            late and EVP_CIPHER_CTX_set_params(context, parameters) != 1):
         memset(out, 0, <size_t>length)
         return GCM_BACKEND
     if EVP_CipherFinal_ex(context, rest, &done) != 1:
