@@ -145,7 +145,7 @@ cdef class Batch:
             An empty batch. A call with ``out=`` it returns a batch of its own in this memory. Memory that a result
             still uses is never written to: two results can be alive without fresh memory being taken.
         """
-        nbytes, count = int(nbytes), int(count)
+        nbytes, count = PyNumber_Index(nbytes), PyNumber_Index(count)
         if nbytes < 0 or count < 0:
             raise ValueError(f"nbytes and count must not be negative, got {nbytes} and {count}")
         cdef Batch self = Batch(b"", memoryview(bytes(8)).cast("q"))

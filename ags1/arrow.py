@@ -382,6 +382,9 @@ def decrypt_buffers(
 ) -> list[Any]:
     """Decrypt what :func:`encrypt_buffers` made, into 64-byte aligned memory.
 
+    It has no ``on_error``: None among the results is an absent buffer, and an array without its validity bitmap would
+    have values in place of its nulls. Columns of values that may be damaged: :func:`encrypt_columns`.
+
     Returns
     -------
     list of pyarrow.Buffer or None

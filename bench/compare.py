@@ -35,6 +35,7 @@ from typing import Any
 from ags1 import bench
 from ags1.bench import Comparison, Run, Subject, interleave
 from bench.floors import ROOT, openssl_environment
+from bench.processes import end
 from bench.questions import QUESTIONS
 
 EXIT_SLOWER, EXIT_FAILED, EXIT_UNDECIDED = 1, 2, 3
@@ -131,15 +132,7 @@ class Side:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        end(self._process)
 
     def ask(self, **request: str) -> dict[str, Any]:
         """Send one request and return the answer."""
@@ -258,10 +251,9 @@ def table(lines: Sequence[Moved]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def exit_code(lines: Sequence[Moved]) -> int:
+def exit_code(verdicts: set[str], worse: str) -> int:
     """0, or the code of the worst that was found."""
-    found = {line.verdict for line in lines}
-    return EXIT_SLOWER if "slower" in found else EXIT_UNDECIDED if "undecided" in found else 0
+    return EXIT_SLOWER if worse in verdicts else EXIT_UNDECIDED if "undecided" in verdicts else 0
 
 
 def commits(base: str, head: str | None) -> dict[str, str]:
@@ -353,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for verdict in ("slower", "undecided"):
         if found := [line.question for line in lines if line.verdict == verdict]:
             print(f"{verdict}: {', '.join(found)}")
-    return exit_code(lines)
+    return exit_code({line.verdict for line in lines}, "slower")
 
 
 def report(of: dict[str, str], lines: Sequence[Moved]) -> dict[str, Any]:

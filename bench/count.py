@@ -29,7 +29,7 @@ from pathlib import Path
 
 from ags1 import bench
 from bench import compare
-from bench.compare import EXIT_FAILED, EXIT_SLOWER, EXIT_UNDECIDED, CompareError, Side
+from bench.compare import EXIT_FAILED, EXIT_UNDECIDED, CompareError, Side
 from bench.floors import ROOT, cache_directory, openssl_environment
 from bench.questions import GROUPS
 
@@ -232,12 +232,6 @@ def table(lines: Sequence[Counted]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def exit_code(lines: Sequence[Counted]) -> int:
-    """0, or the code of the worst that was found."""
-    found = {line.verdict for line in lines}
-    return EXIT_SLOWER if "more" in found else EXIT_UNDECIDED if "undecided" in found else 0
-
-
 def count_both(base: Path, head: Path, questions: Sequence[str], limit: float, gate: float) -> list[Counted]:
     """Count all questions on both sides, until the time is up."""
     lines, began = [], time.monotonic()
@@ -295,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json is not None:
         found = {**of, "gate": options.gate, "machine": bench.machine(), "questions": [asdict(line) for line in lines]}
         options.json.write_text(json.dumps(found, indent=1) + "\n")
-    code = exit_code(lines)
+    code = compare.exit_code({line.verdict for line in lines}, "more")
     return 0 if code == EXIT_UNDECIDED and options.allow_undecided else code
 
 

@@ -31,6 +31,19 @@ def environment() -> dict[str, str]:
     return {**env, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": ""}
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """Close the pipes of a process that waits for requests, and wait for its end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+
+
 def run(command: Sequence[str]) -> None:
     """Run a program to its end; what it prints is dropped unless it fails."""
     done = subprocess.run(

@@ -101,15 +101,7 @@ class SparkPeer:
 
     def close(self) -> None:
         """End Spark."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        processes.end(self._process)
         self._directory.cleanup()
 
     def _answer(self) -> dict[str, Any]:

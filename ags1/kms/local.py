@@ -106,15 +106,7 @@ class LocalKms(KeyManagementClient):
         return client
 
     def make(self, keys: Mapping[str, KeyLike] | None = None) -> None:
-        """Make the keystore at the path of this client, as :meth:`create` does.
-
-        Raises
-        ------
-        KeyAccessError
-            The file exists, or no password or key file was given.
-        OSError
-            It cannot be written.
-        """
+        """Make the keystore at the path of this client; as :meth:`create`."""
         first = _as_keys(keys)
         del keys
         for key_id in first:

@@ -194,20 +194,10 @@ def encrypt_tree(
         As :func:`encrypt_file`. Files written before stay.
     """
     work = Encrypting(encryption, missing_columns=missing_columns)
-    files = _listed(source, target, storage_options)
-    _check_shared(files, encryption, shared_keys)
     return _run(
-        work,
-        source,
-        files,
-        Location(target, storage_options).as_root(),
-        others,
-        on_error,
-        resume,
-        threads,
-        progress,
-        durable,
-    )
+        work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
+        unshared=None if shared_keys else encryption,
+    )  # fmt: skip
 
 
 def decrypt_tree(
@@ -241,19 +231,7 @@ def decrypt_tree(
         As :func:`decrypt_file`.
     """
     work = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
-    files = _listed(source, target, storage_options)
-    return _run(
-        work,
-        source,
-        files,
-        Location(target, storage_options).as_root(),
-        others,
-        on_error,
-        resume,
-        threads,
-        progress,
-        durable,
-    )
+    return _run(work, source, target, storage_options, others, on_error, resume, threads, progress, durable)
 
 
 def rekey_tree(
@@ -289,8 +267,6 @@ def rekey_tree(
     AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
         As :func:`rekey_file`.
     """
-    files = _listed(source, target, storage_options)
-    _check_shared(files, encryption, shared_keys)
     work = Rekeying(
         decryption,
         encryption,
@@ -299,17 +275,9 @@ def rekey_tree(
         missing_columns=missing_columns,
     )
     return _run(
-        work,
-        source,
-        files,
-        Location(target, storage_options).as_root(),
-        others,
-        on_error,
-        resume,
-        threads,
-        progress,
-        durable,
-    )
+        work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
+        unshared=None if shared_keys else encryption,
+    )  # fmt: skip
 
 
 def verify_tree(
@@ -422,15 +390,24 @@ def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
 def _run(
     work: FileOperation,
     source: FilePath,
-    files: list[Entry],
-    target: Location,
+    target: FilePath,
+    storage_options: Mapping[str, Any] | None,
     others: str,
     on_error: str,
     resume: bool,
     threads: int | None,
     progress: Progress | None,
     durable: bool,
+    unshared: Encryption | None = None,
 ) -> TreeReport:
+    """Process a tree; `unshared` has keys that must not be given for many files."""
+    files, root = _listed(source, target, storage_options), Location(target, storage_options).as_root()
+    if len(files) > 1 and isinstance(unshared, EncryptionConfig) and not unshared.fresh_keys:
+        raise ValueError(
+            "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
+            "give a configuration with from_kms, which makes new keys for each file, a function that returns a "
+            "configuration for the name of each file, or shared_keys=True"
+        )
     one_of(others, ("error", "copy", "skip"), "others")
     one_of(on_error, ("fail", "collect"), "on_error")
     report = TreeReport()
@@ -458,7 +435,7 @@ def _run(
 
     def convert(each: Entry, within: Progress) -> bool:
         """Process a file; return False if it was finished before."""
-        place = target.join(each.name)
+        place = root.join(each.name)
         if resume and work.is_finished(each.location, place, each.name):
             return False
         make_parent(place)
@@ -479,7 +456,7 @@ def _run(
         return report
 
     def copy(each: Entry, within: Progress) -> None:
-        place = target.join(each.name)
+        place = root.join(each.name)
         make_parent(place)
         copy_file(each.location, place, progress=within, durable=durable)
 
@@ -510,13 +487,3 @@ def _same_directory(one: Location, other: Location) -> bool:
     if one.is_local and other.is_local:
         return os.path.realpath(one.path) == os.path.realpath(other.path)
     return one.text.rstrip("/") == other.text.rstrip("/")
-
-
-def _check_shared(files: list[Entry], encryption: Encryption, shared_keys: bool) -> None:
-    """Refuse given keys for many files, unless `shared_keys` allows it."""
-    if not shared_keys and isinstance(encryption, EncryptionConfig) and not encryption.fresh_keys and len(files) > 1:
-        raise ValueError(
-            "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
-            "give a configuration with from_kms, which makes new keys for each file, a function that returns a "
-            "configuration for the name of each file, or shared_keys=True"
-        )

@@ -17,14 +17,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ags1._words import size_text
+from ags1._words import counted, size_text
 from ags1.spark._sessions import Session
 
-__all__ = ["Counters", "Meter", "Teller", "open_meter"]
+__all__ = ["Counters", "Meter", "Teller", "open_meter", "phase_lines"]
 
 _SECOND = 1.0
 _COUNTER = struct.Struct("<QQ")
 _TELL_SECONDS = 0.2
+_PHASE_SECONDS = 30.0
 
 
 class Counters:
@@ -191,6 +192,22 @@ def open_meter(
         over.set()
         thread.join()
         _show(meter, show, end=True)
+
+
+def phase_lines(verb: str, progress: object) -> Callable[[str, int, int | None], None]:
+    """What reports work of the driver itself: a line when it begins, and one now and then. A callable gets none."""
+    last, due = "", 0.0
+
+    def show(doing: str, done: int, total: int | None) -> None:
+        nonlocal last, due
+        now = time.monotonic()
+        if progress is True and (doing != last or now >= due):
+            count = f", {counted(done, 'object')}" if done else ""
+            sys.stderr.write(f"ags1 {verb}: {doing}{count}\n")
+            sys.stderr.flush()
+            last, due = doing, now + _PHASE_SECONDS
+
+    return show
 
 
 def _show(meter: Meter, show: Callable[[int, int | None], object] | None, *, end: bool) -> None:

@@ -17,6 +17,7 @@ from ags1.audit.report import AuditReport
 from ags1.spark._engine import Engine, Outcome, check_arguments
 from ags1.spark._locations import locate
 from ags1.spark._planning import Unit
+from ags1.spark._progress import phase_lines
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.storage import Entry, Location, in_order
 
@@ -79,6 +80,7 @@ def audit(
                 for each in outcomes:
                     yield each.detail
 
+    phase_lines("audit", progress)("listing the files", 0, None)
     return judge(here, look_at, policy=policy, kms=None if url is None else kms_client(url))
 
 

@@ -35,6 +35,7 @@ from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
 from ags1.spark._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
 from ags1.spark._locations import locate
 from ags1.spark._planning import Unit
+from ags1.spark._progress import phase_lines
 from ags1.spark._results import Recorder, Result, raise_for
 from ags1.spark._sealing import Sealer, kms_client, kms_reference
 
@@ -249,6 +250,7 @@ def verify_table(
     file_io = EncryptedFileIO(given, kms=kms_client(url))
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
+    phase_lines("verify", progress)("reading the manifests", 0, None)
     try:
         found = walk(metadata_location, file_io, snapshot_id)
         _record(recorder, _read_outcomes(found, file_io), on_error)

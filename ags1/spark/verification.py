@@ -26,6 +26,7 @@ from ags1.spark._dataset_work import VerifyWork, packed, rows_of
 from ags1.spark._engine import Engine, Outcome, check_arguments
 from ags1.spark._locations import locate
 from ags1.spark._planning import PART_BYTES, Unit
+from ags1.spark._progress import phase_lines
 from ags1.spark._results import Recorder, Result, error_of
 from ags1.spark._sealing import kms_client, kms_reference
 from ags1.spark.decryption import open_dataset, sealer_of
@@ -111,7 +112,7 @@ def verify_files(
         )  # fmt: skip
         verifying = _Verifying(engine, recorder)
         view = View.of(here, version, client)
-        report = verify(view, client, perform=verifying.perform)
+        report = verify(view, client, perform=verifying.perform, phase=phase_lines("verify", progress))
         recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in report.problems)
     return recorder.close(time.monotonic() - started)

@@ -8,6 +8,7 @@ GOOGLE_*, AZURE_*), and for S3 from the profile and roles that boto3 finds.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 
 from ags1._forks import ForkSafeLock
@@ -53,6 +54,11 @@ _used_by: int | None = None
 def option_name(scheme: str, name: str) -> str:
     """The name in object_store of a storage option, for locations of this scheme."""
     return _NAMES[scheme].get(name, name)
+
+
+def timeout_of(options: Mapping[str, Any]) -> float:
+    """Seconds without data after which a request ends, from storage options."""
+    return float(options.get("timeout", (options.get("client_options") or {}).get("timeout", _TIMEOUT_SECONDS)))
 
 
 def client_of(location: Location) -> Any:
@@ -110,10 +116,10 @@ def _checked(kind: Any, location: Location, container: str, config: dict[str, An
 
 def _common(options: dict[str, Any]) -> dict[str, Any]:
     """Timeouts and retries, taken out of the options."""
+    seconds = timeout_of(options)
     client: dict[str, Any] = dict(options.pop("client_options", None) or {})
     for name in _CLIENT_OPTIONS & options.keys():
         client[name] = options.pop(name)
-    seconds = float(client.pop("timeout", _TIMEOUT_SECONDS))
     # `timeout` limits the time without any data, not the time of a request: a large part over a slow link may take
     # long.
     client.setdefault("read_timeout", timedelta(seconds=seconds))

@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import groupby, islice
 
 from ags1.errors import TruncatedError
-from ags1.storage._clients import client_of
+from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import changed, naming
 from ags1.storage._requests import Request, on_request_thread, start
 from ags1.storage.location import Location
@@ -207,17 +207,17 @@ def copy(source: Location, target: Location) -> None:
 def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int]]:
     """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order.
 
-    OSError EIO: pages come a second time, so the listing would not end.
+    OSError EIO: pages come a second time, so the listing would not end. ETIMEDOUT: the next 1000 keys take longer than
+    ten times the timeout.
     """
     client = client_of(location)
     import obstore
 
-    stream = obstore.list(client, location.path or None, chunk_size=1000)
-    batches = iter(stream)
+    batches = obstore.list(client, location.path or None, chunk_size=1000)
     # Batches have one length, so pages that come again and again begin a second batch with the same key.
     begun: set[str] = set()
     while True:
-        batch = _call(location, lambda: next(batches, None))
+        batch = _call(location, lambda: _limited(location, lambda: anext(batches, None)))
         if batch is None:
             return
         if batch:
@@ -231,12 +231,33 @@ def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int
 
 
 def list_names(location: Location) -> list[str]:
-    """Names of the objects directly below a prefix."""
+    """Names of the objects directly below a prefix. OSError ETIMEDOUT: they take longer than ten times the timeout."""
     client, prefix = client_of(location), location.path.rstrip("/")
     import obstore
 
-    found = _call(location, lambda: obstore.list_with_delimiter(client, prefix or None))
+    found = _call(
+        location, lambda: _limited(location, lambda: obstore.list_with_delimiter_async(client, prefix or None))
+    )
     return [each["path"].rpartition("/")[2] for each in found["objects"]]
+
+
+def _limited(location: Location, begin: Callable[[], Awaitable[Result]]) -> Result:
+    """What a part of a listing returns. obstore follows pages without names to no end, so the time is limited here."""
+    import asyncio
+
+    seconds = 10 * timeout_of(location.storage_options)
+
+    async def ended() -> Result:
+        return await asyncio.wait_for(begin(), seconds)
+
+    try:
+        return asyncio.run(ended())
+    except asyncio.TimeoutError:
+        text = (
+            f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, set a longer "
+            "timeout in storage_options, or have the store repaired"
+        )
+        raise OSError(errno.ETIMEDOUT, text, location.text) from None
 
 
 class Upload:

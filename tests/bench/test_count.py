@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from bench import count, questions
+from bench import compare, count, questions
 from bench.count import Counted, Counts
 from tests.checks import every
 
@@ -73,7 +73,8 @@ def test_one_per_cent_too_much_is_found_where_the_gate_is_there() -> None:
 def test_exit_codes_and_table_say_what_was_found() -> None:
     base = Counts((100_000, 100_000), (5, 5))
     lines = [Counted("q", base, base, each) for each in ("same", "fewer", "undecided", "more")]
-    assert [count.exit_code(lines[:end]) for end in (1, 2, 3, 4)] == [0, 0, 3, 1]
+    found = [compare.exit_code({line.verdict for line in lines[:end]}, "more") for end in (1, 2, 3, 4)]
+    assert found == [0, 0, 3, 1]
     rows = count.table([*lines, Counted("new", None, None, "not asked", "no such function")]).splitlines()
     assert rows[2] == "| q | 100,000 | 100,000 | +0.00% | 5 → 5 | same |"
     assert rows[-1] == "| new | | | | | not asked: no such function |"

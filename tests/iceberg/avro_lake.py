@@ -39,6 +39,10 @@ def optional(field_id: int, name: str, kind: Any, **options: Any) -> NestedField
     return NestedField(field_id, name, kind, required=False, **options)
 
 
+def required(field_id: int, name: str, kind: Any, **options: Any) -> NestedField:
+    return NestedField(field_id, name, kind, required=True, **options)
+
+
 class Lake:
     """Two files with the same rows, Avro and Parquet, and tables that consist of one of them."""
 

@@ -190,7 +190,7 @@ class PlainRows:
         """The rows without `id`."""
         fields = schema_to_pyarrow(self.schema, include_field_ids=False)
         arrays = [
-            pyarrow.array([_python(kind, row[place]) for row in self._rows], fields.field(place).type)
+            pyarrow.array([python_value(kind, row[place]) for row in self._rows], fields.field(place).type)
             for place, kind in enumerate(POOLS)
         ]
         return pyarrow.Table.from_arrays(arrays, schema=fields)
@@ -207,7 +207,8 @@ class PlainRows:
 _TYPES: TypeAdapter[IcebergType] = TypeAdapter(IcebergType)
 
 
-def _python(kind: str, value: Any) -> Any:
+def python_value(kind: str, value: Any) -> Any:
+    """A value of `POOLS` as Python and PyArrow have it."""
     if value is None or kind in ("boolean", "string", *WHOLE):
         return value
     if kind == "binary":

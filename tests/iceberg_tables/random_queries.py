@@ -5,8 +5,6 @@ Everything follows from a seed.
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ import pyarrow
 from ags1.iceberg import create_table
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.random_filters import INTS, LONGS, POOLS, WORDS, PlainRows
+from tests.iceberg_tables.random_filters import INTS, LONGS, POOLS, WORDS, PlainRows, python_value
 
 _NUMBERS = ("int", "long", "float", "double")
 
@@ -152,20 +150,9 @@ def polars_predicate(chance: random.Random, columns: list[tuple[str, str]], dept
 
 
 def _polars_value(chance: random.Random, kind: str) -> Any:
-    value = chance.choice(POOLS[kind])
-    if kind in ("boolean", "string"):
-        return value
     if kind in ("int", "long"):
         return chance.choice(LONGS if kind == "long" else INTS)
-    if kind == "binary":
-        return bytes.fromhex(value)
-    if kind in ("float", "double"):
-        return float(value)
-    if kind == "date":
-        return datetime.date.fromisoformat(value)
-    if kind.startswith("timestamp"):
-        return datetime.datetime.fromisoformat(f"{value}+00:00" if kind == "timestamptz" else value)
-    return decimal.Decimal(value)
+    return python_value(kind, chance.choice(POOLS[kind]))
 
 
 def duckdb_condition(chance: random.Random, columns: list[tuple[str, str]], depth: int = 2) -> str:

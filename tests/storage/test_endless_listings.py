@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import itertools
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from ags1.dataset import references
 from ags1.dataset.references import Listed, unnamed
-from ags1.storage import Location, list_files
+from ags1.storage import Location, list_files, list_names
 from tests.checks import every
+from tests.storage.loopback import as_s3, served
 
 # Not a divisor of the length of a batch.
 _KEYS = 700
@@ -35,31 +36,20 @@ def page(number: int, after: int) -> bytes:
 def test_pages_that_come_again_are_an_error(following: dict[int, int | None]) -> None:
     asked = 0
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            nonlocal asked
-            asked += 1
-            found = re.search(r"continuation-token=t(\d+)", self.path)
-            number = int(found[1]) - 1 if found else 0
-            after = following[number]
-            body = page(number, 0 if after is None else after + 1)
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        nonlocal asked
+        asked += 1
+        found = re.search(r"continuation-token=t(\d+)", request.path)
+        number = int(found[1]) - 1 if found else 0
+        after = following[number]
+        body = page(number, 0 if after is None else after + 1)
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    options = {
-        "endpoint": f"http://127.0.0.1:{running.server_port}", "access_key_id": "a", "secret_access_key": "b",
-        "region": "us-east-1", "virtual_hosted_style_request": False,
-    }  # fmt: skip
-    try:
-        place = Location("s3://b/vault", options)
+    with served(respond) as port:
+        place = Location("s3://b/vault", as_s3(port))
         if None in following.values():
             assert len(list_files(place)) == _KEYS * len(following)
             assert asked == len(following)
@@ -67,10 +57,25 @@ def test_pages_that_come_again_are_an_error(following: dict[int, int | None]) ->
         with pytest.raises(OSError, match=r"lists vault/.* again and again, so its listing has no end") as failed:
             list_files(place)
         assert failed.value.errno == errno.EIO
-    finally:
-        running.shutdown()
-        thread.join()
-        running.server_close()
+
+
+@pytest.mark.parametrize("listing", [list_files, list_names])
+def test_pages_without_names_that_never_end_are_an_error(listing: Callable[[Location], object]) -> None:
+    tokens = itertools.count()
+
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        token = f"<NextContinuationToken>t{next(tokens)}</NextContinuationToken>"
+        body = f"<ListBucketResult><Name>b</Name><IsTruncated>true</IsTruncated>{token}</ListBucketResult>".encode()
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    with served(respond) as port:
+        place = Location("s3://b/vault", {**as_s3(port), "timeout": 0.05})
+        with pytest.raises(TimeoutError, match="no end and no 1000 names of its listing") as failed:
+            listing(place)
+        assert (failed.value.errno, failed.value.filename) == (errno.ETIMEDOUT, place.text)
 
 
 def test_ever_new_objects_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
