@@ -122,7 +122,8 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
             for child, entry in self.dataset.files.children(name)
         ]
         if not found and name:
-            found = [self.info(name)]
+            itself = self.info(name)
+            found = [] if itself["type"] == "directory" else [itself]
         return found if detail else [each["name"] for each in found]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:

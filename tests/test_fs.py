@@ -90,6 +90,27 @@ def test_directories_are_listed_with_plaintext_sizes(system: fs.Ags1FileSystem) 
             system.ls(missing)
 
 
+def test_an_empty_directory_is_listed_as_one(tmp_path: Path, client: kms.MemoryKms) -> None:
+    (tmp_path / "raw/sub/none").mkdir(parents=True)
+    (tmp_path / "raw/sub/x").write_bytes(b"x")
+    with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, "lake") as vault:
+        system = fs.Ags1FileSystem(vault)
+        assert [(each["name"], each["type"]) for each in system.ls("sub")] == [
+            ("sub/none", "directory"),
+            ("sub/x", "file"),
+        ]
+        assert system.info("sub/none") == {"name": "sub/none", "size": 0, "type": "directory"}
+        assert (system.isdir("sub/none"), system.isfile("sub/none"), system.exists("sub/none")) == (True, False, True)
+        assert (system.ls("sub/none"), system.find("sub/none")) == ([], [])
+        assert system.find("") == ["sub/x"]
+        assert system.find("", withdirs=True) == ["sub", "sub/none", "sub/x"]
+        assert list(system.walk("sub")) == [("sub", ["none"], ["x"]), ("sub/none", [], [])]
+        system.get("sub", str(tmp_path / "copy"), recursive=True)
+        assert (tmp_path / "copy/none").is_dir()
+        with pytest.raises(IsADirectoryError):
+            system.open("sub/none")
+
+
 def test_glob_find_walk_and_du_see_the_whole_tree(system: fs.Ags1FileSystem) -> None:
     tables = [f"table/{name}" for name in ROWS]
     assert system.glob("table/*/*.parquet") == tables

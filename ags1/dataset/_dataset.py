@@ -278,6 +278,8 @@ class Dataset:
     ) -> RunReport:
         """Decrypt all files, or some of them, into a directory, with their paths, permissions and times of last change.
 
+        Empty directories are made again, except behind a URL.
+
         Parameters
         ----------
         target : path or URL
@@ -354,7 +356,9 @@ class Dataset:
             raise expired(self._location, number) from None
 
     def diff(self, before: int, after: int | None = None) -> Iterator[Change]:
-        """Yield the differences between two versions, in the order of paths. Manifests that both share are not read.
+        """Yield the files that differ between two versions, in the order of paths. Empty directories are left out.
+
+        Manifests that both versions share are not read.
 
         Parameters
         ----------
@@ -372,7 +376,11 @@ class Dataset:
         for each in (before, number):
             opened = View.of(self._location, self._version(each), self._kms)
             pair.append(opened.root)
-        return changes(view.manifests, *pair)
+        return (
+            change
+            for change in changes(view.manifests, *pair)
+            if not any(entry is not None and entry.is_directory for entry in change)
+        )
 
     def refresh(self) -> bool:
         """Show the last version; return whether it differs from the one before.

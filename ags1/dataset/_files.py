@@ -57,13 +57,18 @@ class Files:
         view, name = self._view(), relative(directory) if directory else ""
         return view.manifests.files(view.root, f"{name}/" if name else "")
 
+    def directories(self, directory: str = "") -> Iterator[Entry]:
+        """The empty directories below a directory, and itself if it is one; their paths end in ``/``."""
+        view, name = self._view(), relative(directory) if directory else ""
+        return view.manifests.directories(view.root, f"{name}/" if name else "")
+
     def children(self, directory: str = "") -> Iterator[tuple[str, Entry | None]]:
         """Names in a directory, each with its entry, or None for a directory."""
         view = self._view()
         return view.manifests.names_below(view.root, relative(directory) if directory else "")
 
     def is_directory(self, path: str) -> bool:
-        """Whether there are files below a path."""
+        """Whether there are files below a path, or it is an empty directory."""
         view = self._view()
         return view.manifests.has_below(view.root, relative(path) if path else "")
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
+from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
-from ags1.dataset.targets import open_target
+from ags1.dataset.targets import LocalTarget, open_target
 from ags1.dataset.versions import numbers
 from ags1.dataset.views import View
 from ags1.dataset.worker import DecryptWorker
 from ags1.files import Progress
 from ags1.storage import Location, Unsynced, inside
 
-__all__ = ["decrypt_files"]
+__all__ = ["decrypt_files", "make_empty"]
 
 _LOG = logging.getLogger("ags1.dataset")
 
@@ -68,6 +70,11 @@ def decrypt_files(
             report.done_bytes += entry.plaintext_length
             unsynced.add(entry.path)
         tell(0)
+    wanted_directories = (each for each in view.manifests.directories(root) if wanted.accepts(each.path))
+    errors = make_empty(wanted_directories, target, unsynced)
+    if errors and on_error == "fail":
+        raise errors[0][1]
+    report.errors += errors
     if durable:
         unsynced.sync()
     _LOG.info(
@@ -75,3 +82,23 @@ def decrypt_files(
         dataset, view.version.version, target, report.done, report.done_bytes, len(report.errors),
     )  # fmt: skip
     return report
+
+
+def make_empty(directories: Iterable[Entry], target: Location, unsynced: Unsynced) -> list[tuple[str, OSError]]:
+    """Make empty directories below a local target, after the files; return the paths that failed, with their errors.
+
+    Nothing is made behind a URL: an object store has no empty directories. No link is followed.
+    """
+    errors: list[tuple[str, OSError]] = []
+    if not target.is_local:
+        return errors
+    with open_target(target) as opened:
+        assert isinstance(opened, LocalTarget)
+        for entry in directories:
+            try:
+                opened.make(entry.path, entry.mode, entry.modified_ns)
+            except OSError as error:
+                errors.append((entry.path, error))
+            else:
+                unsynced.add(entry.path)
+    return errors

@@ -1,7 +1,9 @@
-"""The files of a dataset: an entry of a manifest, the objects that hold it, and the identity of its source.
+"""Entries of a manifest: a file, the objects that hold it and the identity of its source; or an empty directory.
 
 entry   path, mode, version, class of keys, identity of the source
   part  object name, plaintext length, key metadata sealed under the class's key       one, or many for a big file
+
+An empty directory has a path that ends in "/", no part and no class.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import binascii
 from dataclasses import dataclass, field
 
 from ags1._typing import Any
-from ags1.dataset.names import check_path, sort_key
+from ags1.dataset.names import check_entry_path, check_path, sort_key
 from ags1.errors import FormatError
 from ags1.layout import encrypted_length
 
@@ -69,20 +71,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of a dataset. Its keys are sealed, so it can be pickled and shown.
+    """One file of a dataset, or an empty directory. Its keys are sealed, so it can be pickled and shown.
 
     Attributes
     ----------
     path : str
-        Relative to the dataset, with ``/``. Bytes that are not UTF-8 are surrogates, as in :func:`os.fsdecode`.
+        Relative to the dataset, with ``/``; that of an empty directory ends in ``/``. Bytes that are not UTF-8 are
+        surrogates, as in :func:`os.fsdecode`.
     parts : tuple of Part
-        The objects that hold it, in the order of the plaintext; at least one.
+        The objects that hold it, in the order of the plaintext; at least one for a file, none for a directory.
     key_class : str
-        Id of its class of keys.
+        Id of its class of keys; "" for a directory.
     version : int
         Version of the dataset in which the file was added or last changed.
     source : SourceIdentity or None
-        Identity of the source file; None if a program wrote the data.
+        Identity of the source file; None if a program wrote the data. Of a directory, it has the time only.
     mode : int or None
         Permission bits of the source.
     """
@@ -93,6 +96,16 @@ class Entry:
     version: int
     source: SourceIdentity | None = None
     mode: int | None = None
+
+    @classmethod
+    def of_directory(cls, path: str, mtime_ns: int, version: int, mode: int | None = None) -> Entry:
+        """The entry of an empty directory; its path ends in ``/``."""
+        return cls(path, (), "", version, SourceIdentity(0, mtime_ns), mode)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is an empty directory, and no file."""
+        return self.path.endswith("/")
 
     @property
     def key(self) -> bytes:
@@ -146,7 +159,7 @@ class Entry:
                 and isinstance(key_class, str)
                 and type(version) is int
                 and (mode is None or type(mode) is int)
-                and parts
+                and (_is_empty(parts, key_class, identity) if path.endswith("/") else parts)
                 and all(type(part.plaintext_length) is int and part.plaintext_length >= 0 for part in parts)
             )
         except FormatError:
@@ -155,4 +168,9 @@ class Entry:
             right = False
         if not right:
             raise FormatError(f"{name}: an entry has a field that is missing or of a wrong type")
-        return cls(check_path(path), parts, key_class, version, identity, mode)
+        return cls(check_entry_path(path), parts, key_class, version, identity, mode)
+
+
+def _is_empty(parts: tuple[Part, ...], key_class: str, source: SourceIdentity | None) -> bool:
+    """Whether an entry is as one of a directory has to be."""
+    return not parts and key_class == "" and (source is None or source == SourceIdentity(0, source.mtime_ns))

@@ -10,7 +10,7 @@ from ags1._typing import Any
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.names import check_new_path, check_path, new_object_name, sort_key
+from ags1.dataset.names import check_entry_path, check_new_path, new_object_name, sort_key
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RewrapReport, RunReport
 from ags1.dataset.runs import Done, records
@@ -28,10 +28,10 @@ _ATTEMPTS = 20
 
 
 def _named(transaction: Transaction, path: str) -> list[Entry]:
-    """A file, or all files below a directory; FileNotFoundError if there is neither."""
+    """A file, or a directory with all below it, empty ones too; FileNotFoundError if there is neither."""
     manifests, root = transaction.manifests, transaction.root
     entry = manifests.find(root, path)
-    found = [entry] if entry is not None else list(manifests.files(root, f"{path}/" if path else ""))
+    found = [entry] if entry is not None else list(manifests.entries(root, f"{path}/" if path else ""))
     if not found:
         raise FileNotFoundError(errno.ENOENT, "the dataset has no such file or directory", path)
     return found
@@ -44,7 +44,8 @@ def remove(
     """Make a version without some files; see :meth:`ags1.dataset.Dataset.rm`."""
     transaction = Transaction.begin(location, kms, "rm", pins=pins, attempts=attempts)
     going = sorted({entry.path for path in paths for entry in _named(transaction, path)}, key=sort_key)
-    report = RunReport(version=transaction.next_version - 1, removed=len(going), paths=going if dry_run else [])
+    files = [path for path in going if not path.endswith("/")]
+    report = RunReport(version=transaction.next_version - 1, removed=len(files), paths=files if dry_run else [])
     if not dry_run:
         for path in going:
             transaction.remove(path)
@@ -67,20 +68,20 @@ def move(
     moved: dict[str, Entry | None] = {}
     entries = _named(transaction, source)
     for entry in entries:
-        path = check_path(target + (entry.path[len(source) :] if source else f"/{entry.path}"))
+        path = check_entry_path(target + (entry.path[len(source) :] if source else f"/{entry.path}"))
         if path == entry.path:
             raise ValueError(f"{source} and {target} are the same")
         moved.setdefault(entry.path, None)
         moved[path] = entry
     leaving = {entry.path for entry in entries}
     for path in [] if replace_existing else moved.keys() - leaving:
-        if transaction.manifests.find(transaction.root, path) is not None:
+        if not path.endswith("/") and transaction.manifests.find(transaction.root, path) is not None:
             raise FileExistsError(errno.EEXIST, "the dataset has a file of that name", path)
     for path in [path for path, entry in moved.items() if entry is not None]:
         transaction.refuse_twin(path, moved)
-    report = RunReport(version=transaction.next_version - 1, paths=list(moved) if dry_run else [])
-    report.done = len(entries)
+    report = RunReport(version=transaction.next_version - 1, done=sum(not entry.is_directory for entry in entries))
     if dry_run:
+        report.paths = [path for path in moved if not path.endswith("/")]
         return report
     for path in sorted(moved, key=sort_key):
         old = moved[path]
@@ -88,7 +89,7 @@ def move(
             transaction.remove(path)
             continue
         new_class = transaction.class_of(path)
-        if new_class.id == old.key_class:
+        if old.is_directory or new_class.id == old.key_class:
             transaction.put(replace(old, path=path, version=transaction.next_version))
         else:
             transaction.put(_encrypted_again(transaction, old, path, new_class))

@@ -7,7 +7,8 @@
 Every object is an AGS1 file with a key of its own. The node above it holds that key; the version holds that of the
 root. Files are sorted by the bytes of their paths. A change writes the leaves that it touches and the nodes above them;
 all other nodes are shared with the version before. So adding one file to 10^8 writes three objects, and a comparison of
-two versions reads only the nodes that they do not share.
+two versions reads only the nodes that they do not share. An empty directory is an entry among the files, and is in no
+count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from ags1._forks import ForkSafeLock
 from ags1._typing import Any, NoReturn
@@ -49,7 +50,7 @@ Change = tuple["Entry | None", "Entry | None"]
 class Node:
     """The place of a manifest, and a summary of the files below it.
 
-    `level` is 0 for a leaf; `first` and `last` are the sort keys of its first and its last file; `name` is relative to
+    `level` is 0 for a leaf; `first` and `last` are the sort keys of its first and its last entry; `name` is relative to
     the dataset. `key_metadata` is a secret: its key, AAD prefix and length.
     """
 
@@ -80,7 +81,7 @@ class Node:
         try:
             first, last, count, size, below, key = fields
             metadata = base64.b64decode(key, validate=True)
-            right = type(count) is int and count > 0 and type(size) is int and size >= 0
+            right = type(count) is int and count >= 0 and type(size) is int and size >= 0
             right = right and _is_manifest(below) and sort_key(first) <= sort_key(last)
         except (ValueError, TypeError, AttributeError, binascii.Error):
             right = False
@@ -111,7 +112,10 @@ class Items:
             else:
                 ends = self.keys = [sort_key(each["path"]) for each in fields]
                 self.last = ends[-1]
-                self.totals = len(fields), sum(part[1] for each in fields for part in each["parts"])
+                self.totals = (
+                    sum(not key.endswith(b"/") for key in ends),
+                    sum(part[1] for each in fields for part in each["parts"]),
+                )
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise FormatError(f"{name}: an entry or a node has a field that is missing or of a wrong type") from None
         if any(a > b for a, b in pairwise(ends)):
@@ -126,7 +130,7 @@ class Items:
         made._level, made._fields, made._name, made._made = level, [], "", list(items)
         made.keys, made.last = [_first(each) for each in items], _last(items[-1])
         made.totals = (
-            sum(each.file_count if isinstance(each, Node) else 1 for each in items),
+            sum(each.file_count if isinstance(each, Node) else not each.is_directory for each in items),
             sum(each.plaintext_bytes if isinstance(each, Node) else each.plaintext_length for each in items),
         )
         return made
@@ -271,7 +275,7 @@ class Manifests:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def find(self, root: Node | None, path: str) -> Entry | None:
-        """The file of a path, None if there is none."""
+        """The file of a path, None if there is none; with ``/`` at its end, the empty directory."""
         item: Item | None = root
         key = sort_key(path)
         while isinstance(item, Node):
@@ -282,6 +286,19 @@ class Manifests:
 
     def files(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
         """The files whose paths begin with `prefix`, in order; leaves are read ahead."""
+        return (entry for entry in self.entries(root, prefix) if not entry.is_directory)
+
+    def directories(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
+        """The empty directories whose paths begin with `prefix`, in order.
+
+        An entry of a directory stays when a file is added below it; such a directory is left out.
+        """
+        for entry, following in pairwise(chain(self.entries(root, prefix), [None])):
+            if entry is not None and entry.is_directory and not (following and following.path.startswith(entry.path)):
+                yield entry
+
+    def entries(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
+        """The files and the empty directories whose paths begin with `prefix`, in order; leaves are read ahead."""
         key = sort_key(prefix)
         leaves = self.leaves(root, key, key)
         return self._within(
@@ -290,7 +307,7 @@ class Manifests:
         )  # fmt: skip
 
     def _within(self, leaves: Iterator[Items], key: bytes, prefix: bytes) -> Iterator[Entry]:
-        """The files of leaves from a key on, as long as their paths begin with `prefix`."""
+        """The entries of leaves from a key on, as long as their paths begin with `prefix`."""
         for leaf in leaves:
             for index in range(bisect_left(leaf.keys, key), len(leaf)):
                 item = leaf[index]
@@ -315,25 +332,29 @@ class Manifests:
             yield from self.leaves(child, key, prefix)
 
     def has_below(self, root: Node | None, directory: str) -> bool:
-        """Whether there are files below a directory."""
-        return next(self.files(root, f"{directory}/" if directory else ""), None) is not None
+        """Whether there are files below a directory, or it is an empty one."""
+        return next(self.entries(root, f"{directory}/" if directory else ""), None) is not None
 
     def names_below(self, root: Node | None, directory: str) -> Iterator[tuple[str, Entry | None]]:
         """Names in a directory, each with its file, or None for a directory. Contents of subdirectories are skipped."""
         prefix = f"{directory}/" if directory else ""
-        files = self.files(root, prefix)
-        entry = next(files, None)
+        entries = self.entries(root, prefix)
+        entry = next(entries, None)
         while entry is not None:
             name, slash, _ = entry.path[len(prefix) :].partition("/")
+            if not name:
+                # The directory itself.
+                entry = next(entries, None)
+                continue
             if not slash:
                 yield name, entry
-                entry = next(files, None)
+                entry = next(entries, None)
                 continue
             yield name, None
             # "0" follows "/" directly. Nothing is read ahead, because the contents of the next name may be skipped too.
             behind, inside = sort_key(f"{prefix}{name}0"), sort_key(prefix)
-            files = self._within(map(self.children, self.leaves(root, behind, inside)), behind, inside)
-            entry = next(files, None)
+            entries = self._within(map(self.children, self.leaves(root, behind, inside)), behind, inside)
+            entry = next(entries, None)
 
     def object_names(self, root: Node | None, known: set[str]) -> Iterator[str]:
         """Names of the objects that a version needs: manifests and objects of files.
@@ -393,7 +414,7 @@ def _opens_first(node: Node, other: Item) -> bool:
 
 
 class _Cursor:
-    """The items of a tree in order: nodes that are not opened, and files."""
+    """The items of a tree in order: nodes that are not opened, and entries."""
 
     def __init__(self, manifests: Manifests, root: Node | None) -> None:
         self._manifests = manifests
@@ -440,20 +461,20 @@ class Editor:
         self._last = b""
 
     def put(self, entry: Entry) -> Entry | None:
-        """Add a file, or replace the one at its path; return the replaced one."""
+        """Add an entry, or replace the one at its path; return the replaced one."""
         before = self._seek(entry.key)
         self._changed = self._changed or before != entry
         self._append(0, entry)
         return before
 
     def remove(self, path: str) -> Entry | None:
-        """Remove a file; return it, or None if there was none."""
+        """Remove an entry; return it, or None if there was none."""
         before = self._seek(sort_key(path))
         self._changed = self._changed or before is not None
         return before
 
     def finish(self) -> Node | None:
-        """Write the remaining nodes; return the new root, or None if there is no file. Called once."""
+        """Write the remaining nodes; return the new root, or None if there is no entry. Called once."""
         if not self._changed:
             return self._base
         while self._cursor.item is not None:

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_PATH",
     "RUNS",
     "Twins",
+    "check_entry_path",
     "check_new_path",
     "check_path",
     "new_manifest_name",
@@ -62,6 +63,12 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     if path == "" or "\0" in path or parts[0] == CONTROL or any(part in ("", ".", "..") for part in parts):
         raise FormatError(f"{path!r} is no path that a file of a dataset can have")
+    return path
+
+
+def check_entry_path(path: str) -> str:
+    """Return the path of an entry: one of :func:`check_path`, or for an empty directory such a path and one ``/``."""
+    check_path(path.removesuffix("/"))
     return path
 
 

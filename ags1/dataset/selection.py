@@ -28,7 +28,8 @@ class Filter:
         return bool(self._include or self._exclude)
 
     def accepts(self, path: str) -> bool:
-        """Whether a file is selected, and no directory above it is excluded."""
+        """Whether a file or an empty directory is selected, and no directory above it is excluded."""
+        path = path.removesuffix("/")
         if self._include and not any(matches(path, pattern) for pattern in self._include):
             return False
         while self._exclude and path:

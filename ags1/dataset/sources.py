@@ -1,7 +1,8 @@
 """Sources: list the files of a tree in the order of a manifest, and detect a file that changed since the listing.
 
 Links to files are followed; links to directories are not. Anything else that is neither a file nor a directory is
-skipped and reported. Empty directories are not kept: a dataset has files.
+skipped and reported. A directory without any entry is found as one, if the caller asks for directories; behind a URL
+there are none.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ _SECOND = 1_000_000_000
 
 @dataclass(slots=True)
 class Found:
-    """A file of a source, or an error for a file or a directory.
+    """A file of a source, an empty directory, or an error for a file or a directory.
 
-    `path` is the path in the dataset, `source` the path relative to `root` ("" if `root` is the file itself);
-    `identity` is that of the listing; `mode` is None where there are no permissions.
+    `path` is the path in the dataset, which ends in ``/`` for an empty directory, `source` the path relative to `root`
+    ("" if `root` is the file itself); `identity` is that of the listing; `mode` is None where there are no permissions.
     """
 
     path: str
@@ -72,6 +73,11 @@ class Found:
     def key(self) -> bytes:
         """The sort key of files."""
         return sort_key(self.path)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is an empty directory."""
+        return self.error is None and self.path.endswith("/")
 
     @property
     def size(self) -> int:
@@ -92,17 +98,21 @@ def place_of(root: Location, source: str) -> Location:
 # -- listing -------------------------------------------------------------------------------------------------------
 
 
-def scan(source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped) -> Iterator[Found]:
+def scan(
+    source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped, *,
+    directories: bool = False,
+) -> Iterator[Found]:  # fmt: skip
     """Files of a source (a directory, a prefix, or a file), sorted by their paths in the dataset.
 
     `prefix` is their directory in the dataset, "" for its top. `wanted` is compared with paths relative to the source.
-    `outside` is a directory that is not part of the source, even if it lies inside.
+    `outside` is a directory that is not part of the source, even if it lies inside. With `directories`, those of a
+    local source without any entry are found too.
 
     OSError: there is no such source, or it is neither a file nor a directory. ValueError: a path would begin with
     ``_ags1``.
     """
     if source.is_local:
-        yield from _Local(source, prefix, wanted, outside, skipped).scan()
+        yield from _Local(source, prefix, wanted, outside, skipped, directories).scan()
     else:
         yield from _remote(source, prefix, wanted, outside, skipped)
 
@@ -125,12 +135,14 @@ class _Local:
     """A tree of this machine."""
 
     def __init__(
-        self, source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped
-    ) -> None:
+        self, source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped,
+        directories: bool,
+    ) -> None:  # fmt: skip
         self._source = source
         self._above = f"{prefix}/" if prefix else ""
         self._wanted = wanted
         self._skipped = skipped
+        self._directories = directories
         self._outside = outside.path if outside is not None and outside.is_local else None
         self._outside_number: tuple[int, int] | None = None
 
@@ -156,11 +168,15 @@ class _Local:
                     for entry in listing
                     for is_directory in (entry.is_dir(follow_symlinks=False),)
                 )
+            empty = None if entries or not self._directories else os.stat(directory, follow_symlinks=False)
         except OSError as error:
             # All files below it would be missing: that is an error, not a skipped file.
             name = relative.rstrip("/")
             yield Found(self._above + name, name, self._source, error=error)
             return
+        # The source itself is no directory of the dataset, except under a prefix.
+        if empty is not None and self._above + relative and (wanted is None or wanted.accepts(relative)):
+            yield self._checked(relative, relative.rstrip("/"), directory, SourceIdentity(0, empty.st_mtime_ns), empty)
         for _, is_directory, entry in entries:
             relative_path = relative + entry.name
             if is_directory:
@@ -211,11 +227,15 @@ class _Local:
         if not stat.S_ISREG(seen.st_mode):
             fault = OSError(errno.EINVAL, "is a pipe, a socket or a device", full)
             return Found(path, relative, self._source, error=fault)
+        identity = SourceIdentity(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+        return self._checked(relative, relative, full, identity, seen)
+
+    def _checked(self, below: str, name: str, full: str, identity: SourceIdentity, seen: os.stat_result) -> Found:
+        path = self._above + below
         if len(path) > MAX_PATH // 4 and len(sort_key(path)) > MAX_PATH:
             text = f"has a path of more than {MAX_PATH} bytes"
-            return Found(path, relative, self._source, error=OSError(errno.ENAMETOOLONG, text, full))
-        identity = SourceIdentity(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
-        return Found(path, relative, self._source, identity, stat.S_IMODE(seen.st_mode))
+            return Found(path, name, self._source, error=OSError(errno.ENAMETOOLONG, text, full))
+        return Found(path, name, self._source, identity, stat.S_IMODE(seen.st_mode))
 
 
 def _remote(

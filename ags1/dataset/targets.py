@@ -133,6 +133,22 @@ class LocalTarget:
         """The same for a large file, written in pieces."""
         return _reserved(_Replacing(self._atomic(path, mode), modified, self._keep), expected)
 
+    def make(self, path: str, mode: int | None, modified: int | None = None) -> None:
+        """Make an empty directory; one that exists stays as it is.
+
+        `mode` and `modified` are as those of a file. NotADirectoryError: a link or a file is in its place.
+        """
+        name = path.rstrip("/")
+        directory, base = self._directories.above(name, make=True)
+        try:
+            os.mkdir(base, 0o777 if mode is None else mode & 0o777, dir_fd=directory)
+            if modified is not None:
+                os.utime(base, ns=(modified, modified), dir_fd=directory, follow_symlinks=False)
+        except FileExistsError:
+            self._directories.enter(name)
+        except OSError as error:
+            raise self._directories.named(error, name) from None
+
     def begin(self, name: str, size: int, mode: int | None) -> None:
         """Make a file of `size` bytes under a new name; other processes :meth:`fill` it."""
         # The processes that fill it must be able to open it.

@@ -38,7 +38,7 @@ from ags1._typing import Any, Self
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.manifests import Change, Editor, Manifests, Node, changes
-from ags1.dataset.names import CONTROL, Twins, check_path, run_of, sort_key, version_name
+from ags1.dataset.names import CONTROL, Twins, check_entry_path, run_of, sort_key, version_name
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, Run, RunKeys
 from ags1.dataset.versions import Version, latest_number, made_since, no_dataset, publish, read_latest, read_version
@@ -204,8 +204,8 @@ class Transaction:
         return 1 if self.base is None else self.base.version + 1
 
     def put(self, entry: Entry) -> Entry | None:
-        """Add a new or changed file; return the one that had its path. Call it in the order of paths."""
-        check_path(entry.path)
+        """Add a new or changed file or directory; return the one that had its path. Call it in the order of paths."""
+        check_entry_path(entry.path)
         self._carries = self._carries or any(run_of(part.name) not in self._runs for part in entry.parts)
         with self._reading():
             return self._editor.put(entry)
@@ -215,7 +215,8 @@ class Transaction:
 
         `changed` are the other paths that change, with their new entries: None for those that are removed.
         """
-        below = next((each for each in self.manifests.files(self.root, f"{path}/") if each.path not in changed), None)
+        entries = self.manifests.entries(self.root, f"{path}/")
+        below = next((each for each in entries if each.path not in changed), None)
         if below is not None:
             raise IsADirectoryError(errno.EISDIR, f"is a directory of the dataset: remove {below.path} first", path)
         above = path.rpartition("/")[0]
@@ -227,7 +228,7 @@ class Transaction:
             above = above.rpartition("/")[0]
 
     def remove(self, path: str) -> Entry | None:
-        """Remove a file; return it. Call it in the order of paths."""
+        """Remove a file or a directory; return it. Call it in the order of paths."""
         with self._reading():
             return self._editor.remove(path)
 
@@ -462,18 +463,20 @@ class Transaction:
         manifests = Manifests(self.location, head.uuid, self.unsynced)
         begun = open_root(manifests, head, self._kms)
         editor = Editor(manifests, begun, self.run.id)
-        for entry in self.manifests.files(self._mine):
-            to = class_of(head.classes, entry.path).id
+        for entry in self.manifests.entries(self._mine):
+            to = "" if entry.is_directory else class_of(head.classes, entry.path).id
             parts = tuple(
                 replace(part, sealed_key=theirs.seal(to, part.name, self.keys.open(entry.key_class, part).encode()))
                 for part in entry.parts
             )
-            if editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1)) is not None:
+            found = editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1))
+            if found is not None and not entry.is_directory:
                 raise ConflictError(
                     f"{self.location}: another writer has made this dataset, and {entry.path} in it: run this again"
                 )
         self._refuse_twins(
-            (entry.path for entry in self.manifests.files(self._mine)), (each.path for each in manifests.files(begun))
+            (each.path for each in self.manifests.entries(self._mine)),
+            (each.path for each in manifests.entries(begun)),
         )
         root = editor.finish()
         # From here on it is a change of their dataset.
@@ -492,7 +495,7 @@ class Transaction:
 
 
 def open_root(manifests: Manifests, version: Version, kms: Any) -> Node | None:
-    """The root of a version's manifests; None if it has no file."""
+    """The root of a version's manifests; None if it has no entry."""
     if version.manifest is None or version.manifest_key is None:
         return None
     metadata = version.default_class.unwrap(version.manifest_key, kms)
@@ -500,7 +503,7 @@ def open_root(manifests: Manifests, version: Version, kms: Any) -> Node | None:
 
 
 def _new(found: Iterator[Change]) -> Iterator[str]:
-    """Paths that had no file before."""
+    """Paths that had no entry before."""
     return (after.path for before, after in found if before is None and after is not None)
 
 

@@ -75,7 +75,7 @@ class Version:
     uuid, version, parent, run, operation, created_ms, classes, file_count, plaintext_bytes, fenced, single_writer
         As in the picture above.
     manifest, manifest_key : str or None
-        Name of the root manifest, and entry of its key; None if there is no file.
+        Name of the root manifest, and entry of its key; None if there is no entry.
     digest : str
         SHA-256 of the file: compared with a stored copy, it detects any substitute.
     """

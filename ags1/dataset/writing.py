@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ags1._typing import Any
@@ -227,7 +227,9 @@ class _Writing:
     # -- comparing -------------------------------------------------------------------------------------------------
 
     def _found(self, skipped: Callable[[str, str], object]) -> Iterator[Found]:
-        for found in scan(self._source, self._prefix, self._options.wanted, self._target, skipped):
+        for found in scan(
+            self._source, self._prefix, self._options.wanted, self._target, skipped, directories=True
+        ):  # fmt: skip
             inner, control, name = found.source.rpartition(f"/{CONTROL}/")
             if control and record_of(f"{CONTROL}/{name}") is not None:
                 # Whether the dataset has a version is seen by its file: records are nobody's data in any case.
@@ -241,7 +243,7 @@ class _Writing:
             yield found
 
     def _pairs(self) -> Iterator[tuple[Found | None, Entry | None]]:
-        """Yield for each path, in order, the file of the source and the entry of the dataset."""
+        """Yield for each path, in order, what the source has and the entry of the dataset."""
         manifests, root, only = self._transaction.manifests, self._transaction.root, self._options.only
         found_files = self._found(lambda path, why: self._report.skipped.append((path, why)))
         if not self._options.complete or only is not None:
@@ -250,7 +252,7 @@ class _Writing:
                 if only is None or each.path in only:
                     yield each, manifests.find(root, each.path)
             return
-        entries = manifests.files(root, f"{self._prefix}/" if self._prefix else "")
+        entries = manifests.entries(root, f"{self._prefix}/" if self._prefix else "")
         found, entry = next(found_files, None), next(entries, None)
         while found is not None or entry is not None:
             if entry is None or (found is not None and found.key < entry.key):
@@ -271,6 +273,12 @@ class _Writing:
             if found is None:
                 assert entry is not None
                 self._left_over(entry)
+            elif found.is_directory:
+                made = Entry.of_directory(
+                    found.path, found.identity.mtime_ns, self._transaction.next_version, found.mode
+                )
+                if entry is None or replace(entry, version=made.version) != made:
+                    self._take(partial(self._transaction.put, made))
             elif self._options.delete and not found.source and found.error is None:
                 raise ValueError(f"{self._source} is a file: with delete=True, the dataset would lose all others")
             elif found.error is not None:
@@ -321,17 +329,17 @@ class _Writing:
         return self._refused[class_id]
 
     def _left_over(self, entry: Entry) -> None:
-        """Handle a file that the source does not have, or that `include` and `exclude` leave out."""
+        """Handle an entry that the source does not have, or that `include` and `exclude` leave out."""
         unread = self._unread is not None and entry.path.startswith(self._unread)
         wanted = self._options.wanted.accepts(entry.path)
         if self._options.delete and wanted and not unread:
-            self._report.removed += 1
+            self._report.removed += not entry.is_directory
             self._take(partial(self._transaction.remove, entry.path))
             return
         if wanted:
-            self._report.others += 1
+            self._report.others += not entry.is_directory
         else:
-            self._report.excluded += 1
+            self._report.excluded += not entry.is_directory
         self._refuse_twin(entry.path, is_new=False)
 
     def _refuse_twin(self, path: str, *, is_new: bool) -> None:

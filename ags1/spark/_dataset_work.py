@@ -133,7 +133,11 @@ class VerifyWork:
     def _leaf(self, unit: Unit, manifests: Manifests, worker: VerifyWorker, told: Told) -> Outcome:
         try:
             leaf = next(manifests.leaves(self._root(manifests), sort_key(unit.path)))
-            entries = list(manifests.children(leaf, keep=False))
+            entries = [
+                each
+                for each in manifests.children(leaf, keep=False)
+                if isinstance(each, Entry) and not each.is_directory
+            ]
         except (Ags1Error, OSError) as error:
             return Outcome.failed(unit, error)
         above = self.source.text.rstrip("/")

@@ -153,7 +153,7 @@ class Ags1Writer(DataSourceArrowWriter):
             entries = [transaction.entry(self._checked(file), run) for file in files]
             dropped: Iterator[Entry] = iter(())
             if self._overwrite:
-                dropped = transaction.manifests.files(transaction.root)
+                dropped = transaction.manifests.entries(transaction.root)
             new = {entry.path for entry in entries}
             for entry in heapq.merge(entries, dropped, key=lambda entry: entry.key):
                 if entry.path in new:

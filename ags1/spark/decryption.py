@@ -15,11 +15,13 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
 import ags1.dataset as datasets
 from ags1._gcm import random_bytes
 from ags1.dataset import Dataset, Entry, Pins
+from ags1.dataset.decrypting import make_empty
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
@@ -159,8 +161,8 @@ def decrypt_files(
 
 
 def _refuse_files_below(directory: str, dataset: Dataset, wanted: Filter, target: Location) -> None:
-    """Refuse files whose plaintext would come into the dataset."""
-    for entry in dataset.files.below(directory):
+    """Refuse files and empty directories that would come into the dataset."""
+    for entry in chain(dataset.files.below(directory), dataset.files.directories(directory)):
         if wanted.accepts(entry.path):
             raise ValueError(
                 f"{entry.path} would be put into the dataset, which lies in the target {target}: choose a target "
@@ -208,7 +210,19 @@ class _Decrypting:
                 failed = next((each for each in outcomes if each.status == "error"), None)
                 if failed is not None and self._on_error == "fail":
                     raise_for(failed, "decrypt", self._recorder.close(0.0))
+        self._make_empty()
         self._records.remove()
+
+    def _make_empty(self) -> None:
+        """Make the empty directories, here on the driver."""
+        wanted = (each for each in self._dataset.files.directories() if self._wanted.accepts(each.path))
+        unsynced = Unsynced(self._target)
+        errors = make_empty(wanted, self._target, unsynced)
+        unsynced.sync()
+        failed = [Outcome.failed(Unit(path, 0), error) for path, error in errors]
+        self._recorder.add(failed)
+        if failed and self._on_error == "fail":
+            raise_for(failed[0], "decrypt", self._recorder.close(0.0))
 
     def _record(self, outcome: Outcome) -> tuple[str, int, str]:
         identity = identity_of(self._target.join(outcome.path)) if self._target.is_local else ""

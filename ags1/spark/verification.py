@@ -158,12 +158,17 @@ class _Verifying:
         """Leaves of manifests, which tasks read; of those with much to verify, each file or its ranges."""
         part_bytes = self._engine.part_bytes
         for leaf in view.manifests.leaves(view.root):
+            if leaf.file_count == 0:
+                # It has empty directories only.
+                continue
             if leaf.plaintext_bytes <= part_bytes:
                 path = leaf.first.decode("utf-8", "surrogateescape")
                 yield Unit(path, leaf.plaintext_bytes, files=leaf.file_count)
                 continue
             for entry in view.manifests.children(leaf):
                 assert isinstance(entry, Entry)
+                if entry.is_directory:
+                    continue
                 self._entries[entry.path] = entry
                 size = entry.plaintext_length
                 if size <= part_bytes:

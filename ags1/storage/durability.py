@@ -27,7 +27,7 @@ class Unsynced:
         self._lock = threading.Lock()
 
     def add(self, *names: str) -> None:
-        """Record files, relative to the directory."""
+        """Record files, relative to the directory; a name that ends in ``/`` is that of a directory."""
         if not self._root.is_local:
             return
         with self._lock:
@@ -48,11 +48,14 @@ class Unsynced:
         above = {""}
         with Directories(self._root.path) as directories:
             for name in names:
-                descriptor = directories.open_regular(name)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                # A directory that nobody may read cannot be synced: it is on the disk with its name.
+                if not name.endswith("/"):
+                    descriptor = directories.open_regular(name)
+                    try:
+                        os.fsync(descriptor)
+                    finally:
+                        os.close(descriptor)
+                name = name.removesuffix("/")
                 while name:
                     name = name.rpartition("/")[0]
                     above.add(name)

@@ -44,6 +44,21 @@ def object_of(path: str) -> Path:
     return found
 
 
+def test_empty_directories_are_listed_come_back_and_count_as_no_file(tree: dict[str, bytes], run: Run) -> None:
+    Path("tree/sub/none").mkdir()
+    made = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")
+    assert made.out.startswith(f"encrypted {len(tree)} files")
+    assert "sub/none/\n" in run("dataset", "ls", "vault", "sub").out
+    assert run("dataset", "ls", "vault", "sub/none").out == ""
+    assert run("dataset", "ls", "vault", "-r").out.split() == sorted(tree)
+    assert run("dataset", "decrypt", "vault", "out").code == 0
+    assert Path("out/sub/none").is_dir()
+    assert run("dataset", "mv", "vault", "sub/none", "other").code == 0
+    assert run("dataset", "rm", "vault", "other").code == 0
+    assert "other/" not in run("dataset", "ls", "vault").out
+    assert run("dataset", "diff", "vault", "1").out == ""
+
+
 def test_a_tree_is_encrypted_listed_shown_verified_and_decrypted(tree: dict[str, bytes], run: Run) -> None:
     made = run("dataset", "encrypt", "tree", "vault", "--kms", KMS, "--key-id", "lake")
     assert made.code == 0

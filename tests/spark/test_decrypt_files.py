@@ -82,6 +82,33 @@ def test_what_comes_out_is_what_plain_python_put_in(job: Job) -> None:
     assert read_tree(job.target) == EXPECTED
 
 
+def test_empty_directories_are_made_again_and_never_through_a_link(job: Job, tmp_path: Path) -> None:
+    raw, outside = write_tree(tmp_path / "raw", {"a": b"1", "b/x": b"2"}), tmp_path / "outside"
+    for place in (raw / "b/none", raw / "none", raw / "deep/none", outside):
+        place.mkdir(parents=True)
+    dataset.encrypt(raw, tmp_path / "made", job.kms, "lake").close()
+
+    def decrypt(**options: Any) -> Result:
+        return ags1.spark.decrypt_files(
+            job.spark, tmp_path / "made", job.target, kms=job.kms, progress=False, **options
+        )  # fmt: skip
+
+    assert decrypt(exclude="deep").counts == {"ok": 2}
+    assert [(job.target / each).is_dir() for each in ("b/none", "none", "deep")] == [True, True, False]
+    (job.target / "none").rmdir()
+    (job.target / "none").symlink_to(outside)
+    result = decrypt(on_error="collect")
+    assert [path for path, _ in result.errors] == ["none/"]
+    with pytest.raises(NotADirectoryError, match="in the way of a directory"):
+        decrypt()
+    assert (job.target / "deep/none").is_dir()
+    assert os.listdir(outside) == []
+    (job.target / "none").unlink()
+    assert decrypt().counts == {"skipped": 2}
+    assert (job.target / "none").is_dir()
+    assert read_tree(job.target) == {"a": b"1", "b/x": b"2"}
+
+
 def test_files_of_several_objects_are_one_file_again(job: Job) -> None:
     vault = job.target.parent / "cut"
     source = write_tree(job.target.parent / "raw", {"huge.bin": EXPECTED["huge.bin"], "a.txt": b"first"})
@@ -241,6 +268,11 @@ def test_no_plaintext_comes_into_the_dataset(spark: SparkSession, tmp_path: Path
     assert read_tree(vault) == before
     assert ags1.spark.decrypt_files(spark, vault, tmp_path / "above", exclude="vault/*", **options).ok
     assert (tmp_path / "above" / "a").read_bytes() == b"1"
+    (tmp_path / "raw/vault/none").mkdir()
+    dataset.encrypt(tmp_path / "raw", vault, kms_url, "lake").close()
+    with pytest.raises(ValueError, match="vault/none/ would be put into the dataset"):
+        ags1.spark.decrypt_files(spark, vault, tmp_path / "above", exclude="vault/a", **options)
+    assert not (vault / "none").exists()
 
 
 def test_nothing_is_gone_on_with_that_a_run_on_another_copy_of_the_dataset_has_left(

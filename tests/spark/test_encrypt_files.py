@@ -123,6 +123,18 @@ def test_a_tree_becomes_a_dataset_that_plain_python_opens(job: Job) -> None:
     assert read_tree(job.vault) == tree
 
 
+def test_empty_directories_are_kept_and_are_no_files(job: Job) -> None:
+    (job.raw / "b/none").mkdir(parents=True)
+    (job.raw / "none").mkdir()
+    result = job.run({"a": b"1", "b/x": b"2"})
+    assert result.counts == {"ok": 2}
+    with dataset.open(job.vault, job.kms) as opened:
+        assert [each.path for each in opened.files.directories()] == ["b/none/", "none/"]
+    job.check({"a": b"1", "b/x": b"2"})
+    again = job.run()
+    assert (again.version, again.counts) == (1, {"unchanged": 2})
+
+
 def test_only_what_is_new_or_has_changed_is_encrypted(job: Job) -> None:
     job.run({"a": b"1", "b/c": b"2", "d": b"3", "huge": pattern(2 * MIB + 1)})
     before = objects(job.vault, job.kms)
@@ -319,8 +331,8 @@ class Changing:
     """A listing whose files change right after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, contents: Tree) -> None:
-        def changed(*arguments: Any) -> Any:
-            found = list(scan(*arguments))
+        def changed(*arguments: Any, **named: Any) -> Any:
+            found = list(scan(*arguments, **named))
             write_tree(root, contents)
             return iter(found)
 

@@ -253,8 +253,8 @@ def test_a_source_that_is_replaced_while_it_is_encrypted_is_an_error(
     source = lake.put({"a": b"1", "huge.bin": HUGE})
     scan = writing.scan
 
-    def changed(*arguments: Any) -> Any:
-        found = list(scan(*arguments))
+    def changed(*arguments: Any, **named: Any) -> Any:
+        found = list(scan(*arguments, **named))
         lake.put({"a": b"2", "huge.bin": HUGE[::-1]})
         return iter(found)
 

@@ -202,13 +202,17 @@ def test_append_adds_and_overwrite_replaces_in_one_version_each(
 ) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "zz").write_text("python\n")
+    (tmp_path / "raw" / "none").mkdir()
     dataset.encrypt(tmp_path / "raw", vault, load(kms_url), "lake").close()
     for index in (1, 2):
         write(values(spark.range(1), index), decode="text", key_id=None)
     assert lines(vault, kms_url) == ["0", "0", "1", "python"]
     with dataset.open(vault, load(kms_url)) as opened:
         assert sorted({entry.version for entry in opened.files}) == [1, 2, 3]
+        assert [each.path for each in opened.files.directories()] == ["none/"]
     write(values(spark.range(1), 3), "overwrite", decode="text")
+    with dataset.open(vault, load(kms_url)) as opened:
+        assert list(opened.files.directories()) == []
     assert lines(vault, kms_url) == ["0", "1", "2"]
     assert not (vault / "zz").exists()
     assert_clean(vault)

@@ -89,6 +89,16 @@ def test_the_driver_says_what_it_does_when_no_task_runs(
     assert "listing" not in capsys.readouterr().err
 
 
+def test_empty_directories_are_no_files(spark: SparkSession, vault: Path, kms_url: str, tmp_path: Path) -> None:
+    # Leaves of directories only, and leaves that a task and the driver read with files among them.
+    for name in (*(f"none/{index:03}" for index in range(40)), "many/0", "huge.bin.d", "large.bin.d"):
+        (tmp_path / "raw" / name).mkdir(parents=True)
+    with dataset.encrypt(tmp_path / "raw", vault, kms_url, "lake") as made:
+        assert len(list(made.files.directories())) == 43
+    result = ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART, progress=False)
+    assert (result.ok, result.counts) == (True, {"ok": len(EXPECTED)})
+
+
 def test_what_is_wrong_is_named_and_nothing_else(spark: SparkSession, vault: Path, kms_url: str) -> None:
     places = {path: found[0] for path, found in objects(vault, kms_url).items()}
 
