@@ -88,6 +88,10 @@ cdef int64_t LATE_TAG = 2 << 10
 # NIST SP 800-38D, section 8.3: as many random nonces as one key may have.
 cdef int64_t MAX_MESSAGES = <int64_t>1 << 32
 
+# Made once: OpenSSL makes each with a call.
+cdef OSSL_PARAM TAG_PARAMETER = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, NULL, 16)
+cdef OSSL_PARAM END_PARAMETER = OSSL_PARAM_construct_end()
+
 cdef const EVP_CIPHER *AES_128_GCM = NULL
 cdef const EVP_CIPHER *AES_192_GCM = NULL
 cdef const EVP_CIPHER *AES_256_GCM = NULL
@@ -333,6 +337,12 @@ cdef inline int _authenticate(EVP_CIPHER_CTX *context, const uint8_t *aad, size_
     return GCM_OK
 
 
+cdef inline void _tag_parameters(OSSL_PARAM *parameters, const uint8_t *tag) noexcept nogil:
+    parameters[0] = TAG_PARAMETER
+    parameters[0].data = <void *>tag
+    parameters[1] = END_PARAMETER
+
+
 cdef int gcm_seal(
     EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
     const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag) noexcept nogil:
@@ -347,8 +357,7 @@ cdef int gcm_seal(
         return GCM_BACKEND
     if EVP_CipherFinal_ex(context, rest, &done) != 1:
         return GCM_BACKEND
-    parameters[0] = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, tag, 16)
-    parameters[1] = OSSL_PARAM_construct_end()
+    _tag_parameters(parameters, tag)
     if EVP_CIPHER_CTX_get_params(context, parameters) != 1:
         return GCM_BACKEND
     return GCM_OK
@@ -363,8 +372,7 @@ cdef int gcm_open(
     # A tag behind long data comes last: whoever reads it first waits for memory that the data would have brought along.
     # Behind short data it comes with the nonce, in one call.
     cdef bint late = length >= LATE_TAG
-    parameters[0] = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, <void *>tag, 16)
-    parameters[1] = OSSL_PARAM_construct_end()
+    _tag_parameters(parameters, tag)
     if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL if late else parameters) != 1:
         return GCM_BACKEND
     if _authenticate(context, aad, aad_length) != GCM_OK:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
@@ -40,7 +40,8 @@ def decrypt_files(
             "the dataset itself; choose another target"
         )
     report = RunReport(version=view.version.version)
-    entries = (entry for entry in view.manifests.files(root) if wanted.accepts(entry.path))
+    directories: list[Entry] = []
+    entries = _files(view, wanted, directories)
     if dry_run:
         for entry in entries:
             report.done += 1
@@ -70,8 +71,7 @@ def decrypt_files(
             report.done_bytes += entry.plaintext_length
             unsynced.add(entry.path)
         tell(0)
-    wanted_directories = (each for each in view.manifests.directories(root) if wanted.accepts(each.path))
-    errors = make_empty(wanted_directories, target, unsynced)
+    errors = make_empty(directories, target, unsynced)
     if errors and on_error == "fail":
         raise errors[0][1]
     report.errors += errors
@@ -82,6 +82,16 @@ def decrypt_files(
         dataset, view.version.version, target, report.done, report.done_bytes, len(report.errors),
     )  # fmt: skip
     return report
+
+
+def _files(view: View, wanted: Filter, directories: list[Entry]) -> Iterator[Entry]:
+    """The wanted files of a version; the directories between them are added to a list, so manifests are read once."""
+    for entry in view.manifests.entries(view.root):
+        if wanted.accepts(entry.path):
+            if entry.is_directory:
+                directories.append(entry)
+            else:
+                yield entry
 
 
 def make_empty(directories: Iterable[Entry], target: Location, unsynced: Unsynced) -> list[tuple[str, OSError]]:
