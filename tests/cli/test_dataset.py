@@ -396,7 +396,7 @@ def test_what_is_complete_when_a_scheduler_ends_a_run_is_not_done_again(tree: di
     source = Path("tree")
     (source / "y").write_bytes(bytes(100 << 20))
     with (source / "z").open("wb") as file:
-        file.truncate(1 << 33)
+        file.truncate(1 << 35)
     command = [sys.executable, "-m", "ags1", "dataset", "encrypt", "tree", "vault", "--key-id", "lake"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         # The files before it are complete; it takes seconds.
