@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import closing, contextmanager
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,6 +36,96 @@ def in_parallel(
                 stop()
             for future in waiting:
                 future.cancel()
+
+
+def streams_in_parallel(
+    work: Callable[[Item], Generator[Result, None, None]],
+    items: Iterable[Item],
+    threads: int,
+    *,
+    size: Callable[[Result], int],
+    most: int | None = None,
+) -> Generator[Iterator[Result], None, None]:
+    """Yield an iterator over the results of each item, in order; the number of running and waiting calls is bounded.
+
+    Results of which the sum of `size` reaches `most` wait for each item, and its thread with them; without `most`, all.
+    What is left of an iterator when the next one is requested is discarded.
+    """
+    waiting: deque[_Results[Result]] = deque()
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-parallel") as executor:
+        try:
+            for item in items:
+                waiting.append(_Results(size, most))
+                executor.submit(waiting[-1].fill, work, item)
+                if len(waiting) >= 2 * threads:
+                    yield waiting[0].taken()
+                    waiting.popleft().stop()
+            while waiting:
+                yield waiting[0].taken()
+                waiting.popleft().stop()
+        finally:
+            for results in waiting:
+                results.stop()
+
+
+class _Results(Generic[Result]):
+    """Results of one item between the thread that makes them and the one that takes them."""
+
+    def __init__(self, size: Callable[[Result], int], most: int | None) -> None:
+        self._size, self._most = size, most
+        self._waiting: deque[tuple[Result, int]] = deque()
+        self._held = 0
+        self._stopped = self._ended = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def fill(self, work: Callable[[Item], Generator[Result, None, None]], item: Item) -> None:
+        """Put all results of the work."""
+        try:
+            if self._stopped:
+                return
+            with closing(work(item)) as results:
+                for result in results:
+                    if not self._put(result):
+                        return
+        except BaseException as error:
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _put(self, result: Result) -> bool:
+        size = self._size(result)
+        with self._changed:
+            while self._most is not None and self._held >= self._most and not self._stopped:
+                self._changed.wait()
+            self._waiting.append((result, size))
+            self._held += size
+            self._changed.notify_all()
+            return not self._stopped
+
+    def taken(self) -> Iterator[Result]:
+        """Yield the results as they come; raise the error of the work at its place."""
+        while True:
+            with self._changed:
+                while not self._waiting and not self._ended:
+                    self._changed.wait()
+                if not self._waiting:
+                    break
+                result, size = self._waiting.popleft()
+                self._held -= size
+                self._changed.notify_all()
+            yield result
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Discard the results, and end the work after its next one."""
+        with self._changed:
+            self._stopped = True
+            self._waiting.clear()
+            self._changed.notify_all()
 
 
 class _Stopped(Exception):

@@ -48,12 +48,15 @@ __all__ = [
     "file_io_at",
     "io_settings",
     "plaintext_length_of",
+    "row_group_limit",
 ]
 
 LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
 KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
 ALLOW_PLAINTEXT, LENGTH_POLICY = "ags1.allow-plaintext", "ags1.length-policy"
 METADATA_HASH = "ags1.metadata-hash"
+ROW_GROUP_LIMIT = "ags1.row-group-limit"
+_ROW_GROUP_LIMIT = 4 << 30
 _GZIP, _BLANK = b"\x1f\x8b", b" \t\r\n\xef\xbb\xbf"
 _MAGICS = {b"AGS1": "an AGS1 stream", b"PARE": "an encrypted Parquet file"}
 
@@ -70,8 +73,10 @@ class EncryptedFileIO(FileIO):
     properties : mapping
         Those of the catalog and the table. ``ags1.kms`` is a URL for :func:`ags1.kms.load`, such as ``aws:``;
         ``ags1.table-key-id``, ``ags1.allow-plaintext``, ``ags1.length-policy``, ``ags1.metadata-hash`` and
-        ``ags1.allowed-locations`` (a JSON list) are the arguments of :func:`open_table`. Every other property goes to
-        the FileIO underneath, which PyIceberg chooses by the scheme of the location.
+        ``ags1.allowed-locations`` (a JSON list) are the arguments of :func:`open_table`. ``ags1.row-group-limit`` is
+        the largest row group of a Parquet file that scans read, in bytes, decoded, of the columns that are read: 4 GiB
+        by default. Every other property goes to the FileIO underneath, which PyIceberg chooses by the scheme of the
+        location.
     kms : object, optional
         A KMS client, instead of ``ags1.kms``.
 
@@ -93,6 +98,7 @@ class EncryptedFileIO(FileIO):
         self.length_policy = properties.get(LENGTH_POLICY, "trusted")
         if self.length_policy not in LENGTH_POLICIES:
             raise ValueError(f"{LENGTH_POLICY} must be one of {', '.join(LENGTH_POLICIES)}, got {self.length_policy!r}")
+        row_group_limit(properties)
         self.allow_plaintext = _as_flag(properties.get(ALLOW_PLAINTEXT, "false"), ALLOW_PLAINTEXT)
         self.metadata_hash: str | None = None
         if METADATA_HASH in properties:
@@ -400,6 +406,14 @@ def _refuse_special(path: str) -> None:
         return
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "is no regular file", path)
+
+
+def row_group_limit(properties: Mapping[str, str]) -> int:
+    """Return the largest row group that the properties of a FileIO let a scan read, in bytes, decoded."""
+    text = str(properties.get(ROW_GROUP_LIMIT, _ROW_GROUP_LIMIT))
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ValueError(f"{ROW_GROUP_LIMIT} must be a positive number of bytes, got {text!r}")
+    return int(text)
 
 
 def _as_flag(value: object, name: str) -> bool:

@@ -15,6 +15,7 @@ def names_of(struct: type) -> dict[int, str]:
 
 
 class FileMetaData:
+    VERSION = 1
     SCHEMA = 2
     NUM_ROWS = 3
     ROW_GROUPS = 4
@@ -181,12 +182,27 @@ class EncryptionWithColumnKey:
 
 class PageHeader:
     TYPE = 1
+    UNCOMPRESSED_PAGE_SIZE = 2
     COMPRESSED_PAGE_SIZE = 3
     CRC = 4
+    DATA_PAGE_HEADER = 5
+    DICTIONARY_PAGE_HEADER = 7
     DATA_PAGE_HEADER_V2 = 8
 
 
+class DataPageHeader:
+    NUM_VALUES = 1
+    ENCODING = 2
+    DEFINITION_LEVEL_ENCODING = 3
+    REPETITION_LEVEL_ENCODING = 4
+
+
+class DictionaryPageHeader:
+    NUM_VALUES = 1
+
+
 class DataPageHeaderV2:
+    ENCODING = 4
     DEFINITION_LEVELS_BYTE_LENGTH = 5
     REPETITION_LEVELS_BYTE_LENGTH = 6
 

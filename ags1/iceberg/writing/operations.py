@@ -129,12 +129,12 @@ def take_away(change: Change, table: Any, ref: str, row_filter: Any = None) -> N
         change.removed.add(task.file.file_path)
         change.deleted_rows += task.file.record_count - (0 if vector is None else vector.cardinality)
     for file in scan.by_file(partly):
-        found = sum(batch.num_rows for batch in file.batches)
+        found = [batch.column(0) for batch in file.batches]
         if not found:
             continue
         path = file.task.file.file_path
-        change.deleted_rows += found
-        positions = all_positions(file.deleted, [batch.column(0) for batch in file.batches])
+        change.deleted_rows += sum(map(len, found))
+        positions = all_positions(file.deleted, found)
         if len(positions) == file.task.file.record_count:
             change.removed.add(path)
         else:

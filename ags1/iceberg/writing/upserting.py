@@ -85,9 +85,10 @@ def _replaced(
     if not index.num_rows:
         return empty
     for file in scan.by_file(scan.plan_files()):
-        if not file.batches:
+        batches = list(file.batches)
+        if not batches:
             continue
-        rows = pyarrow.Table.from_batches(file.batches)
+        rows = pyarrow.Table.from_batches(batches)
         keyed = _keys(rows, on).append_column("row_id", rows.column(_ROW_ID_FIELD.name))
         keyed = keyed.append_column("position", rows.column(POSITION_NAME))
         matched = keyed.join(index, names, join_type="inner", use_threads=False)
