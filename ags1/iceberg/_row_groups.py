@@ -1,7 +1,7 @@
 """Parquet files by row groups, in batches of bounded size: a file of a few bytes may have terabytes of values.
 
     footer         --sizes that it states-->  refused above the limit
-    column chunks  --fetched, compressed-->  sizes in page headers, lengths in dictionaries  -->  refused above the limit
+    column chunks  --fetched, compressed-->  sizes of pages, lengths in dictionaries  -->  refused above the limit
                    --so many rows that a batch is small-->  batches, counted: refused above the limit
 
 Arrow's scanner decodes whole row groups, and several at once, whatever the size of its batches. Its reader of batches
@@ -15,7 +15,6 @@ import io
 import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 

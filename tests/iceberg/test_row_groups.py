@@ -1,4 +1,4 @@
-"""Row groups read in batches: the same rows as Arrow's own reader, whatever their size, and no more at once than said."""
+"""Row groups read in batches: the same rows as from Arrow's own reader, whatever their size, and few at once."""
 
 from __future__ import annotations
 
