@@ -28,7 +28,7 @@ from ags1.parquet.page_sizes import PageSizes, longest_value, page_sizes
 
 __all__ = ["RowGroups", "bytes_of"]
 
-_MOST_ROWS, _BATCH_BYTES = 1 << 17, 64 << 20
+_MOST_ROWS, _BATCH_BYTES = 1 << 20, 64 << 20
 # A batch takes this part of the limit, if each of its values is the longest.
 _WORST_PART = 4
 # Chunks with no more bytes between them are fetched together, as Arrow does.
