@@ -20,7 +20,7 @@ ARGS ?=
 
 comma := ,
 SPARK_NEWEST := $(VENV)/spark-newest
-STUBBED = $(subst /,.,$(basename $(wildcard ags1/_*.pyi ags1/*/_*.pyi)))
+STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 
 # The tests start hundreds of interpreters: each would compile the package again where nothing may be kept.
 export PYTHONDONTWRITEBYTECODE :=

@@ -25,7 +25,7 @@ import openssl  # noqa: E402
 
 INCLUDE = Path("include", "ags1")
 GENERATED = Path("build", "cython")
-LINKS_OPENSSL = "ags1._gcm"
+LINKS_OPENSSL = "ags1.core.gcm"
 """The one module that links libcrypto; the others reach it by cimport, so there is one copy of its state."""
 
 DIRECTIVES = {
@@ -165,7 +165,7 @@ class build_py(_build_py):
 setup(
     ext_modules=[
         Extension(".".join(path.with_suffix("").parts), [str(path)], include_dirs=["include"])
-        for path in sorted(Path("ags1").glob("**/_*.pyx"))
+        for path in sorted(Path("ags1").rglob("*.pyx"))
     ],
     cmdclass={"build_ext": build_ext, "build_py": build_py},
 )

@@ -15,8 +15,8 @@ from __future__ import annotations
 import importlib
 import os
 
-from ags1 import _interrupts, layout  # noqa: F401  the first of them is imported before all that takes time
-from ags1._open import open
+import ags1.support.interrupts  # noqa: F401  imported before all that takes time
+from ags1 import layout
 from ags1._version import version as __version__
 from ags1.codec import (
     Batch,
@@ -41,7 +41,8 @@ from ags1.errors import (
 )
 from ags1.keys import Key, KeyMetadata
 from ags1.layout import encrypted_length, plaintext_length, split_offsets
-from ags1.stream import Reader, Writer
+from ags1.streams.opening import open
+from ags1.streams.stream import Reader, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,14 +52,13 @@ if TYPE_CHECKING:
     from ags1 import avro as avro
     from ags1 import bench as bench
     from ags1 import dataset as dataset
-    from ags1 import files as files
     from ags1 import fs as fs
     from ags1 import iceberg as iceberg
     from ags1 import kms as kms
     from ags1 import parquet as parquet
-    from ags1._backend import backend
-    from ags1.files import decrypt_file, encrypt_file
-    from ags1.verify import verify_file
+    from ags1.core.backend import backend
+    from ags1.streams.files import decrypt_file, encrypt_file
+    from ags1.streams.verify import verify_file
 
 __all__ = [
     "Ags1Error",
@@ -95,13 +95,13 @@ __all__ = [
     "verify_file",
 ]
 
-_LAZY_MODULES = ("arrow", "audit", "avro", "bench", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark")
+_LAZY_MODULES = ("arrow", "audit", "avro", "bench", "dataset", "fs", "iceberg", "kms", "parquet", "spark", "streams")
 _NEEDS = {"arrow": ("pyarrow",), "fs": ("fsspec",), "spark": ("pyspark", "pyarrow", "pandas")}
 _LAZY_NAMES = {
-    "backend": "ags1._backend",
-    "decrypt_file": "ags1.files",
-    "encrypt_file": "ags1.files",
-    "verify_file": "ags1.verify",
+    "backend": "ags1.core.backend",
+    "decrypt_file": "ags1.streams.files",
+    "encrypt_file": "ags1.streams.files",
+    "verify_file": "ags1.streams.verify",
 }
 
 
@@ -123,7 +123,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from ags1._lazy import can_import
+    from ags1.support.lazy import can_import
 
     # help() and inspect.getmembers get every name that is listed.
     return sorted([*__all__, *(name for name in _LAZY_MODULES if can_import(*_NEEDS.get(name, ())))])

@@ -9,11 +9,13 @@ files read into private memory first, so this cannot happen to them.
 
 from __future__ import annotations
 
-from ags1 import _batch, _blocks
-from ags1._arena import Batch
-from ags1._items import NumberedPrefixes
-from ags1._layout import DEFAULT_BLOCK_LENGTH
-from ags1._typing import Buffer, Items, KeyLike
+from ags1.core import batch as native_batch
+from ags1.core import blocks as native_blocks
+from ags1.core.arena import Batch
+from ags1.core.items import NumberedPrefixes
+from ags1.core.layout import DEFAULT_BLOCK_LENGTH
+from ags1.core.typing import Items, KeyLike
+from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def encrypt(
     BackendError
         OpenSSL failed, for example its random generator.
     """
-    result: bytes = _blocks.encrypt_stream(data, None, key, aad_prefix, block_length, threads)
+    result: bytes = native_blocks.encrypt_stream(data, None, key, aad_prefix, block_length, threads)
     return result
 
 
@@ -104,7 +106,7 @@ def encrypt_into(
     LimitError, BackendError
         As :func:`encrypt`.
     """
-    result: int = _blocks.encrypt_stream(data, _required(out), key, aad_prefix, block_length, threads)
+    result: int = native_blocks.encrypt_stream(data, _required(out), key, aad_prefix, block_length, threads)
     return result
 
 
@@ -143,7 +145,7 @@ def decrypt(
     TypeError, ValueError, BackendError
         As :func:`encrypt`.
     """
-    result: bytes = _blocks.decrypt_stream(data, None, key, aad_prefix, length, threads)
+    result: bytes = native_blocks.decrypt_stream(data, None, key, aad_prefix, length, threads)
     return result
 
 
@@ -176,7 +178,7 @@ def decrypt_into(
     AuthenticationError, TruncatedError, FormatError, TypeError, ValueError, BackendError
         As :func:`decrypt`; ValueError also if `out` is too small.
     """
-    result: int = _blocks.decrypt_stream(data, _required(out), key, aad_prefix, length, threads)
+    result: int = native_blocks.decrypt_stream(data, _required(out), key, aad_prefix, length, threads)
     return result
 
 
@@ -220,7 +222,7 @@ def encrypt_many(
     TypeError, ValueError, LimitError, BackendError
         As :func:`encrypt`; the message names the buffer. Nothing is returned, and the content of `out` is undefined.
     """
-    return _batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out)
+    return native_batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out)
 
 
 def decrypt_many(
@@ -261,7 +263,7 @@ def decrypt_many(
         As :func:`decrypt`; the message names the buffer and the block, and `item_index` of an AuthenticationError is
         the buffer's position. Nothing is returned.
     """
-    return _batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out, on_error)
+    return native_batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out, on_error)
 
 
 def _required(out: Buffer) -> Buffer:

@@ -15,7 +15,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 
-from ags1._typing import Any, NoReturn
+from ags1.support.typing import Any, NoReturn
 
 try:
     from fsspec import register_implementation

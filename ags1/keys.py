@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 
-from ags1._avro_encoding import varint
-from ags1._buffer import BufferView
-from ags1._gcm import Key, random_bytes
-from ags1._key_files import from_base64, from_hex, read_key_file, write_secret
-from ags1._typing import Buffer, KeyLike, NoReturn
+from ags1.core.buffer import BufferView
+from ags1.core.gcm import Key, random_bytes
+from ags1.core.typing import KeyLike
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.support.avro_encoding import varint
+from ags1.support.key_files import from_base64, from_hex, read_key_file, write_secret
+from ags1.support.typing import Buffer, NoReturn
 
 __all__ = ["Key", "KeyMetadata"]
 

@@ -1,11 +1,11 @@
 """Sizes and offsets of AGS1: the length of a stream, the offset of a block, the offsets of splits.
 
-Pure arithmetic on Python integers; see :mod:`ags1._layout` for the picture of the bytes.
+Pure arithmetic on Python integers; see :mod:`ags1.core.layout` for the picture of the bytes.
 """
 
 from __future__ import annotations
 
-from ags1._layout import (
+from ags1.core.layout import (
     BLOCK_OVERHEAD,
     DEFAULT_BLOCK_LENGTH,
     HEADER_LENGTH,

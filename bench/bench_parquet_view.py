@@ -16,7 +16,7 @@ import pytest
 import ags1
 from ags1 import parquet
 from ags1.bench import Run
-from ags1.parquet._thrift import I64, Struct
+from ags1.parquet.native.thrift import I64, Struct
 from bench import parquet_files, settings
 from bench.conftest import Record
 from bench.floors import Floors

@@ -38,28 +38,27 @@ SMALLEST = {"instructions": 2_000, "allocations": 20}
 """A difference below this is of the interpreter's own making, however small the work is."""
 BYTES = 256 << 10
 _ALLOCATORS = {"malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign", "mmap"}
-_STREAMS = ("stream", "_window", "_gathered", "_text", "_open", "_reading", "_cipher", "storage/")
+_STREAMS = ("streams/", "core/window", "core/gathered", "storage/")
+_BATCHES = ("core/batch", "core/items", "core/arena")
 # Which paths below ags1/ a group of questions stands for. What all stand on is asked by the codec's questions.
 PATHS: dict[str, tuple[str, ...]] = {
     "codec": (
         "codec",
-        "_gcm",
-        "_blocks",
-        "_batch",
-        "_items",
-        "_arena",
-        "_buffer",
-        "_layout",
+        "core/gcm",
+        "core/blocks",
+        "core/buffer",
+        "core/layout",
+        *_BATCHES,
         "layout",
         "keys",
-        "_forks",
+        "support/forks",
     ),
-    "arrow": ("arrow", "_batch", "_items", "_arena"),
+    "arrow": ("arrow/", *_BATCHES),
     "streams": _STREAMS,
-    "files": ("files", "verify", "_descriptors", *_STREAMS),
+    "files": ("core/descriptors", *_STREAMS),
     "parquet": ("parquet/",),
     "dataset": ("dataset/", "kms/"),
-    "iceberg": ("iceberg/", "avro", "_avro", "kms/"),
+    "iceberg": ("iceberg/", "avro/", "support/avro_encoding", "kms/"),
 }
 
 

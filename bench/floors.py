@@ -1,7 +1,7 @@
 """The C floor, compiled when it is first needed and called through ctypes.
 
-floors.c is linked with the libcrypto that ``ags1._gcm`` is linked with, or not at all: a floor on another OpenSSL would
-be another floor. The library is cached outside the tree, where buildtools/openssl.py keeps its own.
+floors.c is linked with the libcrypto that ``ags1.core.gcm`` is linked with, or not at all: a floor on another OpenSSL
+would be another floor. The library is cached outside the tree, where buildtools/openssl.py keeps its own.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def build(*, newer: bool = False) -> Path:
     # Intel's library for small messages, where the system has it.
     found = ctypes.util.find_library("IPSec_MB")
     ipsec_mb = ("-DAGS1_IPSEC_MB", f"-l:{found}") if found else ()
-    text = SOURCE.read_bytes() + (INCLUDE / "ags1" / "workers.h").read_bytes()
+    text = SOURCE.read_bytes() + (INCLUDE / "ags1" / "core" / "workers.h").read_bytes()
     facts = repr((text, FLAGS, compiler, said, chosen, archives, ipsec_mb))
     directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"

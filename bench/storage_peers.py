@@ -80,8 +80,8 @@ def obstore_get_and_open(store: Any, name: str, key: bytes, at_once: int = AT_ON
     """As :func:`obstore_get`, of an AGS1 stream whose blocks have 1 MiB: each range is decrypted where it has come."""
     import obstore
 
-    from ags1 import _blocks
-    from ags1._gcm import Key
+    from ags1.core import blocks as native_blocks
+    from ags1.core.gcm import Key
 
     size, stride, shared = obstore.head(store, name)["size"], (1 << 20) + 28, Key(key)
 
@@ -89,7 +89,7 @@ def obstore_get_and_open(store: Any, name: str, key: bytes, at_once: int = AT_ON
         start = 8 + first * stride
         data = memoryview(obstore.get_range(store, name, start=start, end=min(start + blocks * stride, size)))
         out = bytearray(len(data) - 28 * -(-len(data) // stride))
-        _blocks.open_blocks(data, out, shared, b"", 1 << 20, first, 1, name)
+        native_blocks.open_blocks(data, out, shared, b"", 1 << 20, first, 1, name)
         return len(out)
 
     with ThreadPoolExecutor(at_once) as pool:

@@ -1,4 +1,4 @@
-"""Choose, and if need be build, the OpenSSL that ``ags1._gcm`` links.
+"""Choose, and if need be build, the OpenSSL that ``ags1.core.gcm`` links.
 
 The speed of AES-GCM depends on the version of OpenSSL more than on anything in this package, so the choice is
 made here, in one place, in this order:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pytest
 
 import ags1
-from ags1 import _gcm
+from ags1.core import gcm
 
 KEY_LENGTHS = (16, 24, 32)
 KEYS = {length: bytes(range(1, length + 1)) for length in KEY_LENGTHS}
@@ -563,7 +563,7 @@ def count_of_messages(key: ags1.Key) -> ctypes.c_int64:
     for _ in range(3):
         before = ctypes.string_at(id(key), size)
         for _ in range(5):
-            _gcm.seal_message(b"", key, bytes(12))
+            gcm.seal_message(b"", key, bytes(12))
         after = ctypes.string_at(id(key), size)
         candidates = {
             at

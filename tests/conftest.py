@@ -60,7 +60,7 @@ LONG = (
     "test_packaging",
     "test_extras",
     "cli/test_demo",
-    "test_bench_iceberg",
+    "bench/test_bench_iceberg",
     "spark/test_leaks",
     "dataset/test_interleavings",
     "dataset/test_power_cut",
@@ -81,7 +81,7 @@ LONG = (
     "spark/test_source_stream",
     "storage/test_faulty_links",
     "storage/test_memory",
-    "test_bench",
+    "bench/test_bench",
     "test_examples",
 )
 _ROOT = Path(__file__).parent
@@ -151,5 +151,5 @@ def a_machine_that_is_never_slow() -> Iterator[None]:
     """Lines say how long something took, and how far it is, where it is slow: no test of other words depends on it."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_RATE_AFTER_SECONDS", "_LINE_EVERY_SECONDS"):
-            patch.setattr(f"ags1.cli._report.{name}", float("inf"))
+            patch.setattr(f"ags1.cli.report.{name}", float("inf"))
         yield

@@ -23,25 +23,25 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(sys.prefix) / "pythons"
 OLDEST = (3, 10)
 CORE = (
-    "test_backend",
-    "test_batch",
-    "test_blocks",
-    "test_buffer",
+    "core/test_backend",
+    "core/test_batch",
+    "core/test_blocks",
+    "core/test_buffer",
     "test_codec",
     "test_errors",
-    "test_files",
-    "test_gcm",
+    "streams/test_files",
+    "core/test_gcm",
     "test_hardening",
     "test_keys",
     "test_layout",
-    "test_stream",
-    "test_stream_sinks",
-    "test_stream_sources",
-    "test_stream_text",
-    "test_stream_threads",
-    "test_stream_writer",
+    "streams/test_stream",
+    "streams/test_stream_sinks",
+    "streams/test_stream_sources",
+    "streams/test_stream_text",
+    "streams/test_stream_threads",
+    "streams/test_stream_writer",
     "test_vectors",
-    "test_verify",
+    "streams/test_verify",
 )
 # Of the test extra, which says the versions.
 NEEDED = (

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,67 +20,13 @@ from tests.checks import KEY, run_python
 PACKAGE = Path(ags1.__file__).resolve().parent
 CONTRACT = Path(ags1.get_include()) / "ags1"
 
-# Levels of the rooms: a module imports from its own level and from below. What is in a package has its level.
-LEVELS = {
-    "_version": 0,
-    "errors": 0,
-    "_layout": 1,
-    "_buffer": 1,
-    "layout": 1,
-    "_key_files": 1,
-    "_secrets": 1,
-    "_command_line": 1,
-    "_command_options": 1,
-    "_exit_codes": 1,
-    "_words": 0,
-    "_lazy": 0,
-    "_logs": 0,
-    "_avro_encoding": 0,
-    "_option_values": 1,
-    "_parallel": 1,
-    "_typing": 0,
-    "_arrow_threads": 1,
-    "_forks": 1,
-    "_interrupts": 0,
-    "_gcm": 2,
-    "_blocks": 3,
-    "_batch": 3,
-    "_descriptors": 3,
-    "_gathered": 3,
-    "_items": 2,
-    "_offsets": 2,
-    "_arena": 3,
-    "_window": 3,
-    "codec": 4,
-    "keys": 4,
-    "_backend": 4,
-    "storage": 3,
-    "_metadata_files": 4,
-    "_cipher": 4,
-    "_reading": 5,
-    "_text": 5,
-    "stream": 5,
-    "_open": 5,
-    "kms": 5,
-    "arrow": 6,
-    "_avro_codecs": 5,
-    "_avro_items": 5,
-    "avro": 6,
-    "files": 6,
-    "fs": 8,
-    "parquet": 6,
-    "iceberg": 6,
-    "verify": 6,
-    "dataset": 7,
-    "audit": 8,
-    "spark": 8,
-    "bench": 8,
-    "cli": 9,
-    "__init__": 9,
-    "__main__": 9,
-}
-# Declarations of C without a module behind them.
-EXTERN = {"arrow", "compact", "compact_items", "crc32", "evp", "layout", "ordered", "positioned", "workers"}
+# The rooms from the ground up: a room imports from those before it alone.
+ORDER = (
+    *("_version", "errors", "support", "core", "layout", "keys", "codec", "storage", "kms", "streams", "arrow", "avro"),
+    *("parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
+)
+# What imports from all rooms.
+TOPS = ("__init__", "__main__")
 
 
 # -- the weight of an import ---------------------------------------------------------------------------------
@@ -111,14 +58,14 @@ def test_importing_ags1_loads_nothing_heavy() -> None:
         print(*(set(sys.modules) - before))
         """
     ).split()
-    assert "ags1.stream" in loaded
+    assert "ags1.streams.stream" in loaded
     assert not {name for name in loaded if name in heavy or name.split(".")[0] in heavy}
 
 
 @pytest.mark.timeout(60)
 def test_importing_ags1_leaves_its_upper_rooms_alone() -> None:
     loaded = run_python("import sys, ags1; print(*sys.modules)").split()
-    upper = {"ags1.files", "ags1.arrow", "ags1.avro", "ags1.cli", "ags1.verify", "ags1._backend"}
+    upper = {"ags1.streams.files", "ags1.arrow", "ags1.avro", "ags1.cli", "ags1.streams.verify", "ags1.core.backend"}
     assert not upper & set(loaded)
 
 
@@ -127,10 +74,10 @@ def test_rooms_are_loaded_when_they_are_first_used() -> None:
     shown = run_python(
         """
         import sys, ags1
-        first = "ags1.files" in sys.modules
+        first = "ags1.streams.files" in sys.modules
         ags1.encrypt_file
         ags1.backend()
-        print(first, "ags1.files" in sys.modules, ags1.files.encrypt_file is ags1.encrypt_file)
+        print(first, "ags1.streams.files" in sys.modules, ags1.streams.files.encrypt_file is ags1.encrypt_file)
         """
     )
     assert shown.split() == ["False", "True", "True"]
@@ -172,7 +119,7 @@ def test_a_missing_dependency_breaks_no_introspection() -> None:
             members = dict(inspect.getmembers(ags1))
             assert "encrypt_many" in pydoc.render_doc(ags1)
             assert not doctest.testmod(ags1).failed
-            for room in ("kms", "parquet", "iceberg", "dataset", "avro", "files"):
+            for room in ("kms", "parquet", "iceberg", "dataset", "avro", "streams"):
                 assert len(inspect.getmembers(members[room])) > 3, room
             for room, extra in (("spark", "spark"), ("arrow", "arrow"), ("fs", "fsspec")):
                 if room not in members:
@@ -219,12 +166,9 @@ def imports_of_python(node: ast.AST, *, inside_functions: bool) -> Iterator[str]
 
 
 def imports_of_cython(text: str) -> Iterator[str]:
-    """Dotted names that Cython code imports or cimports; those of C declarations end in ``.pxd``."""
-    statement = r"^\s*from\s+([\w.]+)\s+(c?import)\s+(\([^)]*\)|[^\n]*)"
-    for module, kind, names in re.findall(statement, text, re.MULTILINE):
-        if kind == "cimport" and module.partition(".")[2] in EXTERN:
-            yield f"{module}.pxd"
-            continue
+    """Dotted names that Cython code imports or cimports."""
+    statement = r"^\s*from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|[^\n]*)"
+    for module, names in re.findall(statement, text, re.MULTILINE):
         yield module
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
     yield from re.findall(r"^\s*c?import\s+([\w.]+)", text, re.MULTILINE)
@@ -249,7 +193,8 @@ def imports_of(path: Path, *, inside_functions: bool = True) -> set[str]:
     if path.suffix == ".py":
         names = set(imports_of_python(ast.parse(text), inside_functions=inside_functions))
     else:
-        names = set(imports_of_cython(text))
+        declarations = CONTRACT / path.relative_to(PACKAGE).with_suffix(".pxd")
+        names = set(imports_of_cython(text + (declarations.read_text() if declarations.exists() else "")))
     found = set()
     for name in names:
         inside = name.removeprefix("ags1.")
@@ -262,11 +207,18 @@ def imports_of(path: Path, *, inside_functions: bool = True) -> set[str]:
     return found - {name_of(path)}
 
 
-def level_of(name: str) -> int:
-    """Level of a module; a module that nobody gave one has no place in the building."""
+def place_of(name: str) -> int:
+    """Place of a module's room in the order; a room that nobody gave one has no place in the building."""
+    if name in TOPS:
+        return len(ORDER)
     room = name.split(".")[0]
-    assert room in LEVELS, f"give {room} a level in {Path(__file__).name}, and in the design"
-    return LEVELS[room]
+    assert room in ORDER, f"give {room} a place in {Path(__file__).name}, and in CONTRIBUTING.md"
+    return ORDER.index(room)
+
+
+def room_of(name: str) -> str:
+    """Room of a module: the first part of its name, or the entry point itself."""
+    return name if name in TOPS else name.split(".")[0]
 
 
 def test_the_parser_of_imports_sees_every_form() -> None:
@@ -275,45 +227,65 @@ def test_the_parser_of_imports_sees_every_form() -> None:
     everything = {"a.b", "c", "c.d", "g", "g.h", "g.i"}
     assert set(imports_of_python(tree, inside_functions=True)) == everything
     assert set(imports_of_python(tree, inside_functions=False)) == {"a.b", "c", "c.d"}
-    cython = "from ags1._gcm cimport (\n    Key,\n    as_key,\n)\nfrom ags1.layout cimport X\n"
+    cython = "from ags1.core.gcm cimport (\n    Key,\n    as_key,\n)\nfrom ags1.core.layout cimport X\n"
     cython += "import os\nfrom ags1 import y\n"
-    assert {"ags1._gcm", "ags1._gcm.Key", "ags1.layout.pxd", "os", "ags1.y"} <= set(imports_of_cython(cython))
-    assert "ags1.layout" not in set(imports_of_cython(cython))
+    assert {"ags1.core.gcm", "ags1.core.gcm.Key", "ags1.core.layout", "os", "ags1.y"} <= set(imports_of_cython(cython))
 
 
-def test_every_module_has_a_level_and_every_room_is_found() -> None:
-    assert {"errors", "_gcm", "_blocks", "codec", "stream", "__init__"} <= set(modules())
-    for name in modules():
-        level_of(name)
+def test_every_room_has_a_place_and_is_found() -> None:
+    assert {"errors", "core.gcm", "core.blocks", "codec", "streams.stream", "__init__"} <= set(modules())
+    assert {room_of(name) for name in modules()} == {*ORDER, *TOPS}
+
+
+def test_who_opens_the_folder_sees_the_rooms() -> None:
+    """At most twenty packages and faces, none of them private."""
+    shown = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    shown -= {"__init__", "__main__", "_version"}
+    assert len(shown) <= 20
+    assert not {name for name in shown if name.startswith("_")}
 
 
 def test_imports_point_down() -> None:
     upwards = {
-        f"{name} (level {level_of(name)}) imports {imported} (level {level_of(imported)})"
+        f"{name} imports {imported}"
         for name, path in modules().items()
         for imported in imports_of(path)
-        if level_of(imported) > level_of(name)
+        if room_of(imported) != room_of(name) and place_of(imported) >= place_of(name)
     }
     assert not upwards
 
 
+def test_the_folders_of_a_room_do_not_import_each_other_in_a_circle() -> None:
+    for room in ("parquet", "iceberg", "spark", "cli"):
+        below: dict[str, set[str]] = {}
+        for name, path in modules().items():
+            if room_of(name) == room and path.name != "__init__.py":
+                here = {other for other in imports_of(path) if other.count(".") > 1 or other in below}
+                folders = {".".join(other.split(".")[:2]) for other in here if other.startswith(f"{room}.")}
+                own = ".".join(name.split(".")[:2])
+                below.setdefault(own, set()).update(folders - {own})
+        left = set(below)
+        while free := {folder for folder in left if not below[folder] & left}:
+            left -= free
+        assert not left, f"in circles: {sorted(left)}"
+
+
 def test_the_rooms_that_need_each_other_are_seen_to() -> None:
-    # If these were not found, the test above would prove nothing.
-    assert {"_buffer", "errors"} <= imports_of(modules()["_gcm"])
-    assert {"_gcm", "_buffer", "_layout"} <= imports_of(modules()["_blocks"])
-    assert {"_blocks", "_batch"} <= imports_of(modules()["codec"])
-    assert {"layout", "keys", "storage"} <= imports_of(modules()["stream"])
+    # If these were not found, the tests above would prove nothing.
+    assert {"core.buffer", "errors"} <= imports_of(modules()["core.gcm"])
+    assert {"core.gcm", "core.buffer", "core.layout"} <= imports_of(modules()["core.blocks"])
+    assert {"core.blocks", "core.batch"} <= imports_of(modules()["codec"])
+    assert {"layout", "keys", "storage"} <= imports_of(modules()["streams.stream"])
+    assert "core.items" in set(imports_of(modules()["core.window"]))
 
 
-def test_declarations_for_other_peoples_cython_point_down_too() -> None:
-    found = 0
-    for path in CONTRACT.glob("*.pxd"):
-        for name in imports_of_cython(path.read_text()):
-            inside = name.removeprefix("ags1.")
-            if name.startswith("ags1.") and inside in modules():
-                found += 1
-                assert level_of(inside) < level_of(path.stem)
-    assert found
+def test_every_native_module_has_its_stub_and_the_makefile_its_name() -> None:
+    native = {name for name, path in modules().items() if path.suffix == ".pyx"}
+    assert len(native) > 15
+    assert native == {name_of(path) for path in PACKAGE.rglob("*.pyi")}
+    rule = ("--eval", "stubbed: ; @echo $(STUBBED)", "stubbed")
+    made = subprocess.run(["make", "--silent", "--no-print-directory", *rule], cwd=PACKAGE.parent, capture_output=True)
+    assert set(made.stdout.decode().split()) == {f"ags1.{name}" for name in native}
 
 
 def imports_for_type_checkers(path: Path) -> Iterator[str]:
@@ -365,13 +337,13 @@ def test_only_one_module_knows_openssl() -> None:
     knowing = {
         name
         for name, path in modules().items()
-        if re.search(r"^from ags1\.evp cimport", path.read_text(), re.MULTILINE)
+        if re.search(r"^from ags1\.core\.evp cimport", path.read_text(), re.MULTILINE)
     }
-    types_only = {"_blocks", "_descriptors", "_gathered", "_window"}
-    assert "_gcm" in knowing
-    for name in knowing - {"_gcm"}:
+    types_only = {"core.blocks", "core.descriptors", "core.gathered", "core.window"}
+    assert "core.gcm" in knowing
+    for name in knowing - {"core.gcm"}:
         assert name in types_only
-        assert "from ags1.evp cimport EVP_CIPHER_CTX\n" in modules()[name].read_text()
+        assert "from ags1.core.evp cimport EVP_CIPHER_CTX\n" in modules()[name].read_text()
 
 
 # -- the public API ------------------------------------------------------------------------------------------
@@ -473,7 +445,7 @@ def test_each_public_error_is_there(name: str) -> None:
 
 def test_all_names_exist_and_are_listed() -> None:
     # Submodules that need an extra are found by name; `from ags1 import *` must work without the extras.
-    submodules = {"arrow", "audit", "avro", "bench", "dataset", "files", "fs", "iceberg", "kms", "parquet", "spark"}
+    submodules = {"arrow", "audit", "avro", "bench", "dataset", "fs", "iceberg", "kms", "parquet", "spark", "streams"}
     assert set(dir(ags1)) == set(ags1.__all__) | submodules
     assert not submodules & set(ags1.__all__)
     for name in ags1.__all__:
@@ -488,8 +460,8 @@ def test_the_submodules_of_the_contract_are_there() -> None:
 
 
 def test_get_include_has_the_contract() -> None:
-    assert (CONTRACT / "layout.h").is_file()
-    assert {"__init__.pxd", "layout.pxd", "evp.pxd", "_gcm.pxd"} <= {path.name for path in CONTRACT.iterdir()}
+    assert (CONTRACT / "core" / "layout.h").is_file()
+    assert {"__init__.pxd", "layout.pxd", "evp.pxd", "gcm.pxd"} <= {path.name for path in (CONTRACT / "core").iterdir()}
 
 
 def test_every_public_name_is_documented() -> None:

@@ -152,7 +152,7 @@ class TestWheel:
     def test_get_include(self, built: Built) -> None:
         include = Path(run([built.python, "-c", "import ags1; print(ags1.get_include())"], built.empty).strip())
         assert include == built.site / "ags1" / "include"
-        assert (include / "ags1" / "layout.h").is_file()
+        assert (include / "ags1" / "core" / "layout.h").is_file()
 
     def test_no_path_of_the_building_machine(self, built: Built) -> None:
         """Nothing of OpenSSL's build directory, nor of the checkout, is left in a binary."""

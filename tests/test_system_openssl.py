@@ -49,11 +49,21 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None or not Path("/usr/include/openssl/evp.h").exists():
         pytest.skip("needs gcc and the development files of the system's OpenSSL")
     root = tmp_path_factory.mktemp("system")
-    ignored = shutil.ignore_patterns("_gcm.*.so", "__pycache__")
+    ignored = shutil.ignore_patterns("gcm.*.so", "__pycache__")
     shutil.copytree(PACKAGE, root / "ags1", ignore=ignored)
-    source = root / "_gcm.c"
-    made = root / "ags1" / f"_gcm{sysconfig.get_config_var('EXT_SUFFIX')}"
-    cython = [sys.executable, "-m", "cython", "-3", "-I", ROOT / "include", ROOT / "ags1" / "_gcm.pyx", "-o", source]
+    source = root / "gcm.c"
+    made = root / "ags1" / "core" / f"gcm{sysconfig.get_config_var('EXT_SUFFIX')}"
+    cython = [
+        sys.executable,
+        "-m",
+        "cython",
+        "-3",
+        "-I",
+        ROOT / "include",
+        ROOT / "ags1" / "core" / "gcm.pyx",
+        "-o",
+        source,
+    ]
     defines = ['-DAGS1_OPENSSL_LINKAGE="system-shared"', '-DAGS1_OPENSSL_REMEDY=""']
     includes = [f"-I{ROOT / 'include'}", f"-I{sysconfig.get_path('include')}"]
     for step in (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
-from ags1._words import counted
 from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.classes import ClassKeys
@@ -15,6 +13,8 @@ from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version, kept_versions
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Entry, Location, status
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
+from ags1.support.words import counted
 
 __all__ = ["DatasetMembership"]
 

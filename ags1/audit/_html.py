@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ags1._words import counted, printable, share_text, size_text
 from ags1.audit._page_parts import SCRIPT, STYLE
 from ags1.audit.classification import PROTECTIONS, AuditedFile
+from ags1.support.words import counted, printable, share_text, size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

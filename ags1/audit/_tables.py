@@ -11,14 +11,20 @@ import os
 import re
 from typing import Any
 
-from ags1._exit_codes import EXIT_DATA, EXIT_IO
-from ags1._words import counted
 from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.errors import Ags1Error
-from ags1.iceberg.locations import io_properties_of
-from ags1.iceberg.metadata_document import KEY_ID, METADATA_SUFFIX, VERSION_HINT, metadata_document, properties_of
+from ags1.iceberg.metadata.locations import io_properties_of
+from ags1.iceberg.metadata.metadata_document import (
+    KEY_ID,
+    METADATA_SUFFIX,
+    VERSION_HINT,
+    metadata_document,
+    properties_of,
+)
 from ags1.storage import Entry, Location, read_whole
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO
+from ags1.support.words import counted
 
 __all__ = ["METADATA_DIRECTORY", "TableMembership", "is_metadata_file"]
 
@@ -111,8 +117,8 @@ class TableMembership(Membership):
             return
         try:
             from ags1.iceberg import open_table
-            from ags1.iceberg.table_audit import audit
-            from ags1.iceberg.table_walk import PARQUET, walk
+            from ags1.iceberg.walk.table_audit import audit
+            from ags1.iceberg.walk.table_walk import PARQUET, walk
         except ImportError as error:
             self._add("warning", "table-not-opened", f"was judged by its metadata file alone: {error}")
             self._judge_metadata(fields)

@@ -13,11 +13,11 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ags1._words import with_name
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import HEADER_LENGTH, plaintext_length, read_header
 from ags1.storage import Entry, PipeSource, open_regular, open_source
+from ags1.support.words import with_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,6 @@ import errno
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ags1._exit_codes import EXIT_IO
-from ags1._words import counted, share_text, size_text
 from ags1.audit._datasets import DatasetMembership
 from ags1.audit._tables import METADATA_DIRECTORY, TableMembership, is_metadata_file
 from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
@@ -15,10 +13,12 @@ from ags1.audit.policy import Policy
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
 from ags1.storage import Entry, Location, in_order, list_files, status
+from ags1.support.exit_codes import EXIT_IO
+from ags1.support.words import counted, share_text, size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.files import Progress
+    from ags1.streams.files import Progress
 
 __all__ = ["audit", "judge"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1._exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
-from ags1._words import counted, made_by, printable, share_text, size_text
 from ags1.audit.classification import PROTECTIONS, AuditedFile
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
+from ags1.support.words import counted, made_by, printable, share_text, size_text
 
 __all__ = ["AuditReport", "Finding", "Group", "Membership"]
 

@@ -20,7 +20,7 @@ Nothing here is thread-safe: to measure is to have the machine for oneself.
 
 from __future__ import annotations
 
-from ags1._lazy import lazy_names
+from ags1.support.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

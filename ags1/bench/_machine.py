@@ -8,8 +8,8 @@ import re
 import subprocess
 import sys
 
-from ags1._backend import backend
 from ags1._version import version
+from ags1.core.backend import backend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import os
 import re
 import sys
 
-from ags1._exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
-from ags1._exit_codes import describe as _describe
-from ags1._interrupts import INTERRUPTED, interrupted_code, raise_from_now_on
-from ags1._words import printable
 from ags1.errors import Ags1Error, KeyAccessError
+from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
+from ags1.support.exit_codes import describe as _describe
+from ags1.support.interrupts import INTERRUPTED, interrupted_code, raise_from_now_on
+from ags1.support.words import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code, as :mod:`ags1._exit_codes` has them.
+        The exit code, as :mod:`ags1.support.exit_codes` has them.
     """
-    from ags1._command_line import UsageError
-    from ags1.cli._parser import parse
+    from ags1.cli.grammar.parser import parse
+    from ags1.support.command_line import UsageError
 
     options = None
     try:

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from ags1._typing import Any
+from ags1.support.typing import Any
 
 Path = str | bytes | os.PathLike[str]
 

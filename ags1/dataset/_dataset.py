@@ -10,9 +10,6 @@ from typing import Literal, overload
 
 import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
-from ags1._forks import ForkSafeLock
-from ags1._text import check_text_options
-from ags1._typing import Any, NoReturn, Self
 from ags1.dataset._arguments import Path, check_run, kms_client, relative
 from ags1.dataset._files import Files
 from ags1.dataset.classes import ClassKeys, KeyClass
@@ -36,10 +33,13 @@ from ags1.dataset.versions import (
 from ags1.dataset.views import View
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import FormatError
-from ags1.files import Progress
 from ags1.keys import KeyMetadata
 from ags1.storage import Location
-from ags1.stream import Reader
+from ags1.streams.files import Progress
+from ags1.streams.stream import Reader
+from ags1.streams.text import check_text_options
+from ags1.support.forks import ForkSafeLock
+from ags1.support.typing import Any, NoReturn, Self
 
 _DAY = 24 * 3600.0
 

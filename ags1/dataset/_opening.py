@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ags1._typing import Any
 from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
 from ags1.dataset.classes import ClassKeys, patterns_of
@@ -15,8 +14,9 @@ from ags1.dataset.transaction import ATTEMPTS
 from ags1.dataset.versions import Version, made_since, no_dataset, read_committed, read_latest
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.files import Progress
 from ags1.storage import Location
+from ags1.streams.files import Progress
+from ags1.support.typing import Any
 
 
 def encrypt(

@@ -16,7 +16,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.dataset.selection import matches
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg import EncryptionKeys

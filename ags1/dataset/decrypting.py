@@ -13,8 +13,8 @@ from ags1.dataset.targets import LocalTarget, open_target
 from ags1.dataset.versions import numbers
 from ags1.dataset.views import View
 from ags1.dataset.worker import DecryptWorker
-from ags1.files import Progress
 from ags1.storage import Location, Unsynced, inside
+from ags1.streams.files import Progress
 
 __all__ = ["decrypt_files", "make_empty"]
 

@@ -12,10 +12,10 @@ import base64
 import binascii
 from dataclasses import dataclass, field
 
-from ags1._typing import Any
 from ags1.dataset.names import check_entry_path, check_path, sort_key
 from ags1.errors import FormatError
 from ags1.layout import encrypted_length
+from ags1.support.typing import Any
 
 __all__ = ["Entry", "Part", "SourceIdentity"]
 

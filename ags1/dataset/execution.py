@@ -32,7 +32,7 @@ def execute(
     if on_error not in ("fail", "collect"):
         raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
     if threads is None:
-        from ags1._backend import backend
+        from ags1.core.backend import backend
 
         threads = int(backend()["threads"])
     for outcome in _run(worker, units, threads):

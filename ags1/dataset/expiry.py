@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
-from ags1._typing import Any
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
@@ -30,6 +29,7 @@ from ags1.dataset.transaction import ATTEMPTS, Transaction, open_root
 from ags1.dataset.versions import Version, kept_versions
 from ags1.errors import Ags1Error, ConflictError, FormatError
 from ags1.storage import Location, list_files, make_parent, open_output, remove, remove_directories, status
+from ags1.support.typing import Any
 
 __all__ = ["expire"]
 

@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 
-from ags1._arrow_threads import lend
-from ags1._forks import ForkSafeLock
-from ags1._reading import Plaintext, RawReader, refuse, window_of
-from ags1._typing import Any
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import Location, PipeSource, open_source
-from ags1.stream import Reader
+from ags1.streams.reading import Plaintext, RawReader, refuse, window_of
+from ags1.streams.stream import Reader
+from ags1.support.arrow_threads import lend
+from ags1.support.forks import ForkSafeLock
+from ags1.support.typing import Any
 
 __all__ = ["JoinedReader", "open_part", "open_parts"]
 

@@ -6,7 +6,6 @@ import errno
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ags1._typing import Any
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import Entry
 from ags1.dataset.joined import open_parts
@@ -18,7 +17,8 @@ from ags1.dataset.transaction import ATTEMPTS, Transaction
 from ags1.dataset.versions import numbers
 from ags1.errors import ConflictError
 from ags1.storage import Location, make_parent
-from ags1.stream import Writer
+from ags1.streams.stream import Writer
+from ags1.support.typing import Any
 
 __all__ = ["move", "remove", "rewrap"]
 

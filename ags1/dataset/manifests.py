@@ -23,14 +23,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from ags1._forks import ForkSafeLock
-from ags1._typing import Any, NoReturn
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import Entry
 from ags1.dataset.names import CONTROL, new_manifest_name, run_of, sort_key
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, in_order, make_parent, open_output, read_whole
+from ags1.support.forks import ForkSafeLock
+from ags1.support.typing import Any, NoReturn
 
 __all__ = ["Change", "Editor", "Manifests", "Node", "changes"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from ags1._gcm import random_bytes
+from ags1.core.gcm import random_bytes
 from ags1.errors import FormatError
 
 __all__ = [

@@ -14,10 +14,10 @@ import os
 import stat
 from dataclasses import dataclass, replace
 
-from ags1._typing import Any
 from ags1.dataset.versions import Version
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.storage import AtomicFile, Location, inside, read_whole
+from ags1.support.typing import Any
 
 __all__ = ["Pins", "pins_of"]
 

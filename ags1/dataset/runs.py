@@ -22,8 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ags1._gcm import Key, random_bytes
-from ags1._typing import Any, NoReturn
+from ags1.core.gcm import Key, random_bytes
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import RUNS, check_path, new_run, run_of
@@ -32,6 +31,7 @@ from ags1.keys import AAD_PREFIX_LENGTH, KeyMetadata
 from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal, found_runs, remove_run
 from ags1.layout import encrypted_length
 from ags1.storage import Location
+from ags1.support.typing import Any, NoReturn
 
 __all__ = [
     "Done",

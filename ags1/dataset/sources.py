@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ags1._typing import Buffer
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import CONTROL, MAX_PATH, check_path, sort_key
 from ags1.dataset.selection import Filter
@@ -33,6 +32,7 @@ from ags1.storage import (
     read_identified,
     status,
 )
+from ags1.support.typing import Buffer
 
 __all__ = [
     "Found",

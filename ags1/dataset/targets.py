@@ -16,9 +16,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from ags1 import _descriptors
-from ags1._typing import Buffer
+from ags1.core import descriptors as native_descriptors
 from ags1.storage import AtomicFile, Directories, LocalOutput, Location, Output, make_parent, open_output
+from ags1.support.typing import Buffer
 
 __all__ = ["LocalTarget", "RemoteTarget", "open_target"]
 
@@ -246,7 +246,7 @@ class _File(Output):
 
     def reserve(self, size: int) -> None:
         """Allocate the disk space; all of it is written later."""
-        _descriptors.reserve(self.descriptor, size, self.path)
+        native_descriptors.reserve(self.descriptor, size, self.path)
 
     def _commit(self, durable: bool) -> None:
         self._close()

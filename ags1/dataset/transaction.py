@@ -33,8 +33,7 @@ from dataclasses import replace
 from heapq import merge
 from itertools import repeat
 
-from ags1._gcm import random_bytes
-from ags1._typing import Any, Self
+from ags1.core.gcm import random_bytes
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.manifests import Change, Editor, Manifests, Node, changes
@@ -45,6 +44,7 @@ from ags1.dataset.versions import Version, latest_number, made_since, no_dataset
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, can_create, creates_once, remove, status
+from ags1.support.typing import Any, Self
 
 __all__ = ["ATTEMPTS", "Transaction", "open_root"]
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from ags1._blocks import open_blocks
-from ags1._typing import Any
+from ags1.core.blocks import open_blocks
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part
 from ags1.dataset.execution import execute
@@ -26,12 +25,13 @@ from ags1.dataset.versions import Version, kept_versions
 from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.files import Progress
 from ags1.keys import KeyMetadata
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, read_header
 from ags1.storage import Location, PipeSource, open_source
 from ags1.storage import status as status_of
-from ags1.verify import verify_file
+from ags1.streams.files import Progress
+from ags1.streams.verify import verify_file
+from ags1.support.typing import Any
 
 Perform = Callable[[View], Generator[Outcome, None, None]]
 

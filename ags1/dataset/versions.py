@@ -35,11 +35,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from ags1._typing import Any, Buffer
 from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.names import CONTROL, run_of, version_name, version_number
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, UnsupportedError
 from ags1.storage import Location, create, in_order, list_names, make_parent, open_output, read_whole, status
+from ags1.support.typing import Any, Buffer
 
 __all__ = [
     "FORMAT_VERSION",

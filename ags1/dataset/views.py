@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ags1._typing import Any
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests, Node
 from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version
 from ags1.storage import Location
+from ags1.support.typing import Any
 
 __all__ = ["View"]
 

@@ -20,9 +20,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ags1 import layout
-from ags1._cipher import BlockCipher
-from ags1._reading import Plaintext
-from ags1._typing import Buffer
 from ags1.codec import decrypt_many, encrypt_many
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import Entry, Part, SourceIdentity
@@ -32,10 +29,13 @@ from ags1.dataset.runs import RunKeys
 from ags1.dataset.sources import open_same, place_of, read_same, read_same_file
 from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
-from ags1.files import open_plaintext, seal_source
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
 from ags1.storage import Directories, Location, in_order, read_whole
+from ags1.streams.cipher import BlockCipher
+from ags1.streams.files import open_plaintext, seal_source
+from ags1.streams.reading import Plaintext
+from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

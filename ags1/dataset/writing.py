@@ -22,7 +22,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ags1._typing import Any
 from ags1.dataset.entries import Entry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, version_number
@@ -35,9 +34,10 @@ from ags1.dataset.transaction import ATTEMPTS, Transaction
 from ags1.dataset.versions import Version, numbers
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
-from ags1.files import Progress
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
+from ags1.streams.files import Progress
+from ags1.support.typing import Any
 
 __all__ = ["Options", "Present", "write_files"]
 

@@ -9,11 +9,10 @@ Names are loaded on first use.
 
 from __future__ import annotations
 
-from ags1._lazy import lazy_names
+from ags1.support.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.iceberg._entries import EncryptedKey
     from ags1.iceberg.conversion.expiry import clean, expire_snapshots
     from ags1.iceberg.conversion.operations import (
         decrypt_table,
@@ -23,11 +22,18 @@ if TYPE_CHECKING:
         relocate_table,
     )
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
-    from ags1.iceberg.encryption_keys import EncryptionKeys, MergeReport, MissingKekError, PruneReport, RewrapReport
-    from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
+    from ags1.iceberg.files.file_io import EncryptedFileIO, UntrustedLengthWarning
+    from ags1.iceberg.keys._entries import EncryptedKey
+    from ags1.iceberg.keys.encryption_keys import (
+        EncryptionKeys,
+        MergeReport,
+        MissingKekError,
+        PruneReport,
+        RewrapReport,
+    )
+    from ags1.iceberg.new_table import create_table
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
     from ags1.iceberg.writing.change import ChangeReport
-    from ags1.iceberg.writing.new_table import create_table
 
 __all__ = [
     "ChangeReport",
@@ -60,7 +66,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "_entries": ("EncryptedKey",),
+        "keys._entries": ("EncryptedKey",),
         "conversion.expiry": ("clean", "expire_snapshots"),
         "conversion.operations": (
             "decrypt_table",
@@ -70,14 +76,14 @@ __getattr__, __dir__ = lazy_names(
             "relocate_table",
         ),
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
-        "encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "RewrapReport"),
-        "file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
+        "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "RewrapReport"),
+        "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),
-        "writing.new_table": ("create_table",),
+        "new_table": ("create_table",),
     },
     dict.fromkeys(
-        ("conversion.expiry", "conversion.operations", "file_io", "tables", "writing.change", "writing.new_table"),
+        ("conversion.expiry", "conversion.operations", "files.file_io", "tables", "writing.change", "new_table"),
         ("pyarrow", "pyiceberg"),
     ),
 )

@@ -12,25 +12,25 @@ from pyiceberg.table import DataScan, StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
-from ags1.iceberg._filter_text import TextFilter
-from ags1.iceberg._projection import LINEAGE
 from ags1.iceberg._pyiceberg_view import view_of
-from ags1.iceberg._row_filter import RowFilter
-from ags1.iceberg._table_changes import TableChanges
-from ags1.iceberg._table_scan import EncryptedTableScan
-from ags1.iceberg._variant import metadata_text
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.file_io import METADATA_HASH, EncryptedFileIO, file_io_at, io_settings
-from ags1.iceberg.locations import allowing, io_properties_of
-from ags1.iceberg.metadata_document import text_hash
+from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, file_io_at, io_settings
+from ags1.iceberg.metadata.locations import allowing, io_properties_of
+from ags1.iceberg.metadata.metadata_document import text_hash
+from ags1.iceberg.scan._filter_text import TextFilter
+from ags1.iceberg.scan._projection import LINEAGE
+from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg.scan._table_scan import EncryptedTableScan
+from ags1.iceberg.scan._variant import metadata_text
+from ags1.iceberg.writing._table_changes import TableChanges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.files import Progress
-    from ags1.iceberg._table_tree import TreeNode
-    from ags1.iceberg.table_audit import AuditReport
-    from ags1.iceberg.table_verification import TableVerifyReport
-    from ags1.iceberg.table_walk import Snapshots, TableWalk
+    from ags1.iceberg.walk._table_tree import TreeNode
+    from ags1.iceberg.walk.table_audit import AuditReport
+    from ags1.iceberg.walk.table_verification import TableVerifyReport
+    from ags1.iceberg.walk.table_walk import Snapshots, TableWalk
+    from ags1.streams.files import Progress
 
 __all__ = ["EncryptedTable", "EncryptedTableScan", "client_of", "load_table", "open_table"]
 
@@ -396,7 +396,7 @@ class EncryptedTable(TableChanges):
         ValueError
             The snapshot, branch or tag does not exist, or both `snapshot_id` and `ref` were given.
         """
-        from ags1.iceberg.table_walk import files_table
+        from ags1.iceberg.walk.table_walk import files_table
 
         if ref is not None:
             if snapshot_id is not None:
@@ -419,7 +419,7 @@ class EncryptedTable(TableChanges):
         ValueError
             No such snapshot.
         """
-        from ags1.iceberg._table_tree import table_tree
+        from ags1.iceberg.walk._table_tree import table_tree
 
         return table_tree(self._walk(snapshot_id))
 
@@ -441,7 +441,7 @@ class EncryptedTable(TableChanges):
         ValueError
             No such snapshot.
         """
-        from ags1.iceberg.table_audit import audit
+        from ags1.iceberg.walk.table_audit import audit
 
         return audit(self._walk(snapshot_id), self.io)
 
@@ -473,12 +473,12 @@ class EncryptedTable(TableChanges):
         ValueError
             The snapshot does not exist, or `threads` is below 1.
         """
-        from ags1.iceberg.table_verification import verify_table
+        from ags1.iceberg.walk.table_verification import verify_table
 
         return verify_table(self._walk(snapshot_id), self.io, progress=progress, threads=threads)
 
     def _walk(self, snapshot_id: Snapshots) -> TableWalk:
-        from ags1.iceberg.table_walk import walk
+        from ags1.iceberg.walk.table_walk import walk
 
         return walk(self.metadata_location, self.io, snapshot_id)
 

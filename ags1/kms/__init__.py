@@ -16,7 +16,7 @@ install if it is missing.
 
 from __future__ import annotations
 
-from ags1._lazy import lazy_names
+from ags1.support.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 
-from ags1._buffer import BufferView
-from ags1._gcm import Key
-from ags1._logs import logger_of
-from ags1._secrets import Secret, shows_secret
-from ags1._typing import Buffer
+from ags1.core.buffer import BufferView
+from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.kms._cache import CACHE_SECONDS, KeyCache, name_of_key
+from ags1.support.logs import logger_of
+from ags1.support.secrets import Secret, shows_secret
+from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

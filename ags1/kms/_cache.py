@@ -12,9 +12,9 @@ import time
 import weakref
 from collections import OrderedDict
 
-from ags1._forks import renew_in_children
-from ags1._secrets import Secret
 from ags1.errors import KeyAccessError
+from ags1.support.forks import renew_in_children
+from ags1.support.secrets import Secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from ags1._gcm import Key, open_message, random_bytes, seal_message
-from ags1._typing import Any
+from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.kms._base import Refusal
+from ags1.support.typing import Any
 
 LARGEST = 16 << 20
 """The greatest length of a keystore in bytes; a larger file is not a keystore."""

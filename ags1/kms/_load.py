@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from ags1._typing import Any
 from ags1.kms._base import KeyManagementClient
+from ags1.support.typing import Any
 
 _METHODS = ("wrap_key", "unwrap_key", "supports_key_generation", "generate_key", "initialize", "close")
 _COMMON: dict[str, Callable[[str], Any]] = {"cache_seconds": float, "attempts": int}

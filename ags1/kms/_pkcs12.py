@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from ags1._gcm import Key
-from ags1._typing import Any
+from ags1.core.gcm import Key
 from ags1.kms._base import Refusal, missing_sdk
+from ags1.support.typing import Any
 
 _DATA = "1.2.840.113549.1.7.1"
 _SECRET_BAG = "1.2.840.113549.1.12.10.1.5"

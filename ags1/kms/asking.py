@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ags1._gcm import Key
-from ags1._secrets import shows_secret
+from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.kms._base import ServiceRefusal
+from ags1.support.secrets import shows_secret
 
 T = TypeVar("T")
 

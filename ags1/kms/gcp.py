@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ags1._typing import Any
 from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
+from ags1.support.typing import Any
 
 __all__ = ["GcpKms"]
 

@@ -7,14 +7,15 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ags1._gcm import Key
-from ags1._key_files import parse_key, read_key_file
-from ags1._secrets import Secret
-from ags1._typing import Any, KeyLike
+from ags1.core.gcm import Key
+from ags1.core.typing import KeyLike
 from ags1.errors import KeyAccessError
 from ags1.kms import _keystore
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable
 from ags1.kms.memory import MemoryKms, open_wrapped, seal_wrapped, unknown_key
+from ags1.support.key_files import parse_key, read_key_file
+from ags1.support.secrets import Secret
+from ags1.support.typing import Any
 
 Path = str | os.PathLike[str]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ags1._gcm import Key, open_message, random_bytes, seal_message
-from ags1._typing import Any, KeyLike
+from ags1.core.gcm import Key, open_message, random_bytes, seal_message
+from ags1.core.typing import KeyLike
 from ags1.kms._base import KeyManagementClient, Refusal
+from ags1.support.typing import Any
 
 __all__ = ["MemoryKms", "open_wrapped", "seal_wrapped"]
 

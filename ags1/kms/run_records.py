@@ -36,10 +36,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ags1._gcm import Key, open_message, random_bytes, seal_message
-from ags1._typing import Any, NoReturn
+from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.storage import Location, list_files, make_parent, open_output, read_whole, remove, remove_directories
+from ags1.support.typing import Any, NoReturn
 
 __all__ = ["FoundRun", "OpenedRun", "RunName", "RunRecords", "RunSeal", "found_runs", "remove_run"]
 

@@ -7,9 +7,9 @@ import binascii
 import os
 import re
 
-from ags1._typing import Any
 from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable, missing_sdk
+from ags1.support.typing import Any
 
 __all__ = ["VaultKms"]
 

@@ -11,20 +11,20 @@ Pages are moved, not decoded, at about the speed of copying the file. Everything
 
 from __future__ import annotations
 
-from ags1._lazy import lazy_names
+from ags1.support.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.parquet.inspection import Inspection, inspect
-    from ags1.parquet.key_material import RotationReport, rewrap_key_metadata, rotate_master_keys
-    from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
-    from ags1.parquet.rewrite import PlaintextColumnsError, decrypt_file, encrypt_file, rekey_file
-    from ags1.parquet.rotation import rotate_file
-    from ags1.parquet.tables import dataset, read_table
-    from ags1.parquet.trees import TreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
-    from ags1.parquet.verify import VerifyReport, verify_file
-    from ags1.parquet.view import ParquetView, open
-    from ags1.parquet.writer import ParquetWriter, write_table
+    from ags1.parquet.keys.key_material import RotationReport, rewrap_key_metadata, rotate_master_keys
+    from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
+    from ags1.parquet.rewrite.conversions import PlaintextColumnsError, decrypt_file, encrypt_file, rekey_file
+    from ags1.parquet.rewrite.rotation import rotate_file
+    from ags1.parquet.rewrite.trees import TreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
+    from ags1.parquet.rewrite.writer import ParquetWriter, write_table
+    from ags1.parquet.structure.inspection import Inspection, inspect
+    from ags1.parquet.verify.verification import VerifyReport, verify_file
+    from ags1.parquet.view.tables import dataset, read_table
+    from ags1.parquet.view.view import ParquetView, open
 
 __all__ = [
     "DecryptionConfig",
@@ -57,15 +57,15 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "inspection": ("Inspection", "inspect"),
-        "key_material": ("RotationReport", "rewrap_key_metadata", "rotate_master_keys"),
-        "properties": ("DecryptionConfig", "EncryptionConfig"),
-        "rewrite": ("PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"),
-        "rotation": ("rotate_file",),
-        "tables": ("dataset", "read_table"),
-        "trees": ("TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
-        "verify": ("VerifyReport", "verify_file"),
-        "view": ("ParquetView", "open"),
-        "writer": ("ParquetWriter", "write_table"),
+        "structure.inspection": ("Inspection", "inspect"),
+        "keys.key_material": ("RotationReport", "rewrap_key_metadata", "rotate_master_keys"),
+        "keys.properties": ("DecryptionConfig", "EncryptionConfig"),
+        "rewrite.conversions": ("PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"),
+        "rewrite.rotation": ("rotate_file",),
+        "view.tables": ("dataset", "read_table"),
+        "rewrite.trees": ("TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
+        "verify.verification": ("VerifyReport", "verify_file"),
+        "view.view": ("ParquetView", "open"),
+        "rewrite.writer": ("ParquetWriter", "write_table"),
     },
 )

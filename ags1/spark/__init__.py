@@ -14,19 +14,19 @@ Needs the extra "spark".
 
 from __future__ import annotations
 
-from ags1._lazy import can_import, lazy_names
+from ags1.support.lazy import can_import, lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.spark._planning import Unit, plan
-    from ags1.spark._results import Result
     from ags1.spark.auditing import audit
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
+    from ags1.spark.engine._planning import Unit, plan
+    from ags1.spark.engine._results import Result
     from ags1.spark.iceberg import decrypt_table, encrypt_table, rekey_table, verify_table
     from ags1.spark.maintenance import clean, rewrap
     from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
-    from ags1.spark.source import register
+    from ags1.spark.source.data_source import register
     from ags1.spark.verification import verify_files
 
 __all__ = [
@@ -58,15 +58,15 @@ if _MISSING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "_planning": ("Unit", "plan"),
-        "_results": ("Result",),
+        "engine._planning": ("Unit", "plan"),
+        "engine._results": ("Result",),
         "auditing": ("audit",),
         "decryption": ("decrypt_files",),
         "encryption": ("encrypt_files",),
         "iceberg": ("decrypt_table", "encrypt_table", "rekey_table", "verify_table"),
         "maintenance": ("clean", "rewrap"),
         "parquet": ("decrypt_parquet", "encrypt_parquet", "rekey_parquet", "verify_parquet"),
-        "source": ("register",),
+        "source.data_source": ("register",),
         "verification": ("verify_files",),
     },
 )

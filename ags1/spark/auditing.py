@@ -14,11 +14,11 @@ from typing import Any
 from ags1.audit.classification import BYTES_READ, AuditedFile, decryption_of, look
 from ags1.audit.engine import judge
 from ags1.audit.report import AuditReport
-from ags1.spark._engine import Engine, Outcome, check_arguments
-from ags1.spark._locations import locate
-from ags1.spark._planning import Unit
-from ags1.spark._progress import phase_lines
-from ags1.spark._sealing import kms_client, kms_reference
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._planning import Unit
+from ags1.spark.engine._progress import phase_lines
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments
+from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.storage import Entry, Location, in_order
 
 __all__ = ["AuditWork", "audit"]

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 import ags1.dataset as datasets
-from ags1._gcm import random_bytes
+from ags1.core.gcm import random_bytes
 from ags1.dataset import Dataset, Entry, Pins
 from ags1.dataset.decrypting import make_empty
 from ags1.dataset.selection import Filter
@@ -28,13 +28,13 @@ from ags1.dataset.worker import cut_entry
 from ags1.errors import AuthenticationError, FormatError
 from ags1.kms.run_records import RunName, RunSeal
 from ags1.layout import encrypted_length
-from ags1.spark._dataset_work import DecryptWork, packed
-from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
-from ags1.spark._locations import locate
-from ags1.spark._planning import PART_BYTES, Unit
-from ags1.spark._results import Recorder, Result, raise_for
-from ags1.spark._sealing import Sealer, class_keys, kms_client, kms_reference
 from ags1.spark.encryption import by_file, joined
+from ags1.spark.engine._dataset_work import DecryptWork, packed
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._planning import PART_BYTES, Unit
+from ags1.spark.engine._results import Recorder, Result, raise_for
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._sealing import Sealer, class_keys, kms_client, kms_reference
 from ags1.storage import (
     Location,
     Unsynced,

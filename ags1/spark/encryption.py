@@ -23,12 +23,12 @@ from ags1.dataset.worker import EncryptUnit, cut
 from ags1.dataset.worker import Outcome as Done
 from ags1.dataset.writing import Options, write_files
 from ags1.layout import encrypted_length
-from ags1.spark._dataset_work import EncryptWork
-from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
-from ags1.spark._locations import locate
-from ags1.spark._planning import PART_BYTES
-from ags1.spark._results import Recorder, Result, error_of, raise_for
-from ags1.spark._sealing import Sealer, kms_client, kms_reference
+from ags1.spark.engine._dataset_work import EncryptWork
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._planning import PART_BYTES
+from ags1.spark.engine._results import Recorder, Result, error_of, raise_for
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location, inside
 
 Patterns = str | Sequence[str] | None

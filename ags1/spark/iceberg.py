@@ -25,19 +25,19 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.journal import Journal
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places
-from ags1.iceberg.file_io import LENGTH_POLICIES, EncryptedFileIO, io_settings
-from ags1.iceberg.locations import allowing, io_properties_of
-from ags1.iceberg.metadata_document import METADATA_SUFFIX
-from ags1.iceberg.table_verification import FileChecker, table_faults
-from ags1.iceberg.table_walk import Snapshots, TableWalk, walk
-from ags1.spark._catalogs import find_table
-from ags1.spark._engine import Engine, Outcome, check_arguments, check_choice
-from ags1.spark._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
-from ags1.spark._locations import locate
-from ags1.spark._planning import Unit
-from ags1.spark._progress import phase_lines
-from ags1.spark._results import Recorder, Result, raise_for
-from ags1.spark._sealing import Sealer, kms_client, kms_reference
+from ags1.iceberg.files.file_io import LENGTH_POLICIES, EncryptedFileIO, io_settings
+from ags1.iceberg.metadata.locations import allowing, io_properties_of
+from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX
+from ags1.iceberg.walk.table_verification import FileChecker, table_faults
+from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
+from ags1.spark.engine._catalogs import find_table
+from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._planning import Unit
+from ags1.spark.engine._progress import phase_lines
+from ags1.spark.engine._results import Recorder, Result, raise_for
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
 
 __all__ = ["convert", "decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
 

@@ -13,8 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ags1.spark
-from ags1._command_line import UsageError, no_file_left
-from ags1._exit_codes import (
+from ags1.errors import Ags1Error
+from ags1.spark.job_parser import JOB_OPTIONS, parse
+from ags1.spark.job_session import SparkFailed, as_error, make_session
+from ags1.support.command_line import UsageError, no_file_left
+from ags1.support.exit_codes import (
     EXIT_DATA,
     EXIT_IO,
     EXIT_OK,
@@ -24,16 +27,13 @@ from ags1._exit_codes import (
     exit_code,
     worst_code,
 )
-from ags1._interrupts import interrupted_code
-from ags1._words import counted, printable, size_text
-from ags1.errors import Ags1Error
-from ags1.spark.job_parser import JOB_OPTIONS, parse
-from ags1.spark.job_session import SparkFailed, as_error, make_session
+from ags1.support.interrupts import interrupted_code
+from ags1.support.words import counted, printable, size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.spark._planning import Unit
-    from ags1.spark._results import Result
+    from ags1.spark.engine._planning import Unit
+    from ags1.spark.engine._results import Result
 
 __all__ = ["main"]
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
     Returns
     -------
     int
-        The exit code, from :mod:`ags1._exit_codes`; if files failed, the worst of their codes.
+        The exit code, from :mod:`ags1.support.exit_codes`; if files failed, the worst of their codes.
     """
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments, prog)
@@ -113,8 +113,8 @@ def _described(error: BaseException) -> str:
 
 def _code_of(kind: str | None) -> int:
     """The exit code for failed files with errors of a class; None for files that are only not protected."""
-    from ags1.spark._engine import Outcome
-    from ags1.spark._results import error_of
+    from ags1.spark.engine._results import error_of
+    from ags1.spark.engine._runner import Outcome
 
     if kind is None:
         return EXIT_UNPROTECTED
@@ -160,8 +160,8 @@ class _Job:
         if path is None:
             return self._run()
         from ags1.dataset.pins import pins_of
-        from ags1.spark._locations import locate
         from ags1.spark.decryption import open_dataset
+        from ags1.spark.engine._locations import locate
 
         # `source` of what reads a dataset, else `target`.
         place = self._arguments["source" if self._command in ("decrypt", "verify") else "target"]
@@ -249,7 +249,7 @@ class _Job:
 
     def _session_for(self, place: str) -> Any:
         """A session if one is requested, or if its configuration may have settings of the storage; else None."""
-        from ags1.spark._locations import locate
+        from ags1.spark.engine._locations import locate
 
         options = self._options
         wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
@@ -269,7 +269,7 @@ class _Job:
 
     def _check_source(self) -> None:
         """Refuse a missing local source before Spark is started."""
-        from ags1.spark._locations import locate
+        from ags1.spark.engine._locations import locate
 
         source = self._arguments.get("source")
         if self._spark is not None or self._options.remote or not isinstance(source, str):
@@ -338,7 +338,7 @@ class _Job:
         report: str | None = getattr(self._options, "report", None)
         if report is None or result is None:
             return None
-        from ags1.spark._locations import locate
+        from ags1.spark.engine._locations import locate
 
         place = locate(report, self._spark)
         if place.is_local:
@@ -428,9 +428,9 @@ class _Job:
     ) -> int:
         from ags1.dataset.selection import Filter
         from ags1.dataset.sources import scan
-        from ags1.spark._locations import locate
-        from ags1.spark._planning import cut, gathered
-        from ags1.spark._sessions import Session
+        from ags1.spark.engine._locations import locate
+        from ags1.spark.engine._planning import cut, gathered
+        from ags1.spark.engine._sessions import Session
 
         spark = self._session_for(source)
         slots = slots or (os.cpu_count() or 1 if spark is None else Session(spark).slots())
@@ -480,7 +480,7 @@ class _Plan:
 
     def add_wave(self, wave: list[Unit]) -> None:
         """Count one wave."""
-        from ags1.spark._planning import bin_count, pack
+        from ags1.spark.engine._planning import bin_count, pack
 
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
         self.waves += 1

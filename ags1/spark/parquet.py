@@ -5,8 +5,8 @@
 ...                 footer_key_id="alias/lake", column_key_ids={"alias/pii": ["ssn", "salary"]})  # doctest: +SKIP
 
 Tasks get whole files: a Parquet file is never split. Each file appears whole or not at all, under its name in the
-source. Repeat a killed run to resume it. The worker that has a file decides what it is, as :mod:`ags1.parquet.trees`
-does. Markers such as ``_SUCCESS`` are written after all other files.
+source. Repeat a killed run to resume it. The worker that has a file decides what it is, as
+:mod:`ags1.parquet.rewrite.trees` does. Markers such as ``_SUCCESS`` are written after all other files.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from ags1.parquet.expected import Expected
-from ags1.spark._engine import check_choice
-from ags1.spark._parquet_run import Run
-from ags1.spark._parquet_work import Reading, Writing
-from ags1.spark._results import Result
-from ags1.spark._sealing import kms_reference
+from ags1.parquet.verify.expected import Expected
+from ags1.spark.engine._parquet_run import Run
+from ags1.spark.engine._parquet_work import Reading, Writing
+from ags1.spark.engine._results import Result
+from ags1.spark.engine._runner import check_choice
+from ags1.spark.engine._sealing import kms_reference
 
 Config = TypeVar("Config", bound=Reading)
 Tree: TypeAlias = str | os.PathLike[str]

@@ -22,15 +22,15 @@ from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import View
 from ags1.dataset.worker import Outcome as Done
 from ags1.dataset.worker import cut_entry
-from ags1.spark._dataset_work import VerifyWork, packed, rows_of
-from ags1.spark._engine import Engine, Outcome, check_arguments
-from ags1.spark._locations import locate
-from ags1.spark._planning import PART_BYTES, Unit
-from ags1.spark._progress import phase_lines
-from ags1.spark._results import Recorder, Result, error_of
-from ags1.spark._sealing import kms_client, kms_reference
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
+from ags1.spark.engine._dataset_work import VerifyWork, packed, rows_of
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._planning import PART_BYTES, Unit
+from ags1.spark.engine._progress import phase_lines
+from ags1.spark.engine._results import Recorder, Result, error_of
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments
+from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.storage import Location, list_names
 
 Progress = bool | Callable[[int, int | None], object]

@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ags1 import _descriptors
-from ags1._typing import Buffer, Self
+from ags1.core import descriptors as native_descriptors
 from ags1.storage.directories import DIRECTORY
+from ags1.support.typing import Buffer, Self
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
@@ -89,7 +89,7 @@ class AtomicFile:
     def reserve(self, size: int) -> None:
         """Allocate the disk space now, so that a full disk is an error before the work and not after it."""
         if self.seekable:
-            _descriptors.reserve(self.descriptor, size, self.name)
+            native_descriptors.reserve(self.descriptor, size, self.name)
 
     def commit(self, *, durable: bool = False) -> None:
         """Publish the file under its name and replace what is there; with `durable`, it survives a power cut."""

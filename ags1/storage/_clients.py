@@ -11,10 +11,10 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 
-from ags1._forks import ForkSafeLock
-from ags1._typing import Any
 from ags1.storage._errors import naming
 from ags1.storage.location import Location
+from ags1.support.forks import ForkSafeLock
+from ags1.support.typing import Any
 
 _TIMEOUT_SECONDS = 60.0
 _RETRY_SECONDS = 180.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import re
 
-from ags1._typing import Self
 from ags1.storage._responses import BY_STATUS, explained
+from ags1.support.typing import Self
 
 # Packages whose exceptions are faults of a service or of the network. fsspec itself raises Python's own exceptions.
 _CLIENTS = frozenset(

@@ -9,9 +9,9 @@ import errno
 import functools
 from collections.abc import Callable
 
-from ags1._typing import Any, Self
 from ags1.storage._errors import naming
 from ags1.storage.location import Location
+from ags1.support.typing import Any, Self
 
 
 class RemoteFiles:

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
-    from ags1._typing import Buffer
+    from ags1.support.typing import Buffer
 
     Result = TypeVar("Result")
 

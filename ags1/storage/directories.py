@@ -16,8 +16,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ags1._typing import Self
 from ags1.storage.location import Location
+from ags1.support.typing import Self
 
 __all__ = ["DIRECTORY", "READ", "Directories", "Seen", "below"]
 

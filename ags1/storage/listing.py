@@ -10,12 +10,12 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
-from ags1._typing import Any, NoReturn
 from ags1.storage._atomic import TEMPORARY_SUFFIX
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import RemoteFiles, file_system_of
 from ags1.storage.directories import Directories, below
 from ags1.storage.location import Location
+from ags1.support.typing import Any, NoReturn
 
 __all__ = [
     "Entry",
@@ -191,7 +191,7 @@ def _without_marks(found: list[Entry]) -> list[Entry]:
     empty = [each for each in found if each.size == 0]
     if not empty:
         return found
-    from ags1._parallel import in_parallel
+    from ags1.support.parallel import in_parallel
 
     are_marks = in_parallel(is_directory_mark, empty, _REQUESTS)
     marks = {each.name for each, is_mark in zip(empty, are_marks, strict=True) if is_mark}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ags1._typing import Any
+from ags1.support.typing import Any
 
 __all__ = ["Location", "inside", "is_url", "located"]
 

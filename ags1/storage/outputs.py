@@ -17,13 +17,13 @@ import io
 import os
 from collections.abc import Mapping
 
-from ags1._typing import Any, Buffer, Self
 from ags1.storage._atomic import AtomicFile
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of, guarded
 from ags1.storage.directories import below
 from ags1.storage.location import Location
 from ags1.storage.sources import octets
+from ags1.support.typing import Any, Buffer, Self
 
 __all__ = ["DirectOutput", "FileObjectOutput", "FsspecOutput", "LocalOutput", "ObjectOutput", "Output", "open_output"]
 

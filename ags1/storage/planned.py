@@ -13,11 +13,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from ags1._typing import Buffer
 from ags1.storage._budget import Budget
 from ags1.storage._requests import Request, start
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE
 from ags1.storage.sources import Source
+from ags1.support.typing import Buffer
 
 __all__ = ["PlannedSource"]
 

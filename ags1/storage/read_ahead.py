@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from ags1._typing import Buffer
 from ags1.storage._budget import Budget
 from ags1.storage._requests import Request, start
 from ags1.storage.sources import Source
+from ags1.support.typing import Buffer
 
 __all__ = ["SEQUENTIAL_PIECE", "ReadAhead", "SequentialSource"]
 

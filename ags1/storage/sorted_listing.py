@@ -14,9 +14,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from ags1._typing import Any, Self
 from ags1.storage.listing import Entry, Row, remote_rows
 from ags1.storage.location import Location
+from ags1.support.typing import Any, Self
 
 __all__ = ["SortedListing"]
 

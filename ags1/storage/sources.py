@@ -23,15 +23,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ags1._buffer import BufferView
-from ags1._forks import renew_in_children
-from ags1._typing import Any, Buffer, NoReturn
+from ags1.core.buffer import BufferView
 from ags1.errors import TruncatedError
 from ags1.storage._errors import changed, naming
 from ags1.storage._fsspec import file_system_of, guarded
 from ags1.storage._requests import on_request_thread, start
 from ags1.storage.directories import below
 from ags1.storage.location import Location
+from ags1.support.forks import renew_in_children
+from ags1.support.typing import Any, Buffer, NoReturn
 
 __all__ = [
     "DescriptorSource",

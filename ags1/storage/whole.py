@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from ags1._typing import Buffer
 from ags1.errors import FormatError
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
@@ -12,6 +11,7 @@ from ags1.storage.directories import read_descriptor
 from ags1.storage.listing import Entry, status
 from ags1.storage.location import Location
 from ags1.storage.sources import open_descriptor
+from ags1.support.typing import Buffer
 
 __all__ = ["read_identified", "read_whole"]
 

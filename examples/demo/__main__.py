@@ -21,9 +21,9 @@ from pathlib import Path
 import spark_part
 
 import ags1
-from ags1._option_values import size as size_of
-from ags1._words import size_text
 from ags1.cli import main as ags1_command
+from ags1.support.option_values import size as size_of
+from ags1.support.words import size_text
 
 _PLACES = (
     sysconfig.get_paths()["stdlib"],

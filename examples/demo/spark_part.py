@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ags1
-from ags1._words import size_text
+from ags1.support.words import size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

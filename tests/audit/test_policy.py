@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1._words import share_text
 from ags1.audit import AuditReport, Policy, audit
+from ags1.support.words import share_text
 from tests.audit.lake import client
 from tests.checks import KEY
 

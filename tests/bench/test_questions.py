@@ -59,7 +59,7 @@ INJECTED = {
         }.items()
     },
     **{
-        f"Reader.{name}": ("ags1.stream", f"Reader.{name}", None, asked)
+        f"Reader.{name}": ("ags1.streams.stream", f"Reader.{name}", None, asked)
         for name, asked in {
             "pread": ["pread-4KiB"],
             "pread_into": ["pread_into-4KiB"],
@@ -67,7 +67,7 @@ INJECTED = {
             "readinto": ["readinto-8MiB-file"],
         }.items()
     },
-    "Writer.write": ("ags1.stream", "Writer.write", None, ["write-64KiB-file"]),
+    "Writer.write": ("ags1.streams.stream", "Writer.write", None, ["write-64KiB-file"]),
     **{
         f"arrow.{name}": ("ags1.arrow", name, None, [f"arrow-{name}"])
         for name in (

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ags1 import dataset, kms
-from ags1.cli._parser import parse
+from ags1.cli.grammar.parser import parse
 from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
 
 # No password: to derive a key from one takes as long as a whole test.

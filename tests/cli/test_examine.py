@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1.cli import _examine
+from ags1.cli import examine
 from tests.checks import KEY, OTHER_KEY, block_start, damage, flip, pattern
 from tests.cli.conftest import PLAIN, Run, make_tree, write_key
 
@@ -244,6 +244,6 @@ def test_verify_refuses_what_cannot_be_verified(
 
 
 def test_runs_of_blocks_are_shown_as_ranges() -> None:
-    assert _examine._ranges([]) == []
-    assert _examine._ranges([7]) == ["7"]
-    assert _examine._ranges([1, 2, 3, 7, 9, 10]) == ["1-3", "7", "9-10"]
+    assert examine._ranges([]) == []
+    assert examine._ranges([7]) == ["7"]
+    assert examine._ranges([1, 2, 3, 7, 9, 10]) == ["1-3", "7", "9-10"]

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ags1._command_line import CommandParser
-from ags1.cli import _dataset_parser, _iceberg_parser, _parquet_parser, _parser
+from ags1.cli.grammar import dataset_parser, iceberg_parser, parquet_parser
+from ags1.cli.grammar import parser as grammar_parser
+from ags1.support.command_line import CommandParser
 from tests.cli.conftest import Run
 
 # One flag that takes another value in a command that cannot mistake it.
@@ -20,7 +21,7 @@ OTHER_VALUES = {"--new-key-id", "--keep", "--ref", "--property", "--version"}
 
 def parsers() -> Iterator[CommandParser]:
     """Every parser with options, those of Spark where that is installed."""
-    roots = [_parser.command_parser(), *(each.command_parser() for each in GROUPS)]
+    roots = [grammar_parser.command_parser(), *(each.command_parser() for each in GROUPS)]
     try:
         from ags1.spark import job_parser
     except ImportError:
@@ -32,7 +33,7 @@ def parsers() -> Iterator[CommandParser]:
         yield from root.choices().values()
 
 
-GROUPS = (_dataset_parser, _iceberg_parser, _parquet_parser)
+GROUPS = (dataset_parser, iceberg_parser, parquet_parser)
 EXAMPLES = [
     line.strip()
     for parser in parsers()
@@ -51,7 +52,7 @@ def test_an_option_has_one_kind_of_value_in_all_commands() -> None:
 
 
 def test_where_nothing_is_said_the_dataset_comes_first_and_the_source_before_the_target() -> None:
-    for action, parser in _dataset_parser.command_parser().choices().items():
+    for action, parser in dataset_parser.command_parser().choices().items():
         places = [each.metavar for each in parser._actions if not each.option_strings]
         assert places[0] == ("SOURCE" if action == "encrypt" else "DATASET")
     for parser in parsers():
@@ -61,7 +62,7 @@ def test_where_nothing_is_said_the_dataset_comes_first_and_the_source_before_the
 
 
 def test_the_exit_codes_are_one_table(run: Run) -> None:
-    table = _parser._EPILOG.partition("\n\n")[0]
+    table = grammar_parser._EPILOG.partition("\n\n")[0]
     assert table.startswith("exit codes:\n  0    success\n")
     pytest.importorskip("pyspark")
     assert table in run("spark", "help").out
@@ -69,9 +70,9 @@ def test_the_exit_codes_are_one_table(run: Run) -> None:
 
 def commands() -> Iterator[CommandParser]:
     """Every command but those that stand for others, and Spark's."""
-    for group in (_parser, *GROUPS):
+    for group in (grammar_parser, *GROUPS):
         for name, parser in group.command_parser().choices().items():
-            if name not in ("dataset", "iceberg", "parquet", "spark") or group is not _parser:
+            if name not in ("dataset", "iceberg", "parquet", "spark") or group is not grammar_parser:
                 yield parser
 
 
@@ -107,4 +108,4 @@ def test_an_example_of_help_is_a_command(example: str) -> None:
             job_parser = pytest.importorskip("ags1.spark.job_parser", exc_type=ImportError)
             job_parser.command_parser("ags1 spark").parse(words[2:])
         else:
-            _parser.parse(words[1:])
+            grammar_parser.parse(words[1:])

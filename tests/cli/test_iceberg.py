@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from ags1.cli import describe, main
-from ags1.cli._iceberg_open import warnings_as_lines
-from ags1.cli._iceberg_parser import command_parser
-from ags1.cli._parser import parse
+from ags1.cli.grammar.iceberg_parser import command_parser
+from ags1.cli.grammar.parser import parse
+from ags1.cli.iceberg.opening import warnings_as_lines
 from ags1.errors import FormatError, KeyAccessError
-from ags1.iceberg.file_io import EncryptedFileIO, UntrustedLengthWarning
-from ags1.iceberg.file_keys import KnownFile
+from ags1.iceberg.files.file_io import EncryptedFileIO, UntrustedLengthWarning
+from ags1.iceberg.files.file_keys import KnownFile
 from ags1.keys import Key, KeyMetadata
 from tests.checks import KEY
 from tests.cli.conftest import Run
@@ -123,7 +123,7 @@ def test_a_secret_among_the_properties_is_refused_and_not_repeated(run: Run, wor
 
 
 def test_properties_reach_the_file_io(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ags1.cli._iceberg_open import properties_of
+    from ags1.cli.iceberg.opening import properties_of
 
     monkeypatch.setenv("THE_SECRET", "abc=def")
     options = parse(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1 import _key_files
-from ags1.cli import _keys
+from ags1.cli import keys as cli_keys
+from ags1.support import key_files
 from tests.checks import KEY, KEYS, OTHER_KEY
 from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
 
@@ -66,7 +66,7 @@ def test_a_key_file_without_permission_is_told(run: Run, work: Path, monkeypatch
     def refuse(path: str, mode: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(_key_files, "open", refuse, raising=False)
+    monkeypatch.setattr(key_files, "open", refuse, raising=False)
     result = run("encrypt", "plain", "out", "--key-file", "k")
     assert (result.code, result.err) == (3, "ags1: the key file k cannot be read: Permission denied\n")
 
@@ -260,7 +260,7 @@ def test_a_prefix_that_is_not_hexadecimal_is_refused(run: Run, work: Path) -> No
 
 def test_a_name_like_a_placeholder_is_only_a_name() -> None:
     options = argparse.Namespace(aad_prefix="{path}:{name}")
-    assert _keys.aad_prefix(options, "{name}/{path}.ags1") == b"{name}/{path}:{path}"
+    assert cli_keys.aad_prefix(options, "{name}/{path}.ags1") == b"{name}/{path}:{path}"
 
 
 @pytest.mark.parametrize(
@@ -381,8 +381,8 @@ def test_a_secret_that_cannot_be_written_leaves_nothing(work: Path, monkeypatch:
         raise OSError(28, "No space left on device")
 
     before = files_below(work)
-    monkeypatch.setattr("ags1.cli._keys.os.write", fail)
+    monkeypatch.setattr("ags1.cli.keys.os.write", fail)
     with pytest.raises(OSError, match="No space left"):
-        _keys.write_private("secret", OTHER_KEY, replace=False)
+        cli_keys.write_private("secret", OTHER_KEY, replace=False)
     monkeypatch.undo()
     assert files_below(work) == before

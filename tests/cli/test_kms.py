@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ags1 import dataset, kms
-from ags1.cli import _kms
+from ags1.cli import kms as cli_kms
 from ags1.errors import KeyAccessError
 from ags1.kms import LocalKms, MemoryKms, _keystore
 from tests.checks import KEY, KEYS
@@ -450,6 +450,6 @@ def test_raw_bytes_do_not_garble_a_terminal(run: Run, store: Path, monkeypatch: 
 
 def test_client_of_is_for_other_commands_too(store: Path) -> None:
     options: Any = type("Options", (), {"kms": URL, "password_file": "pw", "key_file": None})
-    client: Callable[..., kms.KeyManagementClient] = _kms.client_of
+    client: Callable[..., kms.KeyManagementClient] = cli_kms.client_of
     with client(options) as made:
         assert isinstance(made, LocalKms)

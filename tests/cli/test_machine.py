@@ -41,29 +41,29 @@ def test_info_as_json_is_what_backend_says(run: Run) -> None:
 def test_info_says_what_makes_it_slow(
     run: Run, monkeypatch: pytest.MonkeyPatch, found: dict[str, object], words: list[str]
 ) -> None:
-    from ags1.cli import _machine
+    from ags1.cli import machine as cli_machine
 
     everything = {**ags1.backend(), **found}
-    monkeypatch.setattr(_machine, "backend", lambda: everything)
+    monkeypatch.setattr(cli_machine, "backend", lambda: everything)
     shown = run("info").out
     for word in words:
         assert word in shown
 
 
 def test_info_notes_no_slowness_that_no_openssl_would_mend(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ags1.cli import _machine
+    from ags1.cli import machine as cli_machine
 
     without = {**ags1.backend(), "aes_gcm": "aesni-avx", "cpu_features": ["AES-NI", "AVX2", "VAES"]}
-    monkeypatch.setattr(_machine, "backend", lambda: without)
+    monkeypatch.setattr(cli_machine, "backend", lambda: without)
     assert "VAES, but" not in run("info").out
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ags1.cli import _bench
+    from ags1.cli import bench as cli_bench
 
     for name, value in (("_SECONDS", 0.0), ("_LIMIT", 0.0), ("_ROUNDS", 3)):
-        monkeypatch.setattr(_bench, name, value)
+        monkeypatch.setattr(cli_bench, name, value)
 
 
 @pytest.mark.usefixtures("quick")
@@ -92,7 +92,7 @@ def test_bench_as_json_has_the_numbers(run: Run) -> None:
 def test_bench_keeps_figures_and_compares_with_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples are made up: what is kept is what is compared, beside the copies of the same hour."""
     from ags1 import bench
-    from ags1.cli import _bench
+    from ags1.cli import bench as cli_bench
 
     now = {"copy": 1.0, "encrypt": 2.0, "decrypt": 2.0, "cached": 1.0}
     monkeypatch.setattr(
@@ -120,7 +120,7 @@ def test_bench_keeps_figures_and_compares_with_them(run: Run, tmp_path: Path, mo
     path.unlink()
     bench.append(path, wide)
     assert run("bench", "--bytes", "1M", "--baseline", path).code == 8
-    assert _bench.picture([{"block_length": 1024, "threads": 1, **{f"{name}_gb_s": 1.0 for name in now}}])
+    assert cli_bench.picture([{"block_length": 1024, "threads": 1, **{f"{name}_gb_s": 1.0 for name in now}}])
 
 
 def test_bench_refuses_the_figures_of_another_machine_and_says_in_what_it_differs(run: Run, tmp_path: Path) -> None:

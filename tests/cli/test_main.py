@@ -67,7 +67,9 @@ sys.meta_path.insert(0, Interrupt)
 _SCRIPT = "import sys\nfrom ags1.cli import main\nsys.exit(main())\n"
 
 
-@pytest.mark.parametrize("module", ["ags1.layout", "ags1.stream", "ags1.cli", "ags1._command_line", "ags1.cli._parser"])
+@pytest.mark.parametrize(
+    "module", ["ags1.layout", "ags1.streams.stream", "ags1.cli", "ags1.support.command_line", "ags1.cli.grammar.parser"]
+)
 @pytest.mark.parametrize("start", [("-m", "ags1"), ("-m", "ags1.cli"), ("bin/ags1",)], ids=["-m", "-m cli", "script"])
 def test_an_interrupt_while_the_command_is_imported_is_one_line(
     tmp_path: Path, start: tuple[str, ...], module: str
@@ -319,8 +321,8 @@ def test_a_command_loads_only_what_it_shows(encrypted: Path, arguments: list[str
     }
     assert "ags1.arrow" not in loaded
     others = {
-        "keygen": {"ags1.cli._transfer"},
-        "encrypt": {"ags1.verify", "ags1.cli._examine"},
-        "--version": {"ags1.files"},
+        "keygen": {"ags1.cli.transfer"},
+        "encrypt": {"ags1.streams.verify", "ags1.cli.examine"},
+        "--version": {"ags1.streams.files"},
     }
     assert not others.get(arguments[0], set()) & loaded

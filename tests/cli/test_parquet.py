@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ags1 import KeyMetadata, parquet
-from ags1._gcm import Key
+from ags1.core.gcm import Key
 from ags1.kms import LocalKms, _keystore
 from tests.checks import KEY, OTHER_KEY
 from tests.cli.conftest import Run, files_below, write_key

@@ -298,7 +298,7 @@ ACTIONS = ("encrypt", "decrypt", "rekey", "rotate", "inspect", "verify", "cat", 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: Run, action: str) -> None:
-    from ags1.cli._parquet_parser import command_parser
+    from ags1.cli.grammar.parquet_parser import command_parser
 
     result = run("parquet", action, "--help")
     assert result.code == 0

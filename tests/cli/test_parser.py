@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ags1._command_line import UsageError
-from ags1.cli import _parser
-from ags1.cli._parser import parse
+from ags1.cli.grammar import parser as grammar_parser
+from ags1.cli.grammar.parser import parse
+from ags1.support.command_line import UsageError
 from tests.cli.conftest import Run
 
 KEY_TEXT = "00112233445566778899aabbccddeeff"
@@ -64,7 +64,7 @@ OPTIONS = {
 
 def options_of(command: str) -> set[str]:
     """Every option that the parser of a command takes."""
-    parser = _parser.command_parser()
+    parser = grammar_parser.command_parser()
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {name for action in commands.choices[command]._actions for name in action.option_strings}
 
@@ -73,7 +73,7 @@ def test_there_are_the_documented_commands(run: Run) -> None:
     shown = run("--help").out
     for command in OPTIONS:
         assert re.search(rf"^    {command}\s+\w", shown, re.MULTILINE)
-    assert set(_parser.command_parser().choices()) == set(OPTIONS)
+    assert set(grammar_parser.command_parser().choices()) == set(OPTIONS)
 
 
 @pytest.mark.parametrize("command", OPTIONS)

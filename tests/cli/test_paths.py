@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ags1._command_line import UsageError
-from ags1.cli import _paths
-from ags1.cli._paths import Job, pair_up, size_of
-from ags1.cli._paths import expand as expand_all
+from ags1.cli import paths as cli_paths
+from ags1.cli.paths import Job, pair_up, size_of
+from ags1.cli.paths import expand as expand_all
+from ags1.support.command_line import UsageError
 from tests.cli.conftest import make_tree
 
 
@@ -330,6 +330,6 @@ def test_only_regular_files_have_a_size(here: Path) -> None:
 
 
 def test_names_of_urls_and_paths() -> None:
-    assert _paths.base_name("s3://bucket/dir/file.ags1") == "file.ags1"
-    assert _paths.base_name("s3://bucket/dir/") == "dir"
-    assert _paths.base_name("dir/file") == "file"
+    assert cli_paths.base_name("s3://bucket/dir/file.ags1") == "file.ags1"
+    assert cli_paths.base_name("s3://bucket/dir/") == "dir"
+    assert cli_paths.base_name("dir/file") == "file"

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1.cli import _report
-from ags1.cli._report import Reporter
+from ags1.cli import report
+from ags1.cli.report import Reporter
 from tests.checks import KEY, MIB
 from tests.cli.conftest import Run
 
@@ -28,21 +28,21 @@ DEADLINE = 600
 
 
 def test_time_and_rate_are_shown_if_it_took_long_enough_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_report, "_RATE_AFTER_SECONDS", 0.1)
-    assert _report.in_time(1000, 0.001) == "1.0 kB"
-    assert _report.in_time(5_000_000, 2.0) == "5.0 MB in 2.00 s (2.5 MB/s)"
-    assert _report.in_time(0, 2.0) == "0 B in 2.00 s"
+    monkeypatch.setattr(report, "_RATE_AFTER_SECONDS", 0.1)
+    assert report.in_time(1000, 0.001) == "1.0 kB"
+    assert report.in_time(5_000_000, 2.0) == "5.0 MB in 2.00 s (2.5 MB/s)"
+    assert report.in_time(0, 2.0) == "0 B in 2.00 s"
 
 
 def test_durations_are_shown_in_words() -> None:
-    assert [_report._duration(seconds) for seconds in (5, 120, 7200)] == ["5 s", "2 min", "2.0 h"]
+    assert [report._duration(seconds) for seconds in (5, 120, 7200)] == ["5 s", "2 min", "2.0 h"]
 
 
 def test_a_state_is_cut_from_its_end() -> None:
     state = ["84 %", "1.1 GB of 1.3 GB", "449.3 MB/s"]
-    assert _report._joined(state, 80) == "84 %  1.1 GB of 1.3 GB  449.3 MB/s"
-    assert _report._joined(state, 30) == "84 %  1.1 GB of 1.3 GB"
-    assert _report._joined(state, 1) == "84 %"
+    assert report._joined(state, 80) == "84 %  1.1 GB of 1.3 GB  449.3 MB/s"
+    assert report._joined(state, 30) == "84 %  1.1 GB of 1.3 GB"
+    assert report._joined(state, 1) == "84 %"
 
 
 # -- the reporter --------------------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The reporter's only clock."""
     found = Clock()
-    monkeypatch.setattr(_report, "time", found)
-    monkeypatch.setattr(_report, "_LINE_EVERY_SECONDS", 10.0)
+    monkeypatch.setattr(report, "time", found)
+    monkeypatch.setattr(report, "_LINE_EVERY_SECONDS", 10.0)
     return found
 
 
@@ -248,9 +248,7 @@ WITHOUT_RICH = [
     "-c",
     "import sys; sys.modules['rich'] = None; from ags1.cli import main; sys.exit(main(sys.argv[1:]))",
 ]
-needs_rich = pytest.param(
-    COMMAND, id="rich", marks=pytest.mark.skipif(not _report._RichBar.make("x"), reason="no rich")
-)
+needs_rich = pytest.param(COMMAND, id="rich", marks=pytest.mark.skipif(not report._RichBar.make("x"), reason="no rich"))
 
 
 @pytest.mark.timeout(120)
@@ -290,7 +288,7 @@ def large(work: Path) -> Path:
 def with_early_bar(*arguments: str) -> list[str]:
     """The command with a bar from the start."""
     code = (
-        "import sys; from ags1.cli import _report, main; _report._BAR_AFTER_SECONDS = _report._BAR_EVERY_SECONDS = 0\n"
+        "import sys; from ags1.cli import report, main; report._BAR_AFTER_SECONDS = report._BAR_EVERY_SECONDS = 0\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     return [sys.executable, "-c", code, *arguments]
@@ -334,7 +332,7 @@ def test_colour_is_left_out_where_it_is_not_wanted(large: Path) -> None:
     plain = Terminal(command, NO_COLOR="1")
     assert plain.finish() == 0
     assert not re.search(colour, plain.shown)
-    if _report._RichBar.make("x"):
+    if report._RichBar.make("x"):
         coloured = Terminal(command)
         assert coloured.finish() == 0
         assert re.search(colour, coloured.shown)
@@ -386,5 +384,5 @@ def test_text_is_written_to_a_terminal(work: Path) -> None:
 
 
 def test_without_a_terminal_rich_is_not_loaded(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_report._RichBar, "make", None)
+    monkeypatch.setattr(report._RichBar, "make", None)
     assert run("encrypt", "plain", "out", "--key-file", "k").code == 0

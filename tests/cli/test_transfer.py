@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1.cli import _transfer
+from ags1.cli import transfer
 from tests.checks import KEY, MIB, OTHER_KEY, damage, pattern
 from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
 
@@ -279,14 +279,14 @@ def test_what_is_wrong_with_many_files_is_said_of_some_of_them(run: Run, work: P
 
 def test_a_source_that_vanishes_is_told(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(work)
-    encrypt_file = _transfer.encrypt_file
+    encrypt_file = transfer.encrypt_file
 
     def vanish(source: str, *arguments: Any, **options: Any) -> Any:
         if source == "tree/a.txt":
             os.unlink("tree/sub/a.txt")
         return encrypt_file(source, *arguments, **options)
 
-    monkeypatch.setattr(_transfer, "encrypt_file", vanish)
+    monkeypatch.setattr(transfer, "encrypt_file", vanish)
     result = run("encrypt", "tree", "vault", *KEYED, "--aad-prefix", "{path}")
     assert result.code == 4
     assert result.err == "ags1: tree/sub/a.txt: No such file or directory\n"
@@ -297,7 +297,7 @@ def test_an_error_without_a_file_is_told_with_both(run: Run, work: Path, monkeyp
     def fail(*arguments: Any, **options: Any) -> Any:
         raise OSError(32, "Broken pipe")
 
-    monkeypatch.setattr(_transfer, "encrypt_file", fail)
+    monkeypatch.setattr(transfer, "encrypt_file", fail)
     assert run("encrypt", "plain", "out", *KEYED).err == "ags1: plain -> out: Broken pipe\n"
 
 
@@ -324,7 +324,7 @@ def test_a_store_that_fails_in_its_own_way_has_no_traceback(
     def fail(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("the bucket is gone")
 
-    monkeypatch.setattr(_transfer, "encrypt_file", fail)
+    monkeypatch.setattr(transfer, "encrypt_file", fail)
     result = run("encrypt", "plain", "out", *KEYED)
     assert (result.code, result.err) == (4, "ags1: plain: the bucket is gone\n")
 
@@ -459,7 +459,7 @@ def test_a_fresh_key_is_on_the_disk_before_what_it_encrypts(
         assert seen[0].encryption_key == key
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_transfer, "encrypt_file", look)
+    monkeypatch.setattr(transfer, "encrypt_file", look)
     assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 130
     assert len(seen) == 1
     assert not (work / "meta.pending").exists()
@@ -468,14 +468,14 @@ def test_a_fresh_key_is_on_the_disk_before_what_it_encrypts(
 def test_a_fresh_key_whose_metadata_cannot_be_written_is_kept(
     run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_private = _transfer.write_private
+    write_private = transfer.write_private
 
     def full(path: str, data: bytes, *, replace: bool) -> None:
         if path == "meta":
             raise OSError(28, "No space left on device", path)
         write_private(path, data, replace=replace)
 
-    monkeypatch.setattr(_transfer, "write_private", full)
+    monkeypatch.setattr(transfer, "write_private", full)
     result = run("encrypt", "plain", "out", "--key-metadata-out", "meta")
     assert result.code == 4
     assert result.err == "ags1: meta: No space left on device; out is encrypted, and its key is in meta.pending\n"

@@ -13,7 +13,7 @@ import pytest
 
 import ags1
 from ags1 import dataset
-from ags1._secrets import shows_secret
+from ags1.support.secrets import shows_secret
 from tests.checks import in_threads, pattern
 from tests.dataset.conftest import (
     CONTENTS,

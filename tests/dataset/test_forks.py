@@ -12,13 +12,14 @@ import pyarrow
 import pytest
 
 from ags1 import dataset
-from ags1._forks import ForkSafeLock
 from ags1.dataset.joined import open_parts
-from ags1.iceberg import create_table, file_keys
+from ags1.iceberg import create_table
+from ags1.iceberg.files import file_keys
+from ags1.support.forks import ForkSafeLock
 from tests.checks import HANG_SECONDS, MIB, in_child
 from tests.dataset.conftest import fresh
 from tests.dataset.test_joined import joined
-from tests.test_stream_threads import IGNORE_FORK_WARNING
+from tests.streams.test_stream_threads import IGNORE_FORK_WARNING
 
 
 @contextmanager

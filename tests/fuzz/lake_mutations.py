@@ -11,8 +11,8 @@ from typing import Any
 
 import fastavro
 
-from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import plain_blocks, read_header
+from ags1.support.avro_encoding import container_start, encoded_block
 from tests.fuzz.choices import Choices
 from tests.fuzz.parquet_targets import change_bytes, change_plain_footer
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import ags1
 from ags1 import kms, parquet
-from ags1.parquet.material import parse_key_metadata, parse_store
+from ags1.parquet.keys.material import parse_key_metadata, parse_store
 from tests.fuzz.choices import Choices
 from tests.fuzz.parquet_targets import (
     COLUMN_KEY,

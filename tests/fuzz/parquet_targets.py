@@ -15,8 +15,8 @@ from typing import Any
 
 import ags1
 from ags1 import parquet
-from ags1.parquet._conversion import Conversion
-from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
+from ags1.parquet.native.conversion import Conversion
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.fuzz.choices import Choices
 from tests.parquet.reference import open_plain
 from tests.parquet.reference_model import CTR_PAGES, GCM, module_aad

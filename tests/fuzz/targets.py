@@ -22,7 +22,7 @@ from typing import Any
 import ags1
 from ags1 import avro, layout
 from ags1.cli import main
-from ags1.parquet import _thrift
+from ags1.parquet.native import thrift as native_thrift
 from tests import checks, reference
 from tests.fuzz import lake_targets, parquet_readers, parquet_targets
 from tests.fuzz.choices import Choices
@@ -423,15 +423,15 @@ def inspect(data: bytes) -> None:
 # -- Thrift --------------------------------------------------------------------------------------------------
 
 
-def walk_thrift(node: Any) -> list[_thrift.Struct]:
+def walk_thrift(node: Any) -> list[native_thrift.Struct]:
     """Look at everything in a structure; return its structs."""
     found, left = [], [node]
     while left:
         each = left.pop()
-        if isinstance(each, _thrift.Struct):
+        if isinstance(each, native_thrift.Struct):
             found.append(each)
             left += [each.get(field_id) for field_id in each.ids()]
-        elif isinstance(each, _thrift.List | _thrift.Map | tuple):
+        elif isinstance(each, native_thrift.List | native_thrift.Map | tuple):
             left += list(each)
     return found
 
@@ -441,7 +441,7 @@ def thrift(data: bytes) -> None:
     source, _, rest = data.rpartition(b"\xfe\xff")
     source, choices = source or data, Choices(rest)
     try:
-        parsed = _thrift.Struct.parse(source)
+        parsed = native_thrift.Struct.parse(source)
         structs = walk_thrift(parsed)
     except ags1.FormatError:
         return
@@ -453,8 +453,8 @@ def thrift(data: bytes) -> None:
             node.remove(choices.one_of(ids))
         else:
             with contextlib.suppress(ValueError):
-                node.set(field_id, _thrift.STRUCT, choices.one_of(structs))
-    again = _thrift.Struct.parse(parsed.encode(), trailing=False)
+                node.set(field_id, native_thrift.STRUCT, choices.one_of(structs))
+    again = native_thrift.Struct.parse(parsed.encode(), trailing=False)
     walk_thrift(again)
     assert again.encode() == parsed.copy().encode() == parsed.encode(), "what was changed does not last"
 

@@ -16,7 +16,7 @@ from ags1 import iceberg
 from ags1.errors import UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.locations import TableLocations, allowed_in, allowing
+from ags1.iceberg.metadata.locations import TableLocations, allowed_in, allowing
 from ags1.kms import MemoryKms
 from tests.checks import every
 
@@ -122,7 +122,7 @@ def test_allowed_locations_are_a_list_of_texts() -> None:
 def test_no_request_goes_to_a_place_that_only_the_metadata_names(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ags1.iceberg.file_io import EncryptedFileIO
+    from ags1.iceberg.files.file_io import EncryptedFileIO
 
     place = tmp_path / url.replace("/", "_")
     table = new_table(place)

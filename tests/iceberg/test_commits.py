@@ -12,7 +12,7 @@ import pytest
 from ags1.errors import ConflictError
 from ags1.iceberg import EncryptedTable, create_table, encrypt_table, expire_snapshots, open_table, rekey_table
 from ags1.iceberg.catalogs import TableState
-from ags1.iceberg.locations import TableLocations
+from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.writing.commit import PATIENT, Retries, commit
 from ags1.kms import MemoryKms
 from ags1.storage import Location

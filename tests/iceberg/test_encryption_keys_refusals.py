@@ -12,7 +12,7 @@ import pytest
 
 import ags1
 from ags1.iceberg import EncryptedKey, EncryptionKeys, MissingKekError
-from ags1.iceberg.key_hierarchy import kek_above
+from ags1.iceberg.keys.key_hierarchy import kek_above
 from ags1.kms import GeneratedKey, MemoryKms, key_cache_of
 from tests import reference
 from tests.checks import run_python
@@ -426,5 +426,5 @@ def test_objects_out_of_failed_constructors_have_a_repr() -> None:
 
 def test_importing_the_room_loads_no_sdk() -> None:
     loaded = run_python("import sys, ags1.iceberg; ags1.iceberg.EncryptionKeys; print(*sys.modules)").split()
-    assert "ags1.iceberg.encryption_keys" in loaded
+    assert "ags1.iceberg.keys.encryption_keys" in loaded
     assert not {"boto3", "pyarrow", "pyiceberg", "hvac", "cryptography", "asyncio"} & set(loaded)

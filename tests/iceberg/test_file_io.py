@@ -13,11 +13,11 @@ import pytest
 import ags1
 from ags1 import FormatError, KeyAccessError, KeyMetadata, TruncatedError
 from ags1.iceberg import EncryptedFileIO, UntrustedLengthWarning
-from ags1.iceberg.file_keys import KnownFile
-from ags1.iceberg.locations import local_path
+from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.metadata.locations import local_path
 from ags1.kms import MemoryKms
 from ags1.parquet import encrypt_file
-from ags1.parquet.properties import EncryptionConfig
+from ags1.parquet.keys.properties import EncryptionConfig
 
 KEY = KeyMetadata(bytes(range(16)), b"0123456789abcdef")
 PLAIN = bytes(range(256)) * 40

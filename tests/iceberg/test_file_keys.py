@@ -13,8 +13,8 @@ import pytest
 
 from ags1 import Ags1Error, FormatError, KeyAccessError, KeyMetadata
 from ags1.iceberg import EncryptionKeys
-from ags1.iceberg import file_keys as module
-from ags1.iceberg.file_keys import FileKeys, KnownFile
+from ags1.iceberg.files import file_keys as module
+from ags1.iceberg.files.file_keys import FileKeys, KnownFile
 from ags1.kms import MemoryKms
 
 KMS = MemoryKms({"lake": bytes(16)})

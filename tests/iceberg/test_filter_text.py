@@ -17,8 +17,8 @@ import pytest
 from pyiceberg.expressions import And, EqualTo, Not, Or
 
 from ags1.iceberg import EncryptedTable, create_table
-from ags1.iceberg._filter_text import TextFilter
-from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg.scan._filter_text import TextFilter
+from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.kms import MemoryKms
 from tests.checks import every
 from tests.iceberg_tables.keys import MASTER_KEYS
@@ -138,7 +138,7 @@ def test_what_is_not_certain_is_refused_with_what_to_write_instead(
     def nothing(*_: Any, **__: Any) -> Any:
         raise AssertionError("read or written before the filter was refused")
 
-    from ags1.iceberg.file_io import EncryptedFileIO
+    from ags1.iceberg.files.file_io import EncryptedFileIO
 
     with monkeypatch.context() as patched:
         patched.setattr(EncryptedFileIO, "new_output", nothing)
@@ -212,7 +212,7 @@ def test_a_literal_of_32_bits_is_the_nearest_float() -> None:
 
 def ranges_of(values: Sequence[Any]) -> Any:
     """What metadata would say of a column with these values."""
-    from ags1.iceberg._value_range import ValueRange
+    from ags1.iceberg.scan._value_range import ValueRange
 
     known = [each for each in values if each is not None]
     return ValueRange(

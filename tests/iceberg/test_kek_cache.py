@@ -18,8 +18,8 @@ import pytest
 import ags1
 from ags1.iceberg import EncryptionKeys
 from ags1.kms import KeyCache, MemoryKms, key_cache_of
-from ags1.parquet.kms_keys import DataKeyUnwrapper, as_key_service
-from ags1.parquet.material import KeyMaterial, wrap_locally
+from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, as_key_service
+from ags1.parquet.keys.material import KeyMaterial, wrap_locally
 from tests.checks import in_child
 from tests.iceberg.key_lists import (
     KEK,

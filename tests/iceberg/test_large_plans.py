@@ -11,19 +11,19 @@ from typing import Any
 import pyarrow
 import pytest
 
-from ags1._avro_codecs import decompressor
-from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import iter_blocks, read_header
+from ags1.avro.codecs import decompressor
 from ags1.iceberg import create_table
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.locations import location_of
-from ags1.iceberg.manifests import ADDED, DATA, Entry
+from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.manifests import ADDED, DATA, Entry
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.manifest_avro import write_manifest
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotWriter
 from ags1.keys import KeyMetadata
 from ags1.kms import MemoryKms
+from ags1.support.avro_encoding import container_start, encoded_block
 from tests.checks import run_python
 
 FILES, MANIFESTS, COLUMNS = 100_000, 20, 16
@@ -34,7 +34,7 @@ MEASURE = """
 import re, sys
 from ags1.iceberg import load_table
 from ags1.iceberg.conversion.contents import Contents
-from ags1.iceberg.file_io import SnapshotFiles
+from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import MemoryKms
 

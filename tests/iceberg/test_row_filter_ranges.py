@@ -36,8 +36,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from ags1.iceberg._row_filter import RowFilter
-from ags1.iceberg._value_range import of_file, of_partition, of_summaries
+from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg.scan._value_range import of_file, of_partition, of_summaries
 from ags1.iceberg.writing.single_values import raw_of
 from tests.iceberg.avro_lake import optional, required
 from tests.iceberg.delete_lake import DeleteLake
@@ -128,7 +128,7 @@ def test_partitions_by_timestamps_of_nanoseconds_are_filtered(tmp_path: Path, tr
 
 
 def test_row_groups_in_which_nothing_can_pass_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ags1.iceberg._scan as scanning
+    import ags1.iceberg.scan._reading as scanning
 
     schema = Schema(required(1, "id", LongType()), optional(2, "s", StringType()), optional(3, "d", DoubleType()))
     lake = DeleteLake(tmp_path, schema)

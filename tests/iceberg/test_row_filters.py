@@ -39,8 +39,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from ags1.iceberg._filter_text import TextFilter
-from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg.scan._filter_text import TextFilter
+from ags1.iceberg.scan._row_filter import RowFilter
 from tests.iceberg.avro_lake import Lake, nullable, optional, record, required
 from tests.iceberg.delete_lake import DeleteLake
 

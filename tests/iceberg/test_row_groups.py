@@ -16,9 +16,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from ags1.errors import FormatError
-from ags1.iceberg import _row_groups, _scan
-from ags1.iceberg._row_groups import RowGroups
-from ags1.parquet.page_sizes import longest_value, page_sizes
+from ags1.iceberg.scan import _reading, _row_groups
+from ags1.iceberg.scan._row_groups import RowGroups
+from ags1.parquet.structure.page_sizes import longest_value, page_sizes
 from tests.checks import every
 from tests.iceberg.delete_lake import DeleteLake
 
@@ -171,7 +171,7 @@ def test_batches_are_yielded_before_the_file_was_read(tmp_path: Path, monkeypatc
     monkeypatch.setattr(RowGroups, "_decode", counting)
     monkeypatch.setattr(_row_groups, "_MOST_ROWS", 10)
     monkeypatch.setattr(_row_groups, "_BATCH_BYTES", 800)
-    monkeypatch.setattr(_scan, "_WAITING", 4000)
+    monkeypatch.setattr(_reading, "_WAITING", 4000)
     scan = lake.open().scan()
     with scan.to_record_batches() as reader:
         assert reader.read_next_batch().num_rows == 10

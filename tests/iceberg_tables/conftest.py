@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from ags1.iceberg.locations import TableLocations
+from ags1.iceberg.metadata.locations import TableLocations
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import HiveLake, SparkReader, SparkTables, available, make_tables

@@ -18,8 +18,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField
 
-from ags1.iceberg._filter_text import TextFilter
-from ags1.iceberg._row_filter import RowFilter
+from ags1.iceberg.scan._filter_text import TextFilter
+from ags1.iceberg.scan._row_filter import RowFilter
 
 WORDS = (
     "",

@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg import expressions as pyiceberg
 from pyiceberg.expressions.literals import literal
 
-from ags1.iceberg._filter_text import TextFilter
+from ags1.iceberg.scan._filter_text import TextFilter
 from tests.iceberg_tables.random_filters import LONGS, POOLS, WHOLE, WORDS, RandomText, sql_text, sql_type, sql_value
 
 _WIDER = {"int": "long", "float": "double", "decimal(9, 2)": "decimal(20, 2)"}

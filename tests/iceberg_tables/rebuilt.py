@@ -13,11 +13,11 @@ import fastavro
 import zstandard
 
 import ags1
-from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import iter_blocks, read_header
 from ags1.iceberg import EncryptionKeys
-from ags1.iceberg.manifests import readable
+from ags1.iceberg.metadata.manifests import readable
 from ags1.keys import KeyMetadata
+from ags1.support.avro_encoding import container_start, encoded_block
 from tests.iceberg_tables.warehouse import SparkTable, local_path
 
 _FASTAVROS_OWN = ("avro.schema", "avro.codec")

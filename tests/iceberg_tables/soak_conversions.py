@@ -75,7 +75,7 @@ class Trial:
 
 
 def _files(table: CatalogTable, kms: MemoryKms) -> Any:
-    from ags1.iceberg.table_walk import walk
+    from ags1.iceberg.walk.table_walk import walk
 
     opened = iceberg.open_table(table.load().metadata_location, kms)
     return walk(opened.metadata_location, opened.io, "all")

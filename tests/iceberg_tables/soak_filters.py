@@ -30,7 +30,7 @@ from typing import Any
 from unittest import mock
 
 from ags1.iceberg import EncryptedTable, open_table
-from ags1.iceberg.file_io import SnapshotFiles
+from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.random_filters import PlainRows, RandomText

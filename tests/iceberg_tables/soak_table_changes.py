@@ -24,7 +24,7 @@ import pyarrow
 
 from ags1 import iceberg
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.locations import location_of
+from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import MemoryKms

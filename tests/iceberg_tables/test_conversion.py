@@ -96,7 +96,7 @@ def test_old_keys_open_nothing_after_new_keys_and_expiry(
 
 
 def _keys_of(table: CatalogTable, kms: MemoryKms) -> list[KeyMetadata]:
-    from ags1.iceberg.table_walk import walk
+    from ags1.iceberg.walk.table_walk import walk
 
     opened = open_table(table.load().metadata_location, kms, allow_plaintext=True)
     files = walk(opened.metadata_location, opened.io, "all")

@@ -20,7 +20,7 @@ from ags1.errors import AuthenticationError, FormatError, KeyAccessError, Trunca
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.conversion.journal import DIRECTORY
 from ags1.iceberg.conversion.work import FileTask, Places, WorkKey, check, key_of, run, sealed_key
-from ags1.iceberg.table_walk import walk
+from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from ags1.kms.run_records import RunName
 from tests.iceberg_tables.conversions import killed_runs, read_rows, writable

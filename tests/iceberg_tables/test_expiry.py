@@ -18,7 +18,7 @@ from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry
-from ags1.iceberg.locations import location_of
+from ags1.iceberg.metadata.locations import location_of
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.conversions import PLAINTEXT, beginning_with
 from tests.iceberg_tables.keys import MASTER_KEYS

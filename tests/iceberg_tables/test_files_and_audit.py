@@ -13,8 +13,8 @@ import pytest
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg import EncryptedTable, EncryptionKeys, open_table
-from ags1.iceberg.table_audit import AuditReport, audit
-from ags1.iceberg.table_walk import walk
+from ags1.iceberg.walk.table_audit import AuditReport, audit
+from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from tests.checks import flip
 from tests.iceberg_tables.forged import changed_metadata, forged, without_length

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from ags1 import FormatError, KeyAccessError
-from ags1._blocks import usable_cpus
-from ags1.iceberg import EncryptedTable, EncryptionKeys, _scan, open_table
-from ags1.iceberg._scan import EncryptedArrowScan
+from ags1.core.blocks import usable_cpus
+from ags1.iceberg import EncryptedTable, EncryptionKeys, open_table
+from ags1.iceberg.scan import _reading
+from ags1.iceberg.scan._reading import EncryptedArrowScan
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.spark_tables import DEFINITIONS
@@ -300,7 +301,7 @@ def test_batches_come_from_a_window_of_files(
     at_once: int, spark_tables: SparkTables, table_kms: MemoryKms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of local files as many are open as there are CPUs; of files in a store, more."""
-    monkeypatch.setattr(_scan, "_files_at_once", lambda tasks: at_once)
+    monkeypatch.setattr(_reading, "_files_at_once", lambda tasks: at_once)
     found = opened(spark_tables["events"], table_kms)
     scan = found.scan(snapshot_id=spark_tables["events"].snapshots[1].id)
     tasks = scan.plan_files() * 50
@@ -336,9 +337,9 @@ def test_batches_come_from_a_window_of_files(
 )
 def test_files_in_a_store_are_opened_side_by_side(path: str, remote: bool) -> None:
     task: Any = SimpleNamespace(file=SimpleNamespace(file_path=path))
-    found = _scan._files_at_once([task] * 3)
+    found = _reading._files_at_once([task] * 3)
     assert found == (max(8, usable_cpus()) if remote else usable_cpus())
-    assert _scan._files_at_once([]) == usable_cpus()
+    assert _reading._files_at_once([]) == usable_cpus()
 
 
 def test_scans_of_one_table_in_several_threads(spark_tables: SparkTables, table_kms: MemoryKms) -> None:

@@ -12,9 +12,9 @@ import pyarrow.parquet
 from ags1 import iceberg
 from ags1.iceberg import create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.locations import location_of
-from ags1.iceberg.manifests import ADDED, DELETES, POSITION_DELETES, Entry
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.manifests import ADDED, DELETES, POSITION_DELETES, Entry
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.snapshot import SnapshotWriter
 from ags1.kms import MemoryKms

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ags1.iceberg import open_table
-from ags1.iceberg.file_io import EncryptedFileIO, SnapshotFiles
-from ags1.iceberg.manifests import EXISTING, Manifest
+from ags1.iceberg.files.file_io import EncryptedFileIO, SnapshotFiles
+from ags1.iceberg.metadata.manifests import EXISTING, Manifest
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles

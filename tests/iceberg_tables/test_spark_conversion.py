@@ -23,7 +23,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import KeyAccessError
 from ags1.iceberg import create_table, decrypt_table, load_table
-from ags1.iceberg.table_walk import walk
+from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from tests.checks import leaks
 from tests.iceberg.glue import KEYS, glue_server

@@ -17,7 +17,7 @@ import pytest
 import ags1
 from ags1 import parquet
 from ags1.iceberg import EncryptionKeys
-from ags1.iceberg.manifests import readable
+from ags1.iceberg.metadata.manifests import readable
 from ags1.keys import KeyMetadata
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows

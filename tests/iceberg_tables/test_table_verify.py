@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ags1.iceberg import EncryptedTable, UntrustedLengthWarning, open_table
-from ags1.iceberg.file_io import EncryptedInputFile
-from ags1.iceberg.table_verification import FileFailure, TableVerifyReport
+from ags1.iceberg.files.file_io import EncryptedInputFile
+from ags1.iceberg.walk.table_verification import FileFailure, TableVerifyReport
 from ags1.kms import MemoryKms
 from tests.checks import block_start, flip
 from tests.iceberg_tables.forged import changed_metadata, forged, without_length
@@ -108,7 +108,7 @@ def test_files_that_have_no_path_on_this_machine_are_verified_through_pyiceberg(
     inner = getattr(importlib.import_module(f"pyiceberg.io.{module}"), kind)({})
     opened = _open(spark_tables[name].metadata)
     expected = opened.verify()
-    monkeypatch.setattr("ags1.iceberg.file_io.local_path", lambda location: None)
+    monkeypatch.setattr("ags1.iceberg.files.file_io.local_path", lambda location: None)
     monkeypatch.setattr(opened.io, "inner", lambda location: inner)
     assert opened.verify() == expected
     location = _one_of(spark_tables[name], "data")

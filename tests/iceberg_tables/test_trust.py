@@ -20,7 +20,7 @@ from pyiceberg.table import StaticTable
 import ags1
 from ags1.cli import main
 from ags1.iceberg import EncryptedFileIO, open_table
-from ags1.iceberg.metadata_document import PYTHON_NAMES
+from ags1.iceberg.metadata.metadata_document import PYTHON_NAMES
 from ags1.keys import Key
 from ags1.kms import LocalKms, MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ags1.iceberg import EncryptedTable, create_table, decrypt_table, encrypt_table, load_table, rekey_table
-from ags1.iceberg.locations import local_path
+from ags1.iceberg.metadata.locations import local_path
 from ags1.kms import MemoryKms
 from tests.checks import HANG_SECONDS
 from tests.interop import rust_peer

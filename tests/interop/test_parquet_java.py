@@ -15,7 +15,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from ags1 import AuthenticationError, KeyAccessError
-from ags1._gcm import open_message, random_bytes, seal_message
+from ags1.core.gcm import open_message, random_bytes, seal_message
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file, rotate_master_keys
 from tests.checks import covering, every
 from tests.interop.parquet_peer import ParquetJavaError, ParquetPeer, canonical_rows, digest_of, sample_rows

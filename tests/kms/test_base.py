@@ -20,8 +20,8 @@ import pytest
 
 import ags1
 from ags1 import kms
-from ags1._secrets import shows_secret
 from ags1.kms import _base, _cache
+from ags1.support.secrets import shows_secret
 from tests.checks import KEY, KEYS, OTHER_KEY, in_child, in_threads, interrupted, pattern, run_python
 from tests.kms.loopback import FakeTime
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ags1 import kms
-from ags1._gcm import Key
+from ags1.core.gcm import Key
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import RUNS, new_object_name

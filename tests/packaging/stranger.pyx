@@ -1,7 +1,7 @@
 # A module of somebody else's: compiled against what the installed wheel ships in ags1.get_include().
 from libc.stdint cimport int64_t
 
-from ags1.layout cimport AGS1_DEFAULT_BLOCK_LENGTH, AGS1_LAYOUT_OK, ags1_encrypted_length, ags1_plaintext_length
+from ags1.core.layout cimport AGS1_DEFAULT_BLOCK_LENGTH, AGS1_LAYOUT_OK, ags1_encrypted_length, ags1_plaintext_length
 
 DEFAULT_BLOCK_LENGTH = AGS1_DEFAULT_BLOCK_LENGTH
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ags1.parquet import _module
-from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
+from ags1.parquet.native import modules
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.checks import KEYS, OTHER_KEY, pattern
 from tests.parquet.pages import ALL, DATA, DATA_V2, DICTIONARY, header
 from tests.parquet.reference_thrift import encode
@@ -38,8 +38,8 @@ def protected(
     if mode == PLAINTEXT:
         return body
     before = levels if form == "java" else 0
-    aad = _module.module_aad(SOURCE_AAD, module_type, *place)
-    return body[:before] + bytes(_module.seal_module(body[before:], key, aad, mode == AES_CTR))
+    aad = modules.module_aad(SOURCE_AAD, module_type, *place)
+    return body[:before] + bytes(modules.seal_module(body[before:], key, aad, mode == AES_CTR))
 
 
 def chunk_of(
@@ -50,14 +50,14 @@ def chunk_of(
     for kind, body, repetition, definition in pages:
         dictionary = kind == DICTIONARY
         place = (1, 2) if dictionary else (1, 2, ordinal)
-        module_type = _module.DICTIONARY_PAGE if dictionary else _module.DATA_PAGE
+        module_type = modules.DICTIONARY_PAGE if dictionary else modules.DATA_PAGE
         stored = protected(body, repetition + definition, mode, form, module_type, place, KEY)
         options: dict[str, Any] = {"repetition": repetition, "definition": definition, "uncompressed": len(body)}
         plain = encode(header(len(stored), kind, crc=zlib.crc32(stored) if checksum else None, **options))
         if mode != PLAINTEXT:
-            module_type = _module.DICTIONARY_PAGE_HEADER if dictionary else _module.DATA_PAGE_HEADER
-            plain = _module.seal_module(
-                plain + bytes(padding), KEY, _module.module_aad(SOURCE_AAD, module_type, *place)
+            module_type = modules.DICTIONARY_PAGE_HEADER if dictionary else modules.DATA_PAGE_HEADER
+            plain = modules.seal_module(
+                plain + bytes(padding), KEY, modules.module_aad(SOURCE_AAD, module_type, *place)
             )
         made += plain + stored
         ordinal += not dictionary

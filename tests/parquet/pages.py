@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ags1.parquet._page_conversion import crc32
-from ags1.parquet._pages import Chunk, PageList, PageSource
+from ags1.parquet.native.page_conversion import crc32
+from ags1.parquet.native.pages import Chunk, PageList, PageSource
 from tests.parquet.reference_thrift import BINARY, BOOL, I32, STRUCT, Struct, encode
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)

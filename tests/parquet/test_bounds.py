@@ -18,7 +18,7 @@ def test_a_small_footer_does_not_become_large_structures(tmp_path: Path) -> None
             import io, json
             from pathlib import Path
             from ags1 import FormatError, LimitError, parquet
-            from ags1.parquet.trees import verify_tree
+            from ags1.parquet.rewrite.trees import verify_tree
             from tests import peak_memory
 
             def varint(number):

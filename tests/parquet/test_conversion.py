@@ -17,10 +17,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
-from ags1.parquet import _module
-from ags1.parquet._conversion import Conversion
-from ags1.parquet._page_conversion import crc32
-from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
+from ags1.parquet.native import modules
+from ags1.parquet.native.conversion import Conversion
+from ags1.parquet.native.page_conversion import crc32
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.checks import every, flip, os_threads, pattern, run_python
 from tests.parquet import reference_writer
 from tests.parquet.page_chunks import KEY, MODES, NEW_KEY, PAGES, SOURCE_AAD, TARGET_AAD, THREADS, chunk_of, found_in
@@ -37,11 +37,11 @@ def taken_apart(data: bytes, mode: int, form: str, key: bytes = NEW_KEY) -> list
         else:
             end = at + 4 + int.from_bytes(data[at : at + 4], "little")
             for module_type, place in (
-                (_module.DATA_PAGE_HEADER, (3, 4, ordinal)),
-                (_module.DICTIONARY_PAGE_HEADER, (3, 4)),
+                (modules.DATA_PAGE_HEADER, (3, 4, ordinal)),
+                (modules.DICTIONARY_PAGE_HEADER, (3, 4)),
             ):
                 with contextlib.suppress(ags1.AuthenticationError):
-                    plain = _module.open_module(data[at:end], key, _module.module_aad(TARGET_AAD, module_type, *place))
+                    plain = modules.open_module(data[at:end], key, modules.module_aad(TARGET_AAD, module_type, *place))
             structure, used = decode(plain, 0)
             assert used == len(plain), "something is behind the header"
         stored = data[end : end + structure[3]]
@@ -53,10 +53,10 @@ def taken_apart(data: bytes, mode: int, form: str, key: bytes = NEW_KEY) -> list
         body = stored
         if mode != PLAINTEXT:
             dictionary = structure[1] == DICTIONARY
-            module_type = _module.DICTIONARY_PAGE if dictionary else _module.DATA_PAGE
+            module_type = modules.DICTIONARY_PAGE if dictionary else modules.DATA_PAGE
             place = (3, 4) if dictionary else (3, 4, ordinal)
-            aad = _module.module_aad(TARGET_AAD, module_type, *place)
-            body = stored[:before] + _module.open_module(stored[before:], key, aad, mode == AES_CTR)
+            aad = modules.module_aad(TARGET_AAD, module_type, *place)
+            body = stored[:before] + modules.open_module(stored[before:], key, aad, mode == AES_CTR)
         found.append((structure, body))
         ordinal += structure[1] != DICTIONARY
         at = end + structure[3]
@@ -186,11 +186,11 @@ def test_nothing_to_convert() -> None:
 
 def v2_page(stored: bytes, levels: int, length: int) -> bytes:
     plain = encode(header(len(stored), DATA_V2, repetition=levels, uncompressed=length))
-    aad = _module.module_aad(SOURCE_AAD, _module.DATA_PAGE_HEADER, 1, 2, 0)
-    return b"PARE" + bytes(_module.seal_module(plain, KEY, aad)) + stored
+    aad = modules.module_aad(SOURCE_AAD, modules.DATA_PAGE_HEADER, 1, 2, 0)
+    return b"PARE" + bytes(modules.seal_module(plain, KEY, aad)) + stored
 
 
-PAGE_AAD = _module.module_aad(SOURCE_AAD, _module.DATA_PAGE, 1, 2, 0)
+PAGE_AAD = modules.module_aad(SOURCE_AAD, modules.DATA_PAGE, 1, 2, 0)
 
 
 def test_levels_that_look_like_a_length_word() -> None:
@@ -198,10 +198,10 @@ def test_levels_that_look_like_a_length_word() -> None:
     for levels in (4, 5, 20):
         total = levels + len(values) + 32
         looks = struct.pack("<I", total - 4) + pattern(levels - 4)
-        data = v2_page(looks + _module.seal_module(values, KEY, PAGE_AAD), levels, levels + 100)
+        data = v2_page(looks + modules.seal_module(values, KEY, PAGE_AAD), levels, levels + 100)
         assert taken_apart(converted(data, PLAINTEXT, AES_GCM), PLAINTEXT, "java")[0][1] == looks + values
         # The same where the levels are encrypted: they are not looked at.
-        data = v2_page(_module.seal_module(looks + values, KEY, PAGE_AAD), levels, levels + 100)
+        data = v2_page(modules.seal_module(looks + values, KEY, PAGE_AAD), levels, levels + 100)
         assert taken_apart(converted(data, PLAINTEXT, AES_GCM), PLAINTEXT, "java")[0][1] == looks + values
 
 
@@ -214,7 +214,7 @@ def test_ciphertext_that_looks_like_a_length_word_behind_levels(mode: int) -> No
     if mode == AES_GCM:
         body = AESGCM(KEY).encrypt(nonce, plain, PAGE_AAD)
     else:
-        module = _module.seal_module(bytes(len(plain)), KEY, b"", True)
+        module = modules.seal_module(bytes(len(plain)), KEY, b"", True)
         body = reference_ctr(nonce, plain)
         assert len(module) == 16 + len(body)
     stored = struct.pack("<I", 12 + len(body)) + nonce + body

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import ags1
 from ags1 import parquet
-from ags1.parquet import _module
-from ags1.parquet._conversion import Conversion
-from ags1.parquet._page_conversion import stretch
-from ags1.parquet._pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
+from ags1.parquet.native import modules
+from ags1.parquet.native.conversion import Conversion
+from ags1.parquet.native.page_conversion import stretch
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, Chunk, PageList, PageSource
 from tests.checks import flip, pattern
 from tests.parquet import reference_writer
 from tests.parquet.page_chunks import KEY, PAGES, SOURCE_AAD, THREADS, chunk_of, found_in
@@ -56,14 +56,14 @@ UNKNOWN_FIELDS = [6, 9, 10, 19, 40, 300]
 @given(st.permutations([1, 2, 3, 4, 5, *UNKNOWN_FIELDS]), st.sets(st.sampled_from(UNKNOWN_FIELDS)), st.booleans())
 def test_views_leave_out_the_crc_wherever_it_stands(order: list[int], unknown: set[int], in_place: bool) -> None:
     body = pattern(100)
-    stored = _module.seal_module(body, KEY, _module.module_aad(SOURCE_AAD, _module.DATA_PAGE, 1, 2, 0))
+    stored = modules.seal_module(body, KEY, modules.module_aad(SOURCE_AAD, modules.DATA_PAGE, 1, 2, 0))
     fields = header(len(stored), crc=zlib.crc32(stored)).fields
     fields |= {each: (BINARY, b"unknown") if each % 2 else (BOOL, True) for each in unknown}
     made = Struct({each: fields[each] for each in order if each in fields})
     # The filler's id is 15 above that of the last field. A header whose ids go backwards may have it already.
     assume([each for each in made.fields if each != 4][-1] + 15 not in fields)
-    aad = _module.module_aad(SOURCE_AAD, _module.DATA_PAGE_HEADER, 1, 2, 0)
-    data = bytearray(b"PAR1" + _module.seal_module(encode(made), KEY, aad) + stored)
+    aad = modules.module_aad(SOURCE_AAD, modules.DATA_PAGE_HEADER, 1, 2, 0)
+    data = bytearray(b"PAR1" + modules.seal_module(encode(made), KEY, aad) + stored)
     pages, _ = found_in(data, AES_GCM)
     out = data if in_place else bytearray(len(data))
     Conversion(SOURCE_AAD, threads=1).view(pages, PageSource(data), out, 0)

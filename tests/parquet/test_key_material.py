@@ -18,20 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ags1 import AuthenticationError, FormatError, Key, KeyAccessError
-from ags1._gcm import open_message, random_bytes, seal_message
+from ags1.core.gcm import open_message, random_bytes, seal_message
 from ags1.kms import MemoryKms
-from ags1.parquet import _key_description, _material_file, inspect, key_material, kms_keys, verify_file, write_table
-from ags1.parquet._material_file import read_key_material
-from ags1.parquet.key_material import (
+from ags1.parquet import inspect, verify_file, write_table
+from ags1.parquet.keys import _key_description, _material_file, key_material, kms_keys
+from ags1.parquet.keys._material_file import read_key_material
+from ags1.parquet.keys.key_material import (
     KeyMaterial,
     key_material_path,
     parse_key_metadata,
     parse_store,
     rotate_master_keys,
 )
-from ags1.parquet.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
-from ags1.parquet.material import encode_reference, encode_store, unwrap_locally, wrap_locally
-from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
+from ags1.parquet.keys.material import encode_reference, encode_store, unwrap_locally, wrap_locally
+from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from tests.checks import flip, in_child, in_threads
 from tests.parquet.key_tools import COLUMNS, MASTERS, CountingKms
 

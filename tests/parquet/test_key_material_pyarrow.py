@@ -13,9 +13,9 @@ import pytest
 from pyarrow.parquet import encryption
 
 from ags1 import Key
-from ags1._gcm import open_message, random_bytes, seal_message
+from ags1.core.gcm import open_message, random_bytes, seal_message
 from ags1.kms import MemoryKms
-from ags1.parquet.key_material import (
+from ags1.parquet.keys.key_material import (
     KeyMaterial,
     key_material_path,
     parse_key_metadata,
@@ -23,8 +23,8 @@ from ags1.parquet.key_material import (
     rewrap_key_metadata,
     rotate_master_keys,
 )
-from ags1.parquet.material import encode_reference, encode_store
-from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.keys.material import encode_reference, encode_store
+from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 
 MASTERS = {"kf": b"0123456789012345", "kc1": b"1234567890123450", "kc2": bytes(range(1, 33))}
 TABLE = pa.table({"id": [1, 2, 3], "ssn": ["a", "b", "c"], "salary": [1.5, 2.5, 3.5]})

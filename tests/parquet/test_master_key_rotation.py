@@ -12,7 +12,7 @@ import pytest
 
 from ags1 import AuthenticationError, KeyAccessError
 from ags1.kms import MemoryKms, ServiceRefusal
-from ags1.parquet.key_material import (
+from ags1.parquet.keys.key_material import (
     KeyMaterial,
     KeyMetadataRewrapper,
     key_material_path,
@@ -21,8 +21,8 @@ from ags1.parquet.key_material import (
     rewrap_key_metadata,
     rotate_master_keys,
 )
-from ags1.parquet.material import encode_reference
-from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.keys.material import encode_reference
+from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from tests.checks import flip
 from tests.parquet.key_tools import COLUMNS, MASTERS, CountingKms
 

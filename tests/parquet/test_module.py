@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 import ags1
-from ags1.parquet import _module
+from ags1.parquet.native import modules as native_modules
 from tests.checks import BUFFER_KINDS, KEYS, OTHER_KEY, BufferKind, count_of_messages, flip, pattern
 from tests.parquet import reference_model
 
@@ -46,10 +46,10 @@ def opened_by_reference(module: bytes, key: bytes, aad: bytes, ctr: bool) -> byt
 @pytest.mark.parametrize("length", LENGTHS)
 def test_modules_are_those_of_another_implementation(length: int, bits: int, ctr: bool) -> None:
     plain, key = pattern(length), KEYS[bits]
-    made = _module.seal_module(plain, key, AAD, ctr)
+    made = native_modules.seal_module(plain, key, AAD, ctr)
     assert len(made) == length + (16 if ctr else 32)
     assert opened_by_reference(made, key, AAD, ctr) == plain
-    assert _module.open_module(sealed_by_reference(plain, key, AAD, ctr), key, AAD, ctr) == plain
+    assert native_modules.open_module(sealed_by_reference(plain, key, AAD, ctr), key, AAD, ctr) == plain
 
 
 def test_known_answers_of_counter_mode() -> None:
@@ -58,88 +58,88 @@ def test_known_answers_of_counter_mode() -> None:
     key = bytes.fromhex("ae6852f8121067cc4bf7a5765577f39e")
     nonce = bytes.fromhex("00000030") + bytes(8)
     module = struct.pack("<I", 28) + nonce + bytes.fromhex("e4095d4fb7a7b3792d6175a3261311b8")
-    assert _module.open_module(module, key, b"", True) == b"Single block msg"
+    assert native_modules.open_module(module, key, b"", True) == b"Single block msg"
 
 
 def test_the_counter_carries_into_its_four_bytes() -> None:
     # Block 256 and later: a counter of one byte would repeat the key stream.
     plain = bytes(16 * 70_000)
-    made = _module.seal_module(plain, KEY, b"", True)
+    made = native_modules.seal_module(plain, KEY, b"", True)
     assert opened_by_reference(made, KEY, b"", True) == plain
     blocks = [made[at : at + 16] for at in range(16, len(made), 16)]
     assert len(set(blocks)) == len(blocks)
 
 
 def test_counter_mode_takes_no_notice_of_the_aad() -> None:
-    made = _module.seal_module(b"page", KEY, b"one AAD", True)
-    assert _module.open_module(made, KEY, b"another", True) == b"page"
+    made = native_modules.seal_module(b"page", KEY, b"one AAD", True)
+    assert native_modules.open_module(made, KEY, b"another", True) == b"page"
 
 
 def test_no_two_modules_have_one_nonce() -> None:
-    made = [_module.seal_module(b"x", KEY, AAD) for _ in range(10_000)]
+    made = [native_modules.seal_module(b"x", KEY, AAD) for _ in range(10_000)]
     assert len({module[4:16] for module in made}) == 10_000
 
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS, ids=str)
 def test_any_buffer_is_data(kind: BufferKind) -> None:
     plain = pattern(kind.rounded(96))
-    assert _module.open_module(_module.seal_module(kind.make(plain), KEY, AAD), KEY, AAD) == plain
-    made = _module.seal_module(pattern(kind.rounded(64)), KEY, AAD)
-    assert _module.open_module(kind.make(made), KEY, AAD) == pattern(kind.rounded(64))
+    assert native_modules.open_module(native_modules.seal_module(kind.make(plain), KEY, AAD), KEY, AAD) == plain
+    made = native_modules.seal_module(pattern(kind.rounded(64)), KEY, AAD)
+    assert native_modules.open_module(kind.make(made), KEY, AAD) == pattern(kind.rounded(64))
 
 
 # -- what is refused -----------------------------------------------------------------------------------------
 
 
 def test_a_module_that_fails_is_named() -> None:
-    made = _module.seal_module(b"two", KEY, AAD)
+    made = native_modules.seal_module(b"two", KEY, AAD)
     with pytest.raises(ags1.AuthenticationError, match=r"^column index: wrong key, wrong AAD prefix, or damaged data$"):
-        _module.open_module(flip(made, 20), KEY, AAD, name="column index")
+        native_modules.open_module(flip(made, 20), KEY, AAD, name="column index")
 
 
 def test_every_bit_of_a_module_counts() -> None:
-    made = _module.seal_module(b"short", KEY, AAD)
+    made = native_modules.seal_module(b"short", KEY, AAD)
     for position, bit in itertools.product(range(len(made)), range(8)):
         with pytest.raises((ags1.AuthenticationError, ags1.FormatError)):
-            _module.open_module(flip(made, position, bit), KEY, AAD)
+            native_modules.open_module(flip(made, position, bit), KEY, AAD)
     for position in range(len(AAD)):
         with pytest.raises(ags1.AuthenticationError):
-            _module.open_module(made, KEY, flip(AAD, position))
+            native_modules.open_module(made, KEY, flip(AAD, position))
     for key in (OTHER_KEY, flip(KEY, 3), KEY + bytes(8)):
         with pytest.raises(ags1.AuthenticationError):
-            _module.open_module(made, key, AAD)
+            native_modules.open_module(made, key, AAD)
 
 
 @pytest.mark.parametrize("ctr", [False, True], ids=["GCM", "CTR"])
 def test_length_words_that_contradict_the_bytes(ctr: bool) -> None:
-    made = _module.seal_module(b"12345", KEY, AAD, ctr)
+    made = native_modules.seal_module(b"12345", KEY, AAD, ctr)
     least = 16 if ctr else 32
     for cut in range(least):
         with pytest.raises(ags1.TruncatedError, match=f"^page: {cut} bytes are too few for an encrypted module"):
-            _module.open_module(made[:cut], KEY, AAD, ctr, "page")
+            native_modules.open_module(made[:cut], KEY, AAD, ctr, "page")
     with pytest.raises(ags1.TruncatedError, match=r"says \d+ bytes, but there are \d+"):
-        _module.open_module(made[:-1], KEY, AAD, ctr)
+        native_modules.open_module(made[:-1], KEY, AAD, ctr)
     with pytest.raises(ags1.FormatError, match=r"says \d+ bytes, but \d+ belong to it"):
-        _module.open_module(made + b"\0", KEY, AAD, ctr)
+        native_modules.open_module(made + b"\0", KEY, AAD, ctr)
     for stated in (0, 1, least - 5, (1 << 31) - 1, 1 << 31, (1 << 32) - 4, (1 << 32) - 1):
         with pytest.raises(ags1.FormatError, match=f"its length word says {stated} bytes"):
-            _module.open_module(struct.pack("<I", stated) + made[4:], KEY, AAD, ctr)
+            native_modules.open_module(struct.pack("<I", stated) + made[4:], KEY, AAD, ctr)
 
 
 def test_a_module_without_plaintext_is_authenticated_too() -> None:
-    made = _module.seal_module(b"", KEY, AAD)
-    assert _module.open_module(made, KEY, AAD) == b""
+    made = native_modules.seal_module(b"", KEY, AAD)
+    assert native_modules.open_module(made, KEY, AAD) == b""
     with pytest.raises(ags1.AuthenticationError):
-        _module.open_module(flip(made, 31), KEY, AAD)
+        native_modules.open_module(flip(made, 31), KEY, AAD)
 
 
 def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="key must be 16, 24 or 32 bytes"):
-        _module.seal_module(b"", bytes(15), AAD)
+        native_modules.seal_module(b"", bytes(15), AAD)
     with pytest.raises(TypeError, match="data must be a bytes-like object"):
-        _module.seal_module("text", KEY, AAD)  # type: ignore[arg-type]
+        native_modules.seal_module("text", KEY, AAD)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="aad must be a bytes-like object"):
-        _module.open_module(bytes(40), KEY, None)  # type: ignore[arg-type]
+        native_modules.open_module(bytes(40), KEY, None)  # type: ignore[arg-type]
 
 
 # -- AADs ----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_aads_are_the_references(kind: str, file_aad: bytes) -> None:
     for row_group, column, page in itertools.product(NUMBERS, repeat=3):
         ordinals: tuple[int, ...] = (row_group, column, page)
         ordinals = ordinals[: 0 if kind == "footer" else 3 if kind in WITH_PAGES else 2]
-        made = _module.module_aad(file_aad, number, *ordinals)
+        made = native_modules.module_aad(file_aad, number, *ordinals)
         assert made == reference_model.module_aad(file_aad, kind, *ordinals)
         seen.add(made)
     assert len(seen) == len(NUMBERS) ** len(ordinals), "two modules have one AAD"
@@ -168,28 +168,32 @@ def test_ordinals_never_wrap(bad: int) -> None:
         ordinals = [0, 0, 0]
         ordinals[at] = bad
         with pytest.raises(ags1.LimitError, match=f"{what} {bad} is outside 0 to 32767"):
-            _module.module_aad(b"", _module.DATA_PAGE, *ordinals)
+            native_modules.module_aad(b"", native_modules.DATA_PAGE, *ordinals)
     with pytest.raises(ags1.LimitError, match=f"^lake.parquet: row group {bad} is outside"):
-        _module.check_ordinal(bad, "row group", "lake.parquet")
+        native_modules.check_ordinal(bad, "row group", "lake.parquet")
 
 
 def test_ordinals_that_a_type_needs_or_has_not() -> None:
     with pytest.raises(ValueError, match="a data page needs the ordinal of its page"):
-        _module.module_aad(b"", _module.DATA_PAGE, 0, 0)
+        native_modules.module_aad(b"", native_modules.DATA_PAGE, 0, 0)
     with pytest.raises(ValueError, match="a column index needs the ordinal of its column"):
-        _module.module_aad(b"", _module.COLUMN_INDEX, 0)
+        native_modules.module_aad(b"", native_modules.COLUMN_INDEX, 0)
     with pytest.raises(ValueError, match="a dictionary page has no page ordinal"):
-        _module.module_aad(b"", _module.DICTIONARY_PAGE, 0, 0, 0)
+        native_modules.module_aad(b"", native_modules.DICTIONARY_PAGE, 0, 0, 0)
     for wrong in (-1, 10, 255):
         with pytest.raises(ValueError, match=f"module type {wrong} is not one of 0 to 9"):
-            _module.module_aad(b"", wrong, 0, 0)
+            native_modules.module_aad(b"", wrong, 0, 0)
 
 
 def test_names_for_messages() -> None:
-    assert _module.module_name(_module.FOOTER) == "footer"
-    assert _module.module_name(_module.DATA_PAGE, 1, "a.b", 3) == "data page 3 of column 'a.b' in row group 1"
+    assert native_modules.module_name(native_modules.FOOTER) == "footer"
     assert (
-        _module.module_name(_module.BLOOM_FILTER_BITSET, 0, "c") == "Bloom filter bitset of column 'c' in row group 0"
+        native_modules.module_name(native_modules.DATA_PAGE, 1, "a.b", 3)
+        == "data page 3 of column 'a.b' in row group 1"
+    )
+    assert (
+        native_modules.module_name(native_modules.BLOOM_FILTER_BITSET, 0, "c")
+        == "Bloom filter bitset of column 'c' in row group 0"
     )
 
 
@@ -199,24 +203,24 @@ def test_names_for_messages() -> None:
 @pytest.mark.parametrize("bits", KEYS)
 def test_signatures_are_the_tags_of_another_implementation(bits: int) -> None:
     footer, aad = pattern(1000), b"file aad\0"
-    signature = _module.sign_footer(footer, KEYS[bits], aad)
-    assert len(signature) == _module.SIGNATURE_LENGTH
+    signature = native_modules.sign_footer(footer, KEYS[bits], aad)
+    assert len(signature) == native_modules.SIGNATURE_LENGTH
     assert AESGCM(KEYS[bits]).encrypt(signature[:12], footer, aad)[-16:] == signature[12:]
-    _module.verify_footer(footer, signature, KEYS[bits], aad)
+    native_modules.verify_footer(footer, signature, KEYS[bits], aad)
 
 
 def test_every_bit_of_a_signed_footer_counts() -> None:
     footer, aad = pattern(40), b"aad"
-    signature = _module.sign_footer(footer, KEY, aad)
+    signature = native_modules.sign_footer(footer, KEY, aad)
     attempts = [(flip(footer, at), signature) for at in range(len(footer))]
     attempts += [(footer, flip(signature, at, 7)) for at in range(28)]
     attempts += [(footer + b"\0", signature), (footer[:-1], signature), (b"", signature)]
     for changed, given in attempts:
         with pytest.raises(ags1.AuthenticationError, match=r"^lake: its signature does not verify: wrong footer key"):
-            _module.verify_footer(changed, given, KEY, aad, "lake")
+            native_modules.verify_footer(changed, given, KEY, aad, "lake")
     for wrong in (b"", signature[:-1], signature + b"\0"):
         with pytest.raises(ags1.TruncatedError, match=f"has 28 bytes, not {len(wrong)}"):
-            _module.verify_footer(footer, wrong, KEY, aad)
+            native_modules.verify_footer(footer, wrong, KEY, aad)
 
 
 # -- how many ------------------------------------------------------------------------------------------------
@@ -226,14 +230,14 @@ def test_a_key_seals_no_more_than_two_to_the_32_modules() -> None:
     key = ags1.Key(KEY)
     count = count_of_messages(key)
     count.value = (1 << 32) - 2
-    _module.seal_module(b"", key, b"")
-    _module.sign_footer(b"footer", key, b"")
-    for call in (_module.seal_module, _module.sign_footer):
+    native_modules.seal_module(b"", key, b"")
+    native_modules.sign_footer(b"footer", key, b"")
+    for call in (native_modules.seal_module, native_modules.sign_footer):
         with pytest.raises(ags1.LimitError, match=r"one key may seal 4294967296 messages.*use a fresh key"):
             call(b"", key, b"")
     assert count.value == 1 << 32, "what was refused was counted"
     # Opening takes no nonces.
-    assert _module.open_module(_module.seal_module(b"x", KEY, b""), key, b"") == b"x"
+    assert native_modules.open_module(native_modules.seal_module(b"x", KEY, b""), key, b"") == b"x"
 
 
 # -- failures of the backend ---------------------------------------------------------------------------------
@@ -244,5 +248,5 @@ def test_keys_of_all_sizes_in_turn() -> None:
     for number in range(200):
         raw = pattern((16, 24, 32)[number % 3], number)
         key = ags1.Key(raw)
-        assert opened_by_reference(_module.seal_module(b"x", key, AAD), raw, AAD, False) == b"x"
+        assert opened_by_reference(native_modules.seal_module(b"x", key, AAD), raw, AAD, False) == b"x"
         del key

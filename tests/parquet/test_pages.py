@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1.parquet import _module
-from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
+from ags1.parquet.native import modules
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.checks import KEYS, OTHER_KEY, open_descriptors
 from tests.parquet.pages import ALL, DATA, DATA_V2, DICTIONARY, INDEX, header, page, source_of, walk
 from tests.parquet.reference_thrift import BINARY, I32, I64, LIST, STRUCT, Sequence, Struct, encode
@@ -35,16 +35,16 @@ def refusal(data: bytes, where: str, values: int = 0, **options: object) -> ags1
 
 
 def sealed(plain: bytes, module_type: int, *ordinals: int, key: bytes = KEY) -> bytes:
-    return bytes(_module.seal_module(plain, key, _module.module_aad(AAD, module_type, *ordinals)))
+    return bytes(modules.seal_module(plain, key, modules.module_aad(AAD, module_type, *ordinals)))
 
 
 def sealed_page(ordinal: int = 0, *, padding: int = 0, kind: int = DATA, sealed_as: int | None = None) -> bytes:
     """An encrypted page of row group 0, column 0; `sealed_as` is the type of page that its AAD has."""
     dictionary = (kind if sealed_as is None else sealed_as) == DICTIONARY
     place = (0, 0) if dictionary else (0, 0, ordinal)
-    body = sealed(b"values", _module.DICTIONARY_PAGE if dictionary else _module.DATA_PAGE, *place)
+    body = sealed(b"values", modules.DICTIONARY_PAGE if dictionary else modules.DATA_PAGE, *place)
     plain = encode(header(len(body), kind)) + bytes(padding)
-    return sealed(plain, _module.DICTIONARY_PAGE_HEADER if dictionary else _module.DATA_PAGE_HEADER, *place) + body
+    return sealed(plain, modules.DICTIONARY_PAGE_HEADER if dictionary else modules.DATA_PAGE_HEADER, *place) + body
 
 
 def encrypted(data: bytes, **options: object) -> Chunk:
@@ -190,7 +190,7 @@ def test_headers_that_are_none(name: str, where: str) -> None:
 
 @pytest.mark.parametrize("name", BAD_HEADERS)
 def test_authentic_headers_that_are_none(name: str) -> None:
-    data = b"PARE" + sealed(BAD_HEADERS[name], _module.DATA_PAGE_HEADER, 0, 0, 0) + bytes(40)
+    data = b"PARE" + sealed(BAD_HEADERS[name], modules.DATA_PAGE_HEADER, 0, 0, 0) + bytes(40)
     with pytest.raises(ags1.FormatError, match=f"^header of data page 0 {NAME}: is not a valid PageHeader$"):
         walk(PageSource(data), encrypted(data, target_protection=PLAINTEXT), AAD)
 
@@ -387,7 +387,7 @@ def test_a_key_that_lies_where_another_lay_is_not_taken_for_it() -> None:
     pages = PageList(AAD)
     for number in range(20):
         raw = KEY if number % 2 else OTHER_KEY[:16]
-        data = b"PARE" + sealed(encode(header(4)), _module.DATA_PAGE_HEADER, 0, 0, 0, key=raw) + b"body"
+        data = b"PARE" + sealed(encode(header(4)), modules.DATA_PAGE_HEADER, 0, 0, 0, key=raw) + b"body"
         key = ags1.Key(raw)
         assert pages.add(chunk(data, source_protection=AES_GCM, source_key=key), PageSource(data), ALL)
         pages.clear()

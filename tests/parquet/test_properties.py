@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ags1
 from ags1 import AuthenticationError, FormatError, Key, KeyAccessError, KeyMetadata, parquet
 from ags1.kms import MemoryKms
-from ags1.parquet.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from tests.checks import BUFFER_KINDS, KEY, KEYS, OTHER_KEY, PREFIX, BufferKind
 
 FOOTER = b"footer key 16 B."

@@ -29,8 +29,8 @@ from ags1.parquet import (
     rekey_file,
     rotate_file,
 )
-from ags1.parquet.key_material import key_material_path
-from ags1.parquet.operations import copy_file
+from ags1.parquet.keys.key_material import key_material_path
+from ags1.parquet.rewrite.operations import copy_file
 from ags1.storage import Location, Output, make_parent
 from tests.checks import flip
 from tests.parquet import corpus

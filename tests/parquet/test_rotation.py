@@ -11,9 +11,9 @@ import pytest
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError, parquet
 from ags1.kms import MemoryKms
-from ags1.parquet.footer import read_footer
-from ags1.parquet.key_material import KeyMaterial, KeyMetadataRewrapper, parse_key_metadata
-from ags1.parquet.rotation import holds_key_material
+from ags1.parquet.keys.key_material import KeyMaterial, KeyMetadataRewrapper, parse_key_metadata
+from ags1.parquet.rewrite.rotation import holds_key_material
+from ags1.parquet.structure.footer import read_footer
 from tests.checks import flip
 from tests.parquet import corpus
 from tests.parquet.key_tools import CountingKms

@@ -511,7 +511,7 @@ def test_threads_share_a_dataset(directory: Path) -> None:
 
 
 def test_a_dataset_lets_go_of_its_files_and_cannot_be_sent_away(directory: Path) -> None:
-    from ags1._arrow_threads import _lent, wait_for_arrow
+    from ags1.support.arrow_threads import _lent, wait_for_arrow
 
     # Errors of other tests may still hold some.
     others = set(_lent)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ags1
-from ags1.parquet._thrift import (
+from ags1.parquet.native.thrift import (
     BINARY,
     BOOL,
     DOUBLE,
@@ -233,7 +233,7 @@ def test_one_claim_in_many_bytes_costs_no_memory() -> None:
     # 48 MiB of items and one missing: found without a record of any of them.
     answer = checks.run_python("""
         from ags1 import FormatError
-        from ags1.parquet._thrift import Struct
+        from ags1.parquet.native.thrift import Struct
         from tests import peak_memory
         data = bytes.fromhex("19fc") + bytes.fromhex("818080 18") + bytes(48 << 20)
         before = peak_memory.begin()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1.parquet import _thrift
-from ags1.parquet._thrift import (
+from ags1.parquet.native import thrift
+from ags1.parquet.native.thrift import (
     BINARY,
     BOOL,
     DOUBLE,
@@ -373,7 +373,7 @@ def test_a_large_structure_is_parsed_beside_other_threads() -> None:
 
 
 def test_constants_are_the_codes_of_the_protocol() -> None:
-    kinds = {name for name in vars(_thrift) if name.isupper() and isinstance(getattr(_thrift, name), int)}
+    kinds = {name for name in vars(thrift) if name.isupper() and isinstance(getattr(thrift, name), int)}
     assert kinds == {"BOOL", "I8", "I16", "I32", "I64", "DOUBLE", "BINARY", "LIST", "SET", "MAP", "STRUCT", "UUID"}
     codes = [BOOL, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID]
     assert codes == [1, *range(3, 14)]

@@ -95,7 +95,7 @@ def test_every_file_of_a_tree_has_fresh_keys(lake: Path, tmp_path: Path) -> None
 
 
 def _key_metadata(path: Path) -> bytes | None:
-    from ags1.parquet.footer import read_footer
+    from ags1.parquet.structure.footer import read_footer
     from ags1.storage import open_source
 
     source: Any = open_source(path.read_bytes())

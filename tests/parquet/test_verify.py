@@ -13,9 +13,9 @@ import pytest
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, encrypt_file, verify_file
-from ags1.parquet import verify as verify_module
-from ags1.parquet import verify_report as report_module
-from ags1.parquet.verify_report import VerifyReport
+from ags1.parquet.verify import report as report_module
+from ags1.parquet.verify import verification as verify_module
+from ags1.parquet.verify.report import VerifyReport
 from tests.checks import flip
 from tests.parquet import corpus
 from tests.parquet.public_files import PUBLIC_FILES

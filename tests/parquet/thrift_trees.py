@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ags1.parquet._thrift import (
+from ags1.parquet.native.thrift import (
     BINARY,
     BOOL,
     DOUBLE,

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ags1
-from ags1 import _blocks, _buffer, _gcm, _layout, files, stream, verify
+from ags1.core import blocks, buffer, gcm, layout
+from ags1.streams import files, stream, verify
 from tests.sanitize import parquet_steps
 
 SCALE = int(sys.argv[1]) if len(sys.argv) > 1 else 100
@@ -190,39 +191,39 @@ def small_things() -> None:
         assert one == key
         assert one != key[:-1]
         assert bytes(one) == key
-        sealed = _gcm.seal_message(b"message", one, bytes(12), b"aad")
-        assert _gcm.open_message(sealed, one, bytes(12), b"aad") == b"message"
-        assert _gcm.open_message(sealed[:-1], one, bytes(12), b"aad") is None
-        assert _gcm.open_message(sealed[:9], one, bytes(12), b"aad") is None
-        refused(lambda k=one: _gcm.seal_message(b"", k, bytes(11)))
+        sealed = gcm.seal_message(b"message", one, bytes(12), b"aad")
+        assert gcm.open_message(sealed, one, bytes(12), b"aad") == b"message"
+        assert gcm.open_message(sealed[:-1], one, bytes(12), b"aad") is None
+        assert gcm.open_message(sealed[:9], one, bytes(12), b"aad") is None
+        refused(lambda k=one: gcm.seal_message(b"", k, bytes(11)))
     for bits in (128, 192, 256):
         assert ags1.Key.generate(bits).bits == bits
     for wrong in (b"", bytes(15), bytes(33), "text", None, 5):
         refused(lambda w=wrong: ags1.Key(w))
-    view = _buffer.BufferView(bytearray(10), writable=True)
+    view = buffer.BufferView(bytearray(10), writable=True)
     assert view.overlaps(view)
     view.release()
     view.release()
     for first in (0, (1 << 31) - 3):
         out = exact(3 * 28 + 50)
         if first:
-            refused(lambda o=out, f=first: _blocks.seal_blocks(bytes(50), o, KEYS[0], b"", 20, f, 1))
+            refused(lambda o=out, f=first: blocks.seal_blocks(bytes(50), o, KEYS[0], b"", 20, f, 1))
         else:
-            _blocks.seal_blocks(bytes(50), out, KEYS[0], b"", 20, first, 2)
-            assert _blocks.open_blocks(out, exact(50), KEYS[0], b"", 20, first, 2) == 50
-            refused(lambda o=out: _blocks.open_blocks(o, o, KEYS[0], b"", 20, 0, 2))
+            blocks.seal_blocks(bytes(50), out, KEYS[0], b"", 20, first, 2)
+            assert blocks.open_blocks(out, exact(50), KEYS[0], b"", 20, first, 2) == 50
+            refused(lambda o=out: blocks.open_blocks(o, o, KEYS[0], b"", 20, 0, 2))
     for length in (0, 1, 8, 35, 36, 37, 1 << 40, (1 << 63) - 1):
         for block_length in (1, 20, 1 << 20, (1 << 31) - 1):
             with contextlib.suppress(ags1.Ags1Error):
-                _layout.plaintext_length(length, block_length)
+                layout.plaintext_length(length, block_length)
             with contextlib.suppress(ags1.Ags1Error):
-                _layout.encrypted_length(length, block_length)
+                layout.encrypted_length(length, block_length)
             with contextlib.suppress(ags1.Ags1Error, ValueError):
-                _layout.ciphertext_to_plaintext(length, block_length)
+                layout.ciphertext_to_plaintext(length, block_length)
             with contextlib.suppress(ags1.Ags1Error):
-                _layout.block_to_ciphertext(min(length, 1 << 32), block_length)
+                layout.block_to_ciphertext(min(length, 1 << 32), block_length)
     for head in (b"", b"A", b"AGS1", b"AGS1\0\0\0\0", b"AGS1\xff\xff\xff\xff", b"PAR1", b"\xff" * 16, bytes(7)):
-        refused(lambda h=head: _layout.read_header(h))
+        refused(lambda h=head: layout.read_header(h))
 
 
 def forked() -> None:

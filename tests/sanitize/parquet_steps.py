@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import ags1
-from ags1.parquet import _module, _thrift
-from ags1.parquet._conversion import Conversion
-from ags1.parquet._page_conversion import crc32, stretch
-from ags1.parquet._pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
+from ags1.parquet.native import modules as native_modules
+from ags1.parquet.native import thrift
+from ags1.parquet.native.conversion import Conversion
+from ags1.parquet.native.page_conversion import crc32, stretch
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.parquet.pages import DATA, DATA_V2, DICTIONARY, header, page
 from tests.parquet.reference_thrift import encode
 
@@ -40,13 +41,13 @@ def modules(scale: int) -> None:
     for length in (0, 1, 15, 16, 17, 1000, 100 * scale):
         for key in KEYS:
             for ctr in (False, True):
-                made = _module.seal_module(data(length), key, b"aad", ctr)
-                assert _module.open_module(exact(made), key, b"aad", ctr) == data(length)
+                made = native_modules.seal_module(data(length), key, b"aad", ctr)
+                assert native_modules.open_module(exact(made), key, b"aad", ctr) == data(length)
                 for cut in (0, 3, 4, 15, 16, 31, len(made) - 1):
                     with contextlib.suppress(ags1.Ags1Error):
-                        _module.open_module(exact(made[:cut]), key, b"aad", ctr)
-            signature = exact(_module.sign_footer(data(length), key, b"aad"))
-            _module.verify_footer(exact(data(length)), signature, key, b"aad")
+                        native_modules.open_module(exact(made[:cut]), key, b"aad", ctr)
+            signature = exact(native_modules.sign_footer(data(length), key, b"aad"))
+            native_modules.verify_footer(exact(data(length)), signature, key, b"aad")
     for length in range(300):
         content = exact(data(length))
         crc32(content)
@@ -154,8 +155,8 @@ def hostile(scale: int) -> None:
         tree = bytearray(trees)
         tree[chance.randrange(len(tree))] = chance.randrange(256)
         with contextlib.suppress(ags1.Ags1Error):
-            parsed = _thrift.Struct.parse(exact(bytes(tree)))
-            parsed.set(chance.randrange(1, 12), _thrift.I64, chance.getrandbits(60))
+            parsed = thrift.Struct.parse(exact(bytes(tree)))
+            parsed.set(chance.randrange(1, 12), thrift.I64, chance.getrandbits(60))
             parsed.encode()
 
 

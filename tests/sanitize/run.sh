@@ -53,7 +53,7 @@ check() { # NAME COMMAND...: say so and go on if it fails, so that one run shows
     "${@:2}" || { echo "sanitize: FAILED: $1" >&2; failed=1; }
 }
 
-if ! compgen -G "$root/ags1/_gcm.*.so" >/dev/null; then
+if ! compgen -G "$root/ags1/core/gcm.*.so" >/dev/null; then
     echo "sanitize: the modules are not built: make build" >&2
     exit 1
 fi
@@ -99,8 +99,8 @@ under_valgrind() {
 
 instrumented() { # The modules call the sanitizer: a build without it would find nothing.
     local module
-    for module in "$work/$1"/ags1/_{batch,blocks,buffer,descriptors,gathered,gcm,layout}.*.so \
-        "$work/$1"/ags1/parquet/_{conversion,module,nodes,pages,thrift}.*.so; do
+    for module in "$work/$1"/ags1/core/{batch,blocks,buffer,descriptors,gathered,gcm,layout}.*.so \
+        "$work/$1"/ags1/parquet/native/{conversion,modules,nodes,pages,thrift}.*.so; do
         grep -q "$2" "$module" || { echo "$module is not instrumented" >&2; return 1; }
     done
 }
@@ -110,8 +110,8 @@ instrumented() { # The modules call the sanitizer: a build without it would find
 # edges of windows and lengths, refused arguments, short reads and full disks, forks and ends of threads, random input to
 # native parsers. What is left out runs without sanitizers in `make test`, and does here what something else does already:
 tests=(
-    tests/test_buffer.py tests/test_layout.py tests/test_gcm.py tests/test_blocks.py tests/test_batch.py
-    tests/test_gathered.py tests/test_codec.py tests/parquet/test_module.py tests/parquet/test_pages.py
+    tests/core/test_buffer.py tests/test_layout.py tests/core/test_gcm.py tests/core/test_blocks.py tests/core/test_batch.py
+    tests/core/test_gathered.py tests/test_codec.py tests/parquet/test_module.py tests/parquet/test_pages.py
     tests/parquet/test_conversion.py tests/parquet/test_conversion_views.py
     # Random input in buffers without anything behind them; not to the parsers that are Python (avro, inspect), nor whole
     # streams and files, whose time goes into the slow implementations that they are compared with.
@@ -122,14 +122,14 @@ tests=(
     "--deselect=tests/parquet/test_conversion.py::test_threads_end_with_their_conversion["{stop,wait,del}"]"
     # Races that are run again and again for their outcome, and the GIL's release: together() in the driver, and there
     # under ThreadSanitizer too.
-    --deselect=tests/test_blocks.py::test_many_python_threads_share_one_key_and_one_source
-    --deselect=tests/test_blocks.py::test_python_runs_while_a_stream_is_decrypted
+    --deselect=tests/core/test_blocks.py::test_many_python_threads_share_one_key_and_one_source
+    --deselect=tests/core/test_blocks.py::test_python_runs_while_a_stream_is_decrypted
     --deselect=tests/test_codec.py::test_the_first_of_bad_blocks_everywhere_is_named_whichever_thread_is_faster
     --deselect=tests/test_codec.py::test_the_first_bad_block_is_named_whatever_the_threads_do
-    --deselect=tests/test_batch.py::test_the_first_buffer_is_named_when_all_are_damaged
+    --deselect=tests/core/test_batch.py::test_the_first_buffer_is_named_when_all_are_damaged
     # Thousands of vectors through one function.
-    --deselect=tests/test_gcm.py::test_nist_encryptions_are_reproduced
-    --deselect=tests/test_gcm.py::test_nist_decryptions_succeed_or_fail_as_they_should
+    --deselect=tests/core/test_gcm.py::test_nist_encryptions_are_reproduced
+    --deselect=tests/core/test_gcm.py::test_nist_decryptions_succeed_or_fail_as_they_should
     # These look for secrets in all memory, of which a sanitizer keeps what was freed.
     -k "not left_in_memory and not anywhere_in_the_process"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from ags1._gcm import Key, open_message, random_bytes, seal_message
+from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.kms import KeyManagementClient
 
 __all__ = ["KEY_LIST", "URL", "JavaKms"]

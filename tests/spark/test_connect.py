@@ -27,7 +27,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 import ags1.spark
 from ags1 import dataset
-from ags1.spark._sessions import Session, is_connect
+from ags1.spark.engine._sessions import Session, is_connect
 
 raw, tables, out, kms = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 from ags1 import parquet
 from ags1.iceberg.conversion.journal import Journal, new_name, open_run, remove_run
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places, WorkKey, key_of
-from ags1.iceberg.file_keys import KnownFile
-from ags1.iceberg.locations import allowing
-from ags1.iceberg.table_walk import TableFile
+from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.metadata.locations import allowing
+from ags1.iceberg.walk.table_walk import TableFile
 from ags1.kms.run_records import found_runs
-from ags1.spark._engine import Outcome
-from ags1.spark._iceberg_work import Job, TableMoving, TableVerifying, unit_of
-from ags1.spark._planning import Unit
-from ags1.spark._sealing import kms_client
+from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, unit_of
+from ags1.spark.engine._planning import Unit
+from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine._sealing import kms_client
 from ags1.storage import Location
 
 

@@ -22,13 +22,13 @@ pytest.importorskip("pyspark")
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark import _planning, _progress
-from ags1.spark._engine import Engine, Outcome
-from ags1.spark._planning import Unit, gathered
-from ags1.spark._progress import Counters, Meter
-from ags1.spark._results import Recorder
-from ags1.spark._sealing import Opener, Sealer, kms_client, kms_reference
-from ags1.spark._sessions import Session
+from ags1.spark.engine import _planning, _progress
+from ags1.spark.engine._planning import Unit, gathered
+from ags1.spark.engine._progress import Counters, Meter
+from ags1.spark.engine._results import Recorder
+from ags1.spark.engine._runner import Engine, Outcome
+from ags1.spark.engine._sealing import Opener, Sealer, kms_client, kms_reference
+from ags1.spark.engine._sessions import Session
 from tests.checks import flip
 from tests.spark.works import Echo
 

@@ -30,8 +30,8 @@ import ags1.spark
 from ags1 import dataset, kms
 from ags1.dataset.names import run_of
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark._engine import Outcome
-from ags1.spark._results import raise_for
+from ags1.spark.engine._results import raise_for
+from ags1.spark.engine._runner import Outcome
 from ags1.spark.job import main
 from ags1.spark.job_session import SparkFailed, as_error
 from tests.checks import HANG_SECONDS, pattern

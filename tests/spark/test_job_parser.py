@@ -17,10 +17,10 @@ pytest.importorskip("pandas")
 pytest.importorskip("pyspark")
 
 import ags1.spark
-from ags1._command_line import UsageError
 from ags1.parquet import DecryptionConfig, EncryptionConfig
 from ags1.spark.job import main
 from ags1.spark.job_parser import JOB_OPTIONS, command_parser, parse
+from ags1.support.command_line import UsageError
 
 PROG = "python -m ags1.spark"
 COMMANDS = {

@@ -22,9 +22,9 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit
 from ags1.errors import ConflictError
 from ags1.spark import encryption
-from ags1.spark._dataset_work import EncryptWork
-from ags1.spark._locations import locate
-from ags1.spark._sealing import Opener, kms_client
+from ags1.spark.engine._dataset_work import EncryptWork
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._sealing import Opener, kms_client
 from ags1.storage import Location
 from tests.checks import MIB, pattern
 from tests.spark.trees import CONTENTS, PART, Tree, assert_dataset, plain_of, read_tree, unfinished, write_tree
@@ -107,7 +107,8 @@ import glob, os, signal, sys, threading
 from functools import partial
 from pyspark.sql import SparkSession
 import ags1.spark
-from ags1.spark import _planning, encryption
+from ags1.spark import encryption
+from ags1.spark.engine import _planning
 from tests.spark.works import Interrupted, await_file
 
 raw, vault, kms, signals = sys.argv[1:]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ags1.spark import _locations
-from ags1.spark._locations import locate
+from ags1.spark.engine import _locations
+from ags1.spark.engine._locations import locate
 from ags1.storage import Location, inside
 
 SECRET = "wJalr/XUtnFEMI"

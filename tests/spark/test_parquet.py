@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError, parquet
 from ags1.kms import LocalKms
-from ags1.spark._parquet_run import _Spool
-from ags1.spark._planning import Unit
+from ags1.spark.engine._parquet_run import _Spool
+from ags1.spark.engine._planning import Unit
 from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
 from tests.parquet import corpus
 from tests.spark.test_parquet_work import add, flip_page, plain, table_of
@@ -216,7 +216,7 @@ def test_a_kms_that_refuses_is_noticed_before_any_task(
 
     vault = tmp_path / "vault"
     encrypt(spark, lake, vault, kms_url)
-    monkeypatch.setattr("ags1.spark._parquet_run.Engine", None)
+    monkeypatch.setattr("ags1.spark.engine._parquet_run.Engine", None)
     with pytest.raises(KeyAccessError, match="could not wrap a key with 'nobody'"):
         encrypt(spark, lake, tmp_path / "other", kms_url, column_key_ids={"nobody": ["name"]})
     for work in (decrypt_parquet, verify_parquet):

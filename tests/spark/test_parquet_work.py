@@ -25,10 +25,10 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
 from ags1.kms.run_records import RunName, RunSeal
-from ags1.spark import _sealing
-from ags1.spark._engine import Outcome
-from ags1.spark._locations import locate
-from ags1.spark._parquet_work import (
+from ags1.spark.decryption import _Records
+from ags1.spark.engine import _sealing
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._parquet_work import (
     LEFT_OUT,
     Copying,
     Examining,
@@ -39,10 +39,10 @@ from ags1.spark._parquet_work import (
     prefix_of,
     unit_of,
 )
-from ags1.spark._planning import Unit
-from ags1.spark._results import raise_for
-from ags1.spark._sealing import of_process
-from ags1.spark.decryption import _Records
+from ags1.spark.engine._planning import Unit
+from ags1.spark.engine._results import raise_for
+from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine._sealing import of_process
 from ags1.storage import Location
 from tests.parquet import corpus
 
@@ -180,8 +180,8 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
 
 
 def _footer_material(path: Path) -> Any:
-    from ags1.parquet.footer import read_footer
-    from ags1.parquet.material import parse_key_metadata
+    from ags1.parquet.keys.material import parse_key_metadata
+    from ags1.parquet.structure.footer import read_footer
     from ags1.storage import open_source
 
     source: Any = open_source(path.read_bytes())

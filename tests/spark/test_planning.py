@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from ags1.spark._planning import (
+from ags1.spark.engine._planning import (
     PART_BYTES,
     Unit,
     bin_count,

@@ -14,10 +14,10 @@ import pytest
 
 import ags1
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
-from ags1.spark._source_inputs import Listed
-from ags1.spark._source_splits import END, plan
-from ags1.spark.decoders import Plain, decoder_for
-from ags1.spark.decoders._text_files import Gunzip
+from ags1.spark.source._inputs import Listed
+from ags1.spark.source._splits import END, plan
+from ags1.spark.source.decoders import Plain, decoder_for
+from ags1.spark.source.decoders._text_files import Gunzip
 from tests.checks import KEY, damage
 from tests.spark.source_files import BLOCK, options, plain, rows
 

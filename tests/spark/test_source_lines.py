@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ags1.errors import AuthenticationError
-from ags1.spark.decoders import Plain, _lines
-from ags1.spark.decoders._lines import chunks, first_of
+from ags1.spark.source.decoders import Plain, _lines
+from ags1.spark.source.decoders._lines import chunks, first_of
 from tests.checks import KEY, damage
 from tests.spark.source_files import BLOCK, END, options, plain, rows, rows_cut_everywhere
 

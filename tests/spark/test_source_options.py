@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from ags1.spark._source_options import SourceOptions, StreamOptions, WriteOptions
+from ags1.spark.source._options import SourceOptions, StreamOptions, WriteOptions
 from tests.checks import KEY
 from tests.spark.source_files import options
 
@@ -104,7 +104,7 @@ def test_a_separator_that_can_overlap_itself_is_not_split_by() -> None:
 
 def test_help_lists_every_option_with_its_default() -> None:
     pytest.importorskip("pyspark")
-    import ags1.spark.source as source
+    import ags1.spark.source.data_source as source
 
     text = source.__doc__ or ""
     reading, _, rest = text.partition("Writing  ")

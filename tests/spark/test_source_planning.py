@@ -20,12 +20,12 @@ from ags1 import dataset
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.keys import KeyMetadata
 from ags1.kms import load
-from ags1.spark import _source_inputs
-from ags1.spark._source_directories import constant, inferred, is_hidden, values_of
-from ags1.spark._source_filters import Condition, may_have, understood
-from ags1.spark._source_inputs import FileKeys, Listed, cached_input, open_input
-from ags1.spark._source_options import SourceOptions
-from ags1.spark._source_splits import END, Split, packed, plan, unpacked
+from ags1.spark.source import _inputs
+from ags1.spark.source._directories import constant, inferred, is_hidden, values_of
+from ags1.spark.source._filters import Condition, may_have, understood
+from ags1.spark.source._inputs import FileKeys, Listed, cached_input, open_input
+from ags1.spark.source._options import SourceOptions
+from ags1.spark.source._splits import END, Split, packed, plan, unpacked
 from tests.checks import KEY, PREFIX
 from tests.spark.source_files import options
 
@@ -293,7 +293,7 @@ def test_files_are_a_directory_a_glob_or_names(plain_files: Path) -> None:
 
 
 def test_a_plain_file_is_opened_by_its_reference(plain_files: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _source_inputs._warned_of.clear()
+    _inputs._warned_of.clear()
     source = open_input(_plain(plain_files))
     with caplog.at_level(logging.WARNING, "ags1.spark"):
         for each in source.files():
@@ -307,7 +307,7 @@ def test_a_plain_file_is_opened_by_its_reference(plain_files: Path, caplog: pyte
 
 
 def test_a_length_that_was_trusted_must_stay(plain_files: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _source_inputs._warned_of.clear()
+    _inputs._warned_of.clear()
     source = open_input(_plain(plain_files / "a.txt", trust_fs_length="true"))
     (each,) = source.files()
     source.open(each).source.close()
@@ -386,7 +386,7 @@ def test_a_directory_of_a_dataset_is_read_with_a_prefix(vault: Path, kms_url: st
 
 def test_options_that_leave_no_file_are_named_where_a_schema_is_wanted(vault: Path, kms_url: str) -> None:
     pytest.importorskip("pyspark")
-    from ags1.spark._source_reader import infer_schema
+    from ags1.spark.source._reader import infer_schema
 
     for decode in ("json", "csv", "avro", "arrow", "parquet"):
         with pytest.raises(FormatError, match="options include, exclude and prefix leave none"):
@@ -417,15 +417,15 @@ def test_a_dataset_is_opened_once_for_a_process_and_again_when_it_changed(
         cached_input(chosen, f"{number} {'0' * 64}")
     with dataset.open(vault, kms_url) as opened:
         opened.expire(keep=1, older_than=None, grace=0)
-    _source_inputs._cache.clear()
+    _inputs._cache.clear()
     with pytest.raises(FileNotFoundError, match="no version 1: it may have been expired"):
         cached_input(chosen, planned.identity)
-    _source_inputs._cache.clear()
+    _inputs._cache.clear()
 
 
 def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_url: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from ags1.spark._source_reader import read_splits
+    from ags1.spark.source._reader import read_splits
 
     chosen = options(path=vault, kms=kms_url, decode="text", include="a.txt")
     source = open_input(chosen)
@@ -441,7 +441,7 @@ def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_u
 def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None:
     pytest.importorskip("pyspark")
     from ags1.parquet import EncryptionConfig, write_table
-    from ags1.spark._source_reader import arrow_schema, infer_schema, read_splits
+    from ags1.spark.source._reader import arrow_schema, infer_schema, read_splits
 
     (tmp_path / "t" / "k=1").mkdir(parents=True)
     table = pa.table({"id": range(100)})

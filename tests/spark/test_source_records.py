@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ags1.errors import FormatError
-from ags1.spark.decoders import decoder_for
+from ags1.spark.source.decoders import decoder_for
 from tests.spark.source_files import END, options, plain, rows, rows_cut_everywhere
 
 UTC = datetime.timezone.utc

@@ -89,7 +89,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, kms_url: str) -> Path:
 def read(spark: SparkSession, lake: Path, kms_url: str) -> Read:
     """Read the dataset, or another path, with options."""
     need_spark()
-    from ags1.spark.source import register
+    from ags1.spark.source.data_source import register
 
     register(spark)
 
@@ -213,8 +213,8 @@ def test_filters_choose_the_files_of_a_plan(lake: Path, kms_url: str) -> None:
     need_spark()
     from pyspark.sql.datasource import EqualTo, GreaterThan, IsNotNull, Not
 
-    from ags1.spark._source_splits import unpacked
-    from ags1.spark.source import Ags1DataSource
+    from ags1.spark.source._splits import unpacked
+    from ags1.spark.source.data_source import Ags1DataSource
 
     def planned(*filters: Any) -> tuple[list[str], list[Any]]:
         source = Ags1DataSource(
@@ -317,7 +317,7 @@ def test_what_travels_has_no_key(lake: Path, kms_url: str) -> None:
     need_spark()
     import pickle
 
-    from ags1.spark.source import Ags1DataSource
+    from ags1.spark.source.data_source import Ags1DataSource
 
     source = Ags1DataSource({"path": str(lake), "kms": kms_url, "decode": "json", "prefix": "json"})
     reader = source.reader(source.schema())
@@ -338,7 +338,7 @@ def test_the_partitions_that_spark_makes_of_none() -> None:
     need_spark()
     from pyspark.sql.datasource import InputPartition
 
-    from ags1.spark.source import Ags1DataSource
+    from ags1.spark.source.data_source import Ags1DataSource
 
     reader = Ags1DataSource({"path": "nowhere", "kms": "local:keys.json"}).reader(None)
     assert list(reader.read(None)) == []

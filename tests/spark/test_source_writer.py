@@ -26,9 +26,9 @@ import ags1.spark
 from ags1 import dataset
 from ags1.errors import ConflictError, FormatError
 from ags1.kms import load
-from ags1.spark._source_directories import escaped
-from ags1.spark._source_options import WriteOptions
-from ags1.spark._source_writer import Ags1Writer, Written, writer_for
+from ags1.spark.source._directories import escaped
+from ags1.spark.source._options import WriteOptions
+from ags1.spark.source._writer import Ags1Writer, Written, writer_for
 from tests.spark.trees import unfinished, versions
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import Outcome as Done
 from ags1.errors import KeyAccessError
-from ags1.spark._dataset_work import EncryptWork
-from ags1.spark._engine import Outcome
-from ags1.spark._planning import Unit
+from ags1.spark.engine._dataset_work import EncryptWork
+from ags1.spark.engine._planning import Unit
+from ags1.spark.engine._runner import Outcome
 
 Tell = Callable[[int, int], None]
 

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from ags1._typing import Buffer
 from ags1.storage import MemorySource, PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE
+from ags1.support.typing import Buffer
 
 DATA = random.Random(7).randbytes(5 * SEQUENTIAL_PIECE + 12_345)
 

@@ -13,13 +13,13 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from ags1 import _avro_items
-from ags1._avro_encoding import container_start, encoded_block
-from ags1._avro_items import ItemBound
+from ags1.avro import items as avro_items
 from ags1.avro import read_split
+from ags1.avro.items import ItemBound
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.avro_records import records
-from ags1.iceberg.manifests import read_entries
+from ags1.iceberg.metadata.avro_records import records
+from ags1.iceberg.metadata.manifests import read_entries
+from ags1.support.avro_encoding import container_start, encoded_block
 from tests import peak_memory
 from tests.checks import every, in_child
 from tests.iceberg.avro_lake import Lake, encoded_long
@@ -166,7 +166,7 @@ def test_items_are_counted_as_they_are_written(monkeypatch: pytest.MonkeyPatch) 
     def some(make: Any) -> list[Any]:
         return [make() for _ in range(chance.randrange(4))]
 
-    monkeypatch.setattr(_avro_items, "_BYTES_PER_ITEM", 1 << 30)
+    monkeypatch.setattr(avro_items, "_BYTES_PER_ITEM", 1 << 30)
     for _ in range(200):
         row = {
             "f0": chance.choice("AB"), "f1": b"abc", "f2": some(lambda: b"123"),
@@ -179,9 +179,9 @@ def test_items_are_counted_as_they_are_written(monkeypatch: pytest.MonkeyPatch) 
         count = sum(map(len, (row["f2"], row["f4"], row["f5"], row["f6"]))) + sum(len(each["f2"]) for each in inners)
         out = io.BytesIO()
         fastavro.schemaless_writer(out, schema, row)
-        monkeypatch.setattr(_avro_items, "_FREE_ITEMS", count)
+        monkeypatch.setattr(avro_items, "_FREE_ITEMS", count)
         ItemBound(schema).check(1, out.getvalue())
         if 0 < count < len(out.getvalue()):
-            monkeypatch.setattr(_avro_items, "_FREE_ITEMS", count - 1)
+            monkeypatch.setattr(avro_items, "_FREE_ITEMS", count - 1)
             with pytest.raises(UnsupportedError):
                 ItemBound(schema).check(1, out.getvalue())

@@ -22,19 +22,19 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyroaring import BitMap64
 
-from ags1._avro_codecs import largest_plain
-from ags1._avro_encoding import container_start, encoded_block
 from ags1.avro import read_split
+from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg._document import Document
-from ags1.iceberg.avro_records import records
-from ags1.iceberg.deletion_vectors import (
+from ags1.iceberg.keys._document import Document
+from ags1.iceberg.metadata.avro_records import records
+from ags1.iceberg.metadata.manifests import read_entries, read_list, readable
+from ags1.iceberg.scan.deletion_vectors import (
     DeletionVector,
     deleted_positions,
     footer_contradictions,
     read_position_deletes,
 )
-from ags1.iceberg.manifests import read_entries, read_list, readable
+from ags1.support.avro_encoding import container_start, encoded_block
 from tests import peak_memory
 from tests.checks import every, in_child
 from tests.iceberg.avro_lake import Lake, avro_bytes, record

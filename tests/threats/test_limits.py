@@ -15,8 +15,9 @@ import pytest
 
 import ags1
 import ags1.arrow
-from ags1 import _blocks, _descriptors, _gcm
-from ags1.parquet import _module
+from ags1.core import blocks as native_blocks
+from ags1.core import descriptors, gcm
+from ags1.parquet.native import modules
 from tests import checks, reference
 from tests.checks import KEY, OVERHEAD, PREFIX, pattern, run_python
 
@@ -38,13 +39,13 @@ def sealed_by_reference(data: bytes, first_block: int, block_length: int = BLOCK
 
 def seal(data: bytes, first_block: int, threads: int = 1) -> bytes:
     out = bytearray(len(data) + OVERHEAD * -(-len(data) // BLOCK))
-    assert _blocks.seal_blocks(data, out, KEY, PREFIX, BLOCK, first_block, threads) == len(out)
+    assert native_blocks.seal_blocks(data, out, KEY, PREFIX, BLOCK, first_block, threads) == len(out)
     return bytes(out)
 
 
 def open_(data: bytes, first_block: int, threads: int = 1) -> bytes:
     out = bytearray(len(data))
-    return bytes(out[: _blocks.open_blocks(data, out, KEY, PREFIX, BLOCK, first_block, threads)])
+    return bytes(out[: native_blocks.open_blocks(data, out, KEY, PREFIX, BLOCK, first_block, threads)])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -89,14 +90,14 @@ def test_descriptors_refuse_the_same_indices(tmp_path: Path) -> None:
     path.write_bytes(sealed_by_reference(data, LAST))
     with open(path, "rb") as file, open(tmp_path / "out", "wb+") as target:
         out = bytearray(BLOCK)
-        _descriptors.open_from_file(file.fileno(), 0, out, KEY, PREFIX, BLOCK, LAST, 1)
+        descriptors.open_from_file(file.fileno(), 0, out, KEY, PREFIX, BLOCK, LAST, 1)
         assert out == data
         for first in (LAST + 1, 1 << 32, (1 << 63) - 1):
             with pytest.raises(ags1.LimitError, match="above the 2147483647 blocks"):
-                _descriptors.open_from_file(file.fileno(), 0, out, KEY, PREFIX, BLOCK, first, 1)
+                descriptors.open_from_file(file.fileno(), 0, out, KEY, PREFIX, BLOCK, first, 1)
             with pytest.raises(ags1.LimitError, match="above the 2147483647 blocks"):
-                _descriptors.seal_into_file(data, target.fileno(), 0, KEY, PREFIX, BLOCK, first, 1)
-        _descriptors.seal_into_file(data, target.fileno(), 0, KEY, PREFIX, BLOCK, LAST, 1)
+                descriptors.seal_into_file(data, target.fileno(), 0, KEY, PREFIX, BLOCK, first, 1)
+        descriptors.seal_into_file(data, target.fileno(), 0, KEY, PREFIX, BLOCK, LAST, 1)
     assert open_((tmp_path / "out").read_bytes(), LAST) == data
 
 
@@ -161,10 +162,10 @@ SEALING: dict[str, tuple[int, Callable[[ags1.Key, Path], object]]] = {
         lambda key, path: ags1.encrypt_file(io.BytesIO(bytes(50)), path / "out", key, block_length=BLOCK),
     ),
     "arrow": (1, lambda key, _: ags1.arrow.encrypt_buffers([pa.py_buffer(b"data")], key)),
-    "a wrapped key": (1, lambda key, _: _gcm.seal_message(b"key", key, bytes(12))),
-    "a Parquet module": (1, lambda key, _: _module.seal_module(b"module", key, b"")),
-    "a Parquet CTR module": (1, lambda key, _: _module.seal_module(b"module", key, b"", True)),
-    "a Parquet footer": (1, lambda key, _: _module.sign_footer(b"footer", key, b"")),
+    "a wrapped key": (1, lambda key, _: gcm.seal_message(b"key", key, bytes(12))),
+    "a Parquet module": (1, lambda key, _: modules.seal_module(b"module", key, b"")),
+    "a Parquet CTR module": (1, lambda key, _: modules.seal_module(b"module", key, b"", True)),
+    "a Parquet footer": (1, lambda key, _: modules.sign_footer(b"footer", key, b"")),
 }
 
 

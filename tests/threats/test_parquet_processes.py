@@ -369,8 +369,8 @@ def test_a_launched_conversion_keeps_its_keys_and_no_longer(tmp_path: Path) -> N
     code = """
 import gc, os, sys
 import ags1
-from ags1.parquet._conversion import Conversion
-from ags1.parquet._pages import AES_GCM, Chunk, PageList, PageSource
+from ags1.parquet.native.conversion import Conversion
+from ags1.parquet.native.pages import AES_GCM, Chunk, PageList, PageSource
 from tests.parquet.pages import page
 raw, kept = expect(16), expect(16)
 key, other = ags1.Key(raw), ags1.Key(kept)

@@ -392,12 +392,14 @@ def counted(function):
     return call
 for name in ("open", "pwrite", "write", "link", "replace", "fsync", "fchmod", "ftruncate", "fstat", "close"):
     setattr(os, name, counted(getattr(os, name)))
-from ags1 import _descriptors, _gathered, stream
+from ags1.core import descriptors
+from ags1.core import gathered
+from ags1.streams import stream
 for name in ("seal_file", "open_file", "seal_into_file", "reserve"):
-    setattr(_descriptors, name, counted(getattr(_descriptors, name)))
-class Gathered(_gathered.Gathered):
-    start = counted(_gathered.Gathered.start)
-    wait = counted(_gathered.Gathered.wait)
+    setattr(descriptors, name, counted(getattr(descriptors, name)))
+class Gathered(gathered.Gathered):
+    start = counted(gathered.Gathered.start)
+    wait = counted(gathered.Gathered.wait)
 stream.Gathered = Gathered
 if kind == "encrypt_file":
     ags1.encrypt_file(source, target, KEY, durable=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1 import _blocks
+from ags1.core import blocks as native_blocks
 from tests import checks, reference
 from tests.checks import HEADER, KEY, OVERHEAD, PREFIX, damage, pattern
 from tests.threats import memory
@@ -51,7 +51,7 @@ def test_open_blocks_wipes_the_whole_range_and_nothing_else(threads: int, bad: i
     out = filled(len(PLAIN) + 500)
     data = memoryview(damage(STREAM, BLOCK, bad))[HEADER:]
     with pytest.raises(ags1.AuthenticationError, match=f"block {bad} failed"):
-        _blocks.open_blocks(data, out, KEY, PREFIX, BLOCK, 0, threads)
+        native_blocks.open_blocks(data, out, KEY, PREFIX, BLOCK, 0, threads)
     assert out == bytes(len(PLAIN)) + filled(500)
 
 

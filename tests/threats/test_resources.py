@@ -168,7 +168,8 @@ def test_no_more_descriptors(tmp_path: Path) -> None:
         plain, sealed = put(directory + "/plain", LARGE), put(directory + "/sealed", SEALED)
         out = directory + "/out"
         os.mkdir(out)
-        from ags1 import files, verify
+        from ags1.streams import files
+        from ags1.streams import verify
         def read():
             with ags1.open(sealed, key=KEY) as reader:
                 return reader.read()
@@ -285,7 +286,8 @@ def run_without_threads(directory: str, allowed: int) -> str:
         os.chmod(directory, 0o777)
         plain, sealed, out = put(directory + "/plain", LARGE), put(directory + "/sealed", SEALED), directory + "/out"
         # Loaded now, since soon their files may be out of reach.
-        from ags1 import files, verify
+        from ags1.streams import files
+        from ags1.streams import verify
         if os.getuid() == 0:
             # Limits on processes do not bind root; nobody else has this number.
             os.setresuid(54_321, 54_321, 54_321)
@@ -336,7 +338,8 @@ def test_refused_memory_is_a_memory_error(tmp_path: Path) -> None:
         os.truncate(path, 1 << 32)
         with open(path, "rb") as file:
             huge = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        from ags1 import files, verify
+        from ags1.streams import files
+        from ags1.streams import verify
         with open("/proc/self/status") as status:
             taken = next(int(line.split()[1]) for line in status if line.startswith("VmPeak"))
         resource.setrlimit(resource.RLIMIT_AS, ((taken << 10) + (256 << 20),) * 2)
@@ -361,7 +364,8 @@ def test_refused_memory_is_a_memory_error(tmp_path: Path) -> None:
 FAILING_MALLOC = """
 import ctypes, gc, io, os, sys
 import ags1
-from ags1 import files, verify
+from ags1.streams import files
+from ags1.streams import verify
 from tests import checks
 
 shim = ctypes.CDLL(sys.argv[1])

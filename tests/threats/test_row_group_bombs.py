@@ -16,8 +16,8 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from ags1.errors import FormatError, LimitError
 from ags1.iceberg import EncryptedFileIO, EncryptedTable, open_table
-from ags1.parquet._fields import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
-from ags1.parquet._thrift import I64, Struct
+from ags1.parquet.native.thrift import I64, Struct
+from ags1.parquet.structure._fields import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from tests import peak_memory
 from tests.checks import every, in_child, run_python
 from tests.iceberg.delete_lake import DeleteLake
@@ -154,7 +154,7 @@ def test_a_row_group_above_the_limit_is_refused_before_it_is_decoded(read: str, 
 def test_what_the_footer_states_is_refused_before_a_page_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ags1.iceberg._row_groups import RowGroups
+    from ags1.iceberg.scan._row_groups import RowGroups
 
     table = table_of(tmp_path, pa.table({"s": [LONG] * 3}), limit=2 * MIB, use_dictionary=False)
     monkeypatch.setattr(RowGroups, "_fetch", None)

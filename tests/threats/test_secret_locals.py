@@ -21,8 +21,8 @@ import ags1
 from ags1 import dataset, kms, parquet
 from ags1.iceberg import EncryptionKeys
 from ags1.kms import _keystore
-from ags1.parquet.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
-from ags1.parquet.material import KeyMaterial, wrap_locally
+from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
+from ags1.parquet.keys.material import KeyMaterial, wrap_locally
 from tests.checks import damage, every
 from tests.iceberg.key_lists import KEK, MASTERS, OTHER_KEK, kek_entry, keys_of, list_entry
 from tests.threats.test_secrets import assert_silent

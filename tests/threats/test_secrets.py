@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1 import _gcm
 from ags1.cli import main
+from ags1.core import gcm
 from ags1.storage import _atomic
 from tests.checks import PREFIX, damage, pattern
 from tests.threats import memory
@@ -153,7 +153,7 @@ def failing(directory: Path, key: Any) -> dict[str, Callable[[], object]]:
         "text as metadata": lambda: ags1.KeyMetadata.decode(bytes(key).hex()),  # type: ignore[arg-type]
         "metadata of text": lambda: ags1.KeyMetadata(bytes(key).hex()),  # type: ignore[arg-type]
         "a key as a length": lambda: ags1.KeyMetadata(key, PREFIX, bytes(key)),  # type: ignore[arg-type]
-        "seal_message": lambda: _gcm.seal_message(b"", key, bytes(13)),
+        "seal_message": lambda: gcm.seal_message(b"", key, bytes(13)),
     }
 
 

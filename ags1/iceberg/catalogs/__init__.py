@@ -20,7 +20,7 @@ from typing import Any
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
-from ags1.iceberg.locations import allowing, io_properties_of
+from ags1.iceberg.metadata.locations import allowing, io_properties_of
 
 __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
 

@@ -18,7 +18,7 @@ from ags1.iceberg.catalogs._table import (
     hive_columns,
     read_state,
 )
-from ags1.iceberg.metadata_document import DATA_PATH, METADATA_PATH, properties_of
+from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH, properties_of
 
 __all__ = ["GlueTable"]
 

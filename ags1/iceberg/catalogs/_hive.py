@@ -37,7 +37,7 @@ from ags1.iceberg.catalogs._table import (
     read_state,
 )
 from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash
-from ags1.iceberg.metadata_document import (
+from ags1.iceberg.metadata.metadata_document import (
     DATA_KEY_LENGTH,
     DATA_PATH,
     KEY_ID,

@@ -21,7 +21,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
-from ags1.iceberg.metadata_document import DATA_PATH, METADATA_PATH, metadata_document, properties_of
+from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH, metadata_document, properties_of
 
 __all__ = ["RestTable"]
 

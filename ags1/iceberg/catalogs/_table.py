@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.errors import ConflictError, FormatError
-from ags1.iceberg._document import MAX_DOCUMENT, Document
 from ags1.iceberg.catalogs.successor import NewMetadata, first, successor
-from ags1.iceberg.locations import TableLocations, allowed_in, location_of, rooted
-from ags1.iceberg.metadata_document import (
+from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
+from ags1.iceberg.metadata.locations import TableLocations, allowed_in, location_of, rooted
+from ags1.iceberg.metadata.metadata_document import (
     DATA_PATH,
     directories_of,
     metadata_directory,

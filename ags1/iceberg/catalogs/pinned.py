@@ -8,7 +8,7 @@ from typing import Any
 
 from ags1.errors import AuthenticationError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, TableState
-from ags1.iceberg.metadata_document import check_hash
+from ags1.iceberg.metadata.metadata_document import check_hash
 
 __all__ = ["PinnedTable"]
 

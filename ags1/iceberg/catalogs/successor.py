@@ -22,8 +22,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
-from ags1.iceberg._document import Document
-from ags1.iceberg.metadata_document import METADATA_SUFFIX, properties_of, text_hash
+from ags1.iceberg.keys._document import Document
+from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, properties_of, text_hash
 
 __all__ = [
     "NewMetadata",

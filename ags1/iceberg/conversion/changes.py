@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ags1.iceberg.metadata_document import DATA_PATH, METADATA_PATH
+from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH
 from ags1.iceberg.writing.metadata import TableMetadata
 
 __all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "Change"]

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ags1._parallel import in_parallel
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.manifests import DATA, EQUALITY_DELETES, Entry, Manifest, kind_of
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.metadata.manifests import DATA, EQUALITY_DELETES, Entry, Manifest, kind_of
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
+from ags1.support.parallel import in_parallel
 
 Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
 

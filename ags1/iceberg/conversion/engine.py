@@ -15,10 +15,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from ags1._blocks import usable_cpus
-from ags1._parallel import SharedProgress, in_parallel
+from ags1.core.blocks import usable_cpus
 from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError, UnsupportedError
-from ags1.files import Progress
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
@@ -35,18 +33,20 @@ from ags1.iceberg.conversion.work import (
     run,
     sealed_key,
 )
-from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.locations import TableLocations, allowed_in
-from ags1.iceberg.manifests import DATA, Entry, kind_of
-from ags1.iceberg.metadata_document import DATA_PATH, partition_in, partition_names
-from ags1.iceberg.table_walk import FAULTS, STAT_THREADS
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata.locations import TableLocations, allowed_in
+from ags1.iceberg.metadata.manifests import DATA, Entry, kind_of
+from ags1.iceberg.metadata.metadata_document import DATA_PATH, partition_in, partition_names
+from ags1.iceberg.walk.table_walk import FAULTS, STAT_THREADS
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.run_records import RunSeal, found_runs
 from ags1.storage import identity_of, status
+from ags1.streams.files import Progress
+from ags1.support.parallel import SharedProgress, in_parallel
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 

@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlparse
 
-from ags1._parallel import in_parallel
 from ags1.errors import Ags1Error, UnsupportedError
-from ags1.iceberg._document import MAX_DOCUMENT
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY, open_run, remove_run
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
-from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.locations import location_of, rooted
-from ags1.iceberg.manifests import kind_of
-from ags1.iceberg.metadata_document import (
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.keys._document import MAX_DOCUMENT
+from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata.locations import location_of, rooted
+from ags1.iceberg.metadata.manifests import kind_of
+from ags1.iceberg.metadata.metadata_document import (
     METADATA_SUFFIX,
     VERSION_HINT,
     claims_encryption,
@@ -39,6 +38,7 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import Entry, Location, list_files, read_whole, remove, status
+from ags1.support.parallel import in_parallel
 
 __all__ = ["clean", "expire_snapshots", "keeps_statistics", "parts_of", "remove_statistics"]
 

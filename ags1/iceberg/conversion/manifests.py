@@ -16,8 +16,8 @@ from ags1.iceberg.conversion.changes import Change
 from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is_position_delete, is_vector
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
 from ags1.iceberg.conversion.work import FileResult, key_of
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.manifests import DATA, DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.metadata.manifests import DATA, DELETES, EXISTING, Entry, Manifest
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles

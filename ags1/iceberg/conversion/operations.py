@@ -8,19 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from ags1.errors import UnsupportedError
-from ags1.files import Progress
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
 from ags1.iceberg.conversion.engine import Conversion, Perform
 from ags1.iceberg.conversion.expiry import expire_snapshots, keeps_statistics, parts_of, remove_statistics
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.file_io import TABLE_KEY_ID
-from ags1.iceberg.locations import io_properties_of
-from ags1.iceberg.metadata_document import claims_encryption
+from ags1.iceberg.files.file_io import TABLE_KEY_ID
+from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata.locations import io_properties_of
+from ags1.iceberg.metadata.metadata_document import claims_encryption
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
+from ags1.streams.files import Progress
 
 __all__ = ["decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"]
 

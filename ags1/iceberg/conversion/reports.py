@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ags1._words import counted, printable, size_text
+from ags1.support.words import counted, printable, size_text
 
 __all__ = ["CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"]
 

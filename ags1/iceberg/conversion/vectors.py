@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg._naming import naming
 from ags1.iceberg.conversion.contents import is_position_delete, is_vector
-from ags1.iceberg.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.manifests import DATA, EXISTING, POSITION_DELETES, Entry, Manifest
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.metadata.manifests import DATA, EXISTING, POSITION_DELETES, Entry, Manifest
+from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
 
 __all__ = ["merge_position_deletes", "move_vectors", "positions_in"]

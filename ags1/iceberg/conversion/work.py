@@ -16,19 +16,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1 import files
-from ags1._open import open as open_stream
 from ags1.avro import iter_blocks
 from ags1.errors import Ags1Error, FormatError, TruncatedError
-from ags1.files import Progress
-from ags1.iceberg._kek import check_kms, keep_kek, kept_kek, make_kek
-from ags1.iceberg.locations import location_of
+from ags1.iceberg.keys._kek import check_kms, keep_kek, kept_kek, make_kek
+from ags1.iceberg.metadata.locations import location_of
 from ags1.keys import Key, KeyMetadata
 from ags1.kms.run_records import RunName, RunSeal
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
-from ags1.parquet.footer import FileMetaData, Footer, RowGroup, read_footer
+from ags1.parquet.structure.footer import FileMetaData, Footer, RowGroup, read_footer
 from ags1.storage import Location, PipeSource, Unsynced, identity_of, make_parent, open_output, open_source, status
-from ags1.stream import Writer
+from ags1.streams import files
+from ags1.streams.files import Progress
+from ags1.streams.opening import open as open_stream
+from ags1.streams.stream import Writer
 
 __all__ = [
     "FORMS",

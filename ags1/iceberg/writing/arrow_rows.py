@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from ags1.errors import UnsupportedError
-from ags1.iceberg._variant import is_variant
+from ags1.iceberg.scan._variant import is_variant
 
 __all__ = ["RowShape", "batches_of"]
 

@@ -20,20 +20,20 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ags1._parallel import in_parallel
-from ags1._words import counted
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.locations import location_of
-from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Entry, Manifest
-from ags1.iceberg.metadata_document import number_property
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.metadata.metadata_document import number_property
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
+from ags1.support.parallel import in_parallel
+from ags1.support.words import counted
 
 __all__ = ["Change", "ChangeReport", "WriteTarget", "check_still_fits", "merged"]
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 from ags1.errors import Ags1Error, ConflictError
 from ags1.iceberg.catalogs import CatalogTable, RefusedError, TableState
-from ags1.iceberg.metadata_document import number_property, properties_of
+from ags1.iceberg.metadata.metadata_document import number_property, properties_of
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import Location

@@ -19,10 +19,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
-from ags1._blocks import usable_cpus
+from ags1.core.blocks import usable_cpus
 from ags1.errors import UnsupportedError
-from ags1.iceberg.manifests import ADDED, DATA, Entry
-from ags1.iceberg.metadata_document import number_property
+from ags1.iceberg.metadata.manifests import ADDED, DATA, Entry
+from ags1.iceberg.metadata.metadata_document import number_property
 from ags1.iceberg.writing.arrow_rows import RowShape
 from ags1.iceberg.writing.metrics import FileMetrics, MetricsPlan
 from ags1.iceberg.writing.partitioning import Partitioning, column_of, path_of

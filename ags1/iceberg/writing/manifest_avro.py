@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ags1._avro_encoding import container_start
 from ags1.avro import read_header
-from ags1.iceberg.manifests import DELETES, Manifest, pack_fixed, partition_of, without_logical_types
+from ags1.iceberg.metadata.manifests import DELETES, Manifest, pack_fixed, partition_of, without_logical_types
+from ags1.support.avro_encoding import container_start
 
 __all__ = ["write_list", "write_manifest"]
 
@@ -51,8 +51,8 @@ def write_manifest(manifest: Manifest) -> bytes:
 def write_list(records: list[dict[str, Any]], snapshot: Mapping[str, Any]) -> bytes:
     """Plaintext of a manifest list of format version 3.
 
-    `records` are as :func:`ags1.iceberg.manifests.read_list` returns them. Id, parent, sequence number and first row id
-    of the snapshot's JSON go into the header.
+    `records` are as :func:`ags1.iceberg.metadata.manifests.read_list` returns them. Id, parent, sequence number and
+    first row id of the snapshot's JSON go into the header.
     """
     parent = snapshot.get("parent-snapshot-id")
     header = {

@@ -13,9 +13,9 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ags1._gcm import random_bytes
+from ags1.core.gcm import random_bytes
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.metadata_document import DATA_KEY_LENGTH, KEY_ID
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID
 
 __all__ = ["MAIN", "TableMetadata"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
 
-from ags1.iceberg._projection import LINEAGE, POSITION
-from ags1.iceberg.file_io import SnapshotFiles
-from ags1.iceberg.manifests import DATA
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.metadata.manifests import DATA
+from ags1.iceberg.scan._projection import LINEAGE, POSITION
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import Change, ChangeReport, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles

@@ -19,8 +19,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from ags1.iceberg._projection import path_to
-from ags1.iceberg.manifests import Entry, Manifest
+from ags1.iceberg.metadata.manifests import Entry, Manifest
+from ags1.iceberg.scan._projection import path_to
 from ags1.iceberg.writing.single_values import bound_of, raw_of
 from ags1.iceberg.writing.transforms import check_transform, transformed
 

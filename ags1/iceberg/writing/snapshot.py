@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ags1.iceberg.encryption_keys import EncryptionKeys
-from ags1.iceberg.manifests import ADDED, DATA, DELETED, DELETES, EQUALITY_DELETES, EXISTING, Manifest
+from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EQUALITY_DELETES, EXISTING, Manifest
 from ags1.iceberg.writing.manifest_avro import write_list, write_manifest
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles

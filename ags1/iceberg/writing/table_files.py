@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ags1 import codec
-from ags1.iceberg.deletion_vectors import write_vectors
-from ags1.iceberg.locations import rooted
-from ags1.iceberg.manifests import POSITION_DELETES
-from ags1.iceberg.metadata_document import data_directory, directories_of, metadata_directory
+from ags1.iceberg.metadata.locations import rooted
+from ags1.iceberg.metadata.manifests import POSITION_DELETES
+from ags1.iceberg.metadata.metadata_document import data_directory, directories_of, metadata_directory
+from ags1.iceberg.scan.deletion_vectors import write_vectors
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, make_parent, open_output, remove

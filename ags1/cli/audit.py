@@ -1,0 +1,53 @@
+"""``ags1 audit``: what of a lake is protected, and what is not."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+from ags1.cli import say, say_json, warn
+from ags1.cli.report import Reporter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.audit import AuditReport
+
+
+def audit(options: argparse.Namespace) -> int:
+    from ags1.audit import audit as look
+    from ags1.cli.kms import client_of
+
+    with contextlib.ExitStack() as stack:
+        client: Any = stack.enter_context(client_of(options)) if options.kms else None
+        reporter = stack.enter_context(Reporter(options, ("looking at", "looked at")))
+        report = look(
+            options.location,
+            policy=options.policy,
+            kms=client,
+            threads=options.threads,
+            progress=reporter.progress_of(options.location),
+        )
+    if options.html is not None:
+        _write(options.html, report)
+    if options.json:
+        say_json(report.to_dict())
+    elif options.quiet:
+        for each in report.findings:
+            if each.severity in ("error", "violation") or not report.files:
+                warn(f"ags1: {each}")
+    else:
+        for line in report.text.split("\n"):
+            say(line)
+        if options.html is not None:
+            say(f"{options.html}: the same as a page")
+    return report.exit_code
+
+
+def _write(target: str, report: AuditReport) -> None:
+    from ags1.storage import Location, open_output
+
+    with open_output(Location(target)) as output:
+        output.write(report.html().encode())
+        output.commit()

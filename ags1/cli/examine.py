@@ -1,0 +1,233 @@
+"""``ags1 inspect`` and ``ags1 verify``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+
+from ags1 import layout
+from ags1.cli import describe, say, say_json, warn
+from ags1.cli.keys import Keys
+from ags1.cli.paths import STANDARD, Job, dataset_above, expand, refuse_reading, shown
+from ags1.cli.report import Reporter, in_time
+from ags1.cli.standard import standard_input
+from ags1.cli.transfer import recorded, work_through
+from ags1.errors import Ags1Error, AuthenticationError
+from ags1.streams.metadata_files import SUFFIX
+from ags1.streams.verify import VerifyReport, verify_file
+from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO
+from ags1.support.typing import Any
+from ags1.support.words import counted, made_by, size_text
+
+_SHOWN_RANGES = 20
+_AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadable"
+
+
+def inspect(options: argparse.Namespace) -> int:
+    code = 0
+    for path in options.files:
+        vault = dataset_above(path) if "://" in path or os.path.isdir(path) else None
+        if vault is not None:
+            warn(f"ags1: note: {path} is part of the dataset {vault}: see `ags1 dataset versions {vault}`")
+    paths = [found.path for found in expand(options.files)]
+    records = []
+    if len(paths) > 1 and not options.json:
+        say(_row("status", "plaintext bytes", "blocks", "block length", "file"))
+    with Reporter(options, ("reading", "read")) as reporter:
+        for record in reporter.rows(map(_describe, paths)):
+            if record["error"]:
+                code = code or EXIT_IO
+            elif record["problem"]:
+                code = code or EXIT_DATA
+            if options.json:
+                say_json(record)
+            elif len(paths) > 1:
+                _print_row(record)
+                records.append(record)
+            elif record["error"]:
+                warn(f"ags1: {record['error']}")
+            else:
+                _print_stream(record)
+    if records:
+        say(_sum_up(records))
+    return code
+
+
+def _describe(path: str) -> dict[str, Any]:
+    """What can be known of a file without a key, or why it cannot be read."""
+    try:
+        return {**_describe_stream(path), "error": None}
+    except OSError as error:
+        return {"file": path, "status": _UNREADABLE, "error": describe(error)}
+
+
+def _describe_stream(path: str) -> dict[str, Any]:
+    head, size = _head_and_size(path)
+    record: dict[str, Any] = {
+        "file": path,
+        "status": _AGS1,
+        "encrypted_length": size,
+        "format": None,
+        "problem": None,
+    }
+    try:
+        block_length = layout.read_header(head)
+        record.update(format="AGS1", block_length=block_length, iceberg=block_length == layout.DEFAULT_BLOCK_LENGTH)
+        plaintext_length = layout.plaintext_length(size, block_length)
+    except Ags1Error as error:
+        record["problem"] = str(error)
+        record["status"] = _DAMAGED if head.startswith(layout.MAGIC) else _OTHER
+        if record["format"]:
+            stride = block_length + layout.BLOCK_OVERHEAD
+            record["whole_blocks"] = max(0, size - layout.HEADER_LENGTH) // stride
+            record["bytes_behind_them"] = max(0, size - layout.HEADER_LENGTH) % stride
+        return record
+    blocks = layout.block_count(plaintext_length, block_length)
+    record.update(
+        plaintext_length=plaintext_length,
+        blocks=blocks,
+        last_block_length=plaintext_length - (blocks - 1) * block_length,
+        overhead=size - plaintext_length,
+    )
+    return record
+
+
+def _head_and_size(path: str) -> tuple[bytes, int]:
+    if path == STANDARD:
+        stream = standard_input()
+        head = stream.read(16)
+        size = len(head)
+        while piece := stream.read(1 << 20):
+            size += len(piece)
+        return head, size
+    if "://" in path:
+        from ags1.storage import open_source
+
+        source: Any = open_source(path)
+        return bytes(memoryview(source.read(0, min(16, source.size)))), source.size
+    with open(path, "rb") as file:
+        return file.read(16), os.fstat(file.fileno()).st_size
+
+
+def _row(status: str, plaintext: str, blocks: str, block_length: str, file: str) -> str:
+    return f"{status:<10}  {plaintext:>19}  {blocks:>10}  {block_length:>13}  {file}"
+
+
+def _print_row(record: dict[str, Any]) -> None:
+    plaintext, blocks, block_length = (
+        f"{record[name]:,}" if name in record else "-" for name in ("plaintext_length", "blocks", "block_length")
+    )
+    say(_row(record["status"], plaintext, blocks, block_length, shown(record["file"])))
+    if record["error"]:
+        warn(f"ags1: {record['error']}")
+
+
+def _sum_up(records: list[dict[str, Any]]) -> str:
+    parts = []
+    for status in (_AGS1, _DAMAGED, _OTHER, _UNREADABLE):
+        those = [record for record in records if record["status"] == status]
+        if those:
+            parts.append(f"{len(those):,} {status}")
+        if those and status == _AGS1:
+            parts[-1] += f" with {size_text(sum(record['plaintext_length'] for record in those))} of plaintext"
+    hint = "; `ags1 inspect` of one file says what is wrong" if any(record.get("problem") for record in records) else ""
+    return f"{counted(len(records), 'file')}: {', '.join(parts)}{hint}"
+
+
+def _print_stream(record: dict[str, Any]) -> None:
+    say(shown(record["file"]))
+    length = f"{record['encrypted_length']:,} bytes"
+    if record["encrypted_length"] >= 1000:
+        length += f" ({size_text(record['encrypted_length'])})"
+    if record["format"] is None:
+        say(f"  {record['status']:<16}  {record['problem']}")
+        say(f"  length            {length}")
+        return
+    note = "" if record["iceberg"] else "   (Iceberg reads only 1,048,576)"
+    say("  format            AGS1 (AES GCM Stream, version 1)")
+    say(f"  encrypted length  {length}")
+    say(f"  block length      {record['block_length']:,} bytes of plaintext{note}")
+    if record["problem"]:
+        say(f"  whole blocks      {record['whole_blocks']:,}, and {record['bytes_behind_them']:,} bytes behind them")
+        say(f"  problem           {record['problem']}")
+        return
+    say(f"  blocks            {record['blocks']:,}, the last one with {record['last_block_length']:,} bytes")
+    say(f"  plaintext length  {record['plaintext_length']:,} bytes, if no block is missing at the end")
+    say(f"  overhead          {record['overhead']:,} bytes")
+    say(f"  {_picture(record)}")
+
+
+def _picture(record: dict[str, Any]) -> str:
+    full, last = f"[12|{record['block_length']:,}|16]", f"[12|{record['last_block_length']:,}|16]"
+    blocks = record["blocks"]
+    if blocks == 1:
+        body = last
+    elif blocks == 2:
+        body = f"{full}{last}"
+    elif blocks == 3:
+        body = f"{full}{full}{last}"
+    else:
+        body = f"{full}{full} ... {last}"
+    return f"AGS1 header [8] {body}   (nonce | ciphertext | tag)"
+
+
+def verify(options: argparse.Namespace) -> int:
+    keys = Keys(options)
+    refuse_reading(options.files, "verify VAULT")
+    found = expand(options.files, only_suffix=SUFFIX)
+    jobs = [Job(path, "", name, size) for path, name, size in found]
+    if any(job.source == STANDARD for job in jobs):
+        raise UsageError("standard input cannot be verified: give a file, or decrypt it to /dev/null")
+    if len(jobs) > 1 and options.length is not None:
+        raise UsageError("--length is the length of one file: use --key-metadata for many")
+    metadata = {job.source: keys.metadata_for(job.source, job.name) for job in jobs}
+
+    def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+        started = time.monotonic()
+        report = verify_file(job.source, key_metadata=metadata[job.source], threads=options.threads, progress=progress)
+        seconds = time.monotonic() - started
+        record = {
+            "blocks": report.block_count,
+            "plaintext_length": report.plaintext_length,
+            "length_trusted": report.length_trusted,
+            "failed_count": report.failed_count,
+            "failed_blocks": report.failed_blocks,
+            "seconds": round(seconds, 6),
+            **made_by(),
+        }
+        if not report.ok:
+            raise recorded(AuthenticationError(_failure(job.source, report)), record)
+        blocks = counted(report.block_count, "block")
+        return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
+
+    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+
+
+def _failure(path: str, report: VerifyReport) -> str:
+    if report.failed_count == report.block_count:
+        which = "its only block is not" if report.block_count == 1 else f"none of its {report.block_count:,} blocks is"
+        return (
+            f"{path}: {which} authentic: most likely a wrong key or a wrong AAD prefix, else the whole file is damaged"
+        )
+    ranges = _ranges(report.failed_blocks)
+    text = ", ".join(ranges[:_SHOWN_RANGES])
+    if len(ranges) > _SHOWN_RANGES or report.failed_count > len(report.failed_blocks):
+        text += ", ... (--json lists more)"
+    return (
+        f"{path}: {report.failed_count:,} of {report.block_count:,} blocks failed authentication "
+        f"(damaged, swapped, repeated or missing data): block {text}"
+    )
+
+
+def _ranges(blocks: list[int]) -> list[str]:
+    """Runs of neighbours in one: [1, 2, 3, 7] is ["1-3", "7"]."""
+    runs: list[list[int]] = []
+    for block in blocks:
+        if runs and runs[-1][1] == block - 1:
+            runs[-1][1] = block
+        else:
+            runs.append([block, block])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]

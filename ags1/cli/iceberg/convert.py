@@ -1,0 +1,154 @@
+"""``ags1 iceberg encrypt``, ``decrypt``, ``rekey``, ``relocate``, ``expire``, ``clean``: plan, question, work."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+
+from ags1.cli import say, say_json
+from ags1.cli.consent import agreed, need_consent
+from ags1.cli.iceberg.opening import Opened, opened
+from ags1.cli.report import Reporter
+from ags1.errors import KeyAccessError
+from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import EXIT_DATA
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ags1.streams.files import Progress
+
+
+def encrypt(options: argparse.Namespace) -> int:
+    from ags1.iceberg import encrypt_table, plan_conversion
+
+    length = options.data_key_length
+    steps = {"enable"} if options.enable_only else {"enable", "convert"}
+    steps |= {"expire"} if options.expire else set()
+    return _run(
+        options,
+        ("encrypting", "encrypted"),
+        lambda table: plan_conversion(
+            table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, **_shown(options)
+        ),
+        lambda table, progress: encrypt_table(
+            table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, steps=steps,
+            threads=options.threads, progress=progress, **_shown(options),
+        ),
+    )  # fmt: skip
+
+
+def decrypt(options: argparse.Namespace) -> int:
+    from ags1.iceberg import decrypt_table, plan_conversion
+
+    return _run(
+        options,
+        ("decrypting", "decrypted"),
+        lambda table: plan_conversion(table.target, decrypt=True, kms=table.kms),
+        lambda table, progress: decrypt_table(
+            table.target, kms=table.kms, expire=options.expire, threads=options.threads, progress=progress
+        ),
+    )
+
+
+def rekey(options: argparse.Namespace) -> int:
+    from ags1.iceberg import plan_conversion, rekey_table
+
+    length = options.data_key_length
+    return _run(
+        options,
+        ("re-keying", "re-keyed"),
+        lambda table: plan_conversion(
+            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
+            **_shown(options),
+        ),
+        lambda table, progress: rekey_table(
+            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
+            expire=options.expire, threads=options.threads, progress=progress, **_shown(options),
+        ),
+    )  # fmt: skip
+
+
+def relocate(options: argparse.Namespace) -> int:
+    from ags1.iceberg import plan_conversion, relocate_table
+
+    if (options.to_catalog is None) != (options.to_name is None):
+        raise UsageError("--to-catalog and --to-name belong together")
+    return _run(
+        options,
+        ("copying", "copied"),
+        lambda table: plan_conversion(
+            table.target, key_id=options.key_id, target_location=options.target, kms=table.kms,
+            partition_paths=options.partition_paths,
+        ),
+        lambda table, progress: relocate_table(
+            table.target, options.target, options.to_catalog, options.to_name, key_id=options.key_id, kms=table.kms,
+            threads=options.threads, progress=progress, partition_paths=options.partition_paths,
+        ),
+    )  # fmt: skip
+
+
+def expire(options: argparse.Namespace) -> int:
+    from ags1.iceberg import expire_snapshots
+
+    return _run(
+        options,
+        ("removing", "removed"),
+        lambda table: expire_snapshots(table.target, kms=table.kms, statistics=options.statistics, dry_run=True),
+        lambda table, _: expire_snapshots(table.target, kms=table.kms, statistics=options.statistics),
+    )
+
+
+def clean(options: argparse.Namespace) -> int:
+    from ags1.iceberg import clean as clean_table
+
+    age = datetime.timedelta(seconds=options.older_than)
+    return _run(
+        options,
+        ("removing", "removed"),
+        lambda table: clean_table(table.target, kms=table.kms, older_than=age, dry_run=True),
+        lambda table, _: clean_table(table.target, kms=table.kms, older_than=age),
+    )
+
+
+def _shown(options: argparse.Namespace) -> dict[str, Any]:
+    """What an encrypted table may show."""
+    return {"statistics": options.statistics, "partition_paths": options.partition_paths}
+
+
+def _run(
+    options: argparse.Namespace,
+    words: tuple[str, str],
+    plan: Callable[[Opened], Any],
+    work: Callable[[Opened, Progress | None], Any],
+) -> int:
+    said: dict[str, Any] = {"location": options.table, "plan": None, "report": None}
+    with opened(options) as table:
+        if table.kms is None:
+            raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
+        if not (options.dry_run or options.yes):
+            # Before the plan, which reads all manifests, and after what --yes would not help.
+            table.io.read_metadata(table.location)
+            need_consent(options)
+        with Reporter(options, ("planning", "planned")):
+            planned = plan(table)
+        said["plan"] = planned.to_dict()
+        if not options.json and not (options.quiet and options.yes):
+            _say(planned.text)
+        if not options.dry_run and agreed(options, "Do it?"):
+            with Reporter(options, words) as reporter:
+                report = work(table, reporter.progress_of(table.location))
+            said["report"] = report.to_dict()
+            if not options.json and not options.quiet:
+                _say(report.text)
+    problems = getattr(planned, "problems", []) if options.dry_run else []
+    if options.json:
+        say_json({**said, "error": problems[0] if problems else None})
+    return EXIT_DATA if problems else 0
+
+
+def _say(text: str) -> None:
+    for line in text.splitlines():
+        say(line)

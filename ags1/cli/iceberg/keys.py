@@ -1,0 +1,200 @@
+"""``ags1 iceberg rewrap`` and ``prune``: other keys in the metadata, committed, or for a catalog to be told of."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+from ags1.cli import say, say_json, warn, warn_some
+from ags1.cli.iceberg.opening import Opened, opened
+from ags1.cli.kms import new_client_of
+from ags1.cli.report import Reporter
+from ags1.errors import FormatError
+from ags1.iceberg.metadata.metadata_document import KEY_ID, properties_of
+from ags1.support.command_line import UsageError
+from ags1.support.words import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.iceberg import EncryptionKeys, PruneReport, RewrapReport
+    from ags1.iceberg.catalogs import TableState
+
+
+def rewrap(options: argparse.Namespace) -> int:
+    with opened(options) as table, contextlib.ExitStack() as stack:
+        change = _Change(table, options)
+        table.require_kms()
+        new_kms = stack.enter_context(new_client_of(options)) if options.new_kms else None
+        stack.enter_context(Reporter(options, ("re-wrapping", "re-wrapped")))
+        # The calls and checks of a dry run are the same; what is thrown away is the result.
+        changed = change.keys.rewrap(table.kms, options.new_key_id, new_kms)
+        report: Any = changed.report
+        change.fields["properties"] = {**(change.fields.get("properties") or {}), KEY_ID: options.new_key_id}
+        change.commit(changed)
+    _tell_of_rewrap(options, change, report)
+    return 0
+
+
+def prune(options: argparse.Namespace) -> int:
+    with opened(options) as table, Reporter(options, ("reading", "read")):
+        change = _Change(table, options)
+        for key_id in options.keep:
+            if key_id not in change.keys:
+                raise UsageError(f"--keep {key_id}: the table has no such key")
+        changed = change.keys.prune(change.base.document.fields, keep=options.keep)
+        report: Any = changed.report
+        if report.dropped:
+            change.commit(changed)
+    _tell_of_prune(options, change, report)
+    return 0
+
+
+class _Change:
+    """Other metadata for a table.
+
+    `base` is what is changed, `old` where that is, as the metadata itself spells its locations; `fields` are the
+    metadata to be, `keys` those of the table as it is, `made` is what was committed.
+    """
+
+    def __init__(self, table: Opened, options: argparse.Namespace) -> None:
+        from ags1.iceberg import EncryptionKeys
+        from ags1.iceberg.catalogs.file import as_the_table_spells_it
+
+        self._target, self._options = table.target, options
+        self.base: TableState = table.target.load()
+        location = self.base.metadata_location
+        if location != table.location and not options.quiet:
+            warn(f"ags1: note: {location} was made from {table.location}, and is what is changed")
+        self.old = as_the_table_spells_it(location, self.base.document.fields)
+        self.fields = dict(self.base.document.fields)
+        self.keys = EncryptionKeys(self.base.document.entries())
+        self.made: TableState | None = None
+        if not self.base.document.entries() and not properties_of(self.fields).get(KEY_ID):
+            raise FormatError(
+                f"{location}: the table is not encrypted: it has neither the property {KEY_ID} nor encryption-keys"
+            )
+
+    def commit(self, keys: EncryptionKeys) -> None:
+        """Put in other keys, and commit, unless this is a dry run. It is refused if a snapshot would lose its key."""
+        fields = keys.to_table_metadata(self.fields)
+        assert isinstance(fields, dict)
+        if not self._options.dry_run:
+            self.made = self._target.commit(self.base, fields)
+
+
+# -- what is said --------------------------------------------------------------------------------------------------
+
+
+def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: RewrapReport) -> None:
+    if options.json:
+        _say_json(
+            change,
+            options,
+            old_key_ids=list(report.old_table_key_ids),
+            new_key_id=report.new_table_key_id,
+            keys=list(report.rewrapped),
+            unopened=list(report.unopened),
+            untouched=list(report.untouched),
+        )
+        return
+    would = "would be" if options.dry_run else "is" if len(report.rewrapped) == 1 else "are"
+    what = counted(len(report.rewrapped), "key encryption key")
+    new = report.new_table_key_id
+    # The same id at another service is another key.
+    left = [each for each in report.old_table_key_ids if each != new or options.new_kms]
+    if not options.quiet and left:
+        say(f"{what} {would} under the master key {new!r}, no more under {', '.join(map(repr, left))}")
+    elif not options.quiet:
+        say(f"{what} {would} wrapped again under the master key {new!r}")
+    _list(options, "warning", "does not open, neither before nor now", report.unopened)
+    _list(options, "warning", "is under no key encryption key, and stays as it is", report.untouched)
+    _tell_of_catalog(options, change, new_key_id=report.new_table_key_id)
+
+
+def _tell_of_prune(options: argparse.Namespace, change: _Change, report: PruneReport) -> None:
+    if options.json:
+        fields = ("dropped", "kept", "unjudged", "missing")
+        _say_json(change, options, **{name: list(getattr(report, name)) for name in fields})
+        return
+    _list(options, "warning", "is named by a snapshot and missing: that snapshot cannot be opened", report.missing)
+    if not report.dropped:
+        if not options.quiet:
+            say(f"{change.old}: all {len(report.kept):,} keys are in use; nothing was written")
+        return
+    if not options.quiet:
+        for key_id in report.dropped:
+            say(f"  {key_id}")
+        verb = "would be dropped" if options.dry_run else "dropped"
+        say(f"{counted(len(report.dropped), 'key')} {verb}, {len(report.kept):,} kept")
+    _list(options, "note", "stays because it has what this version does not know", report.unjudged)
+    _tell_of_catalog(options, change)
+
+
+def _say_json(change: _Change, options: argparse.Namespace, **fields: Any) -> None:
+    made = change.made
+    say_json(
+        {
+            "old_metadata": change.old,
+            "new_metadata": None if made is None else made.metadata_location,
+            "new_metadata_hash": None if made is None else made.file_hash,
+            **fields,
+            "dry_run": options.dry_run,
+            "error": None,
+        }
+    )
+
+
+def _list(options: argparse.Namespace, kind: str, what: str, key_ids: tuple[str, ...]) -> None:
+    if kind == "note" and options.quiet:
+        return
+    warn_some(
+        [f"{kind}: key {key_id} {what}" for key_id in key_ids], f"{kind}: and {{:,}} more (--json names them all)"
+    )
+
+
+def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: str | None = None) -> None:
+    if change.made is None:
+        if not options.quiet:
+            said = "would be committed" if options.catalog else _would_write(change)
+            say(f"{said}; nothing was written")
+        return
+    new, old = change.made.metadata_location, change.old
+    if options.quiet:
+        say(new)
+        return
+    readers = f"Writers and readers need a KMS that unwraps with {new_key_id!r} from now on."
+    if options.catalog:
+        say(f"committed {new or options.table} to {options.catalog}")
+        if new_key_id is not None:
+            say(readers)
+        return
+    say(f"wrote {new}")
+    sql = new.replace("'", "''")
+    for line in (
+        "",
+        "The table changes when its catalog is told, which still has",
+        f"  {old}",
+        "Stop its writers, take the table out of the catalog without deleting its files, and register the new file",
+        "(with --catalog NAME, and the table's name there, this command commits by itself):",
+        f"  PyIceberg  catalog.drop_table(NAME); catalog.register_table(NAME, {new!r})",
+        "  Spark      DROP TABLE NAME  (never with PURGE)",
+        f"             CALL CATALOG.system.register_table(table => 'NAME', metadata_file => '{sql}')",
+        "or, in a catalog that keeps nothing but metadata_location, replace that, if it is the old one still.",
+    ):
+        say(line)
+    if new_key_id is not None:
+        for line in (
+            f"A Hive catalog keeps {KEY_ID} and a hash of the metadata too, and takes neither from a new",
+            "metadata_location: with it, register the table.",
+            readers.replace("now", "then"),
+        ):
+            say(line)
+
+
+def _would_write(change: _Change) -> str:
+    from ags1.iceberg.catalogs.file import next_name
+    from ags1.iceberg.catalogs.successor import version_of
+
+    return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"

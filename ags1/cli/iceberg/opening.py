@@ -1,0 +1,201 @@
+"""What the actions of ``ags1 iceberg`` share: which metadata file is meant, its FileIO, and the KMS."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterator
+
+from ags1.cli import warn
+from ags1.cli.iceberg.pins import pinned
+from ags1.errors import FormatError, KeyAccessError
+from ags1.support.command_line import UsageError
+from ags1.support.option_values import is_secret_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.iceberg.catalogs import CatalogTable, TableState
+    from ags1.iceberg.files.file_io import EncryptedFileIO
+
+_SHOWN_WARNINGS = 20
+
+
+class Opened:
+    """The location of a metadata file, what opens the table's files, the KMS client, and what commits a change."""
+
+    def __init__(self, location: str, file_io: EncryptedFileIO, kms: Any, target: CatalogTable) -> None:
+        self.location = location
+        self.io = file_io
+        self.kms = kms
+        self.target = target
+
+    def require_kms(self) -> None:
+        """Refuse to go on without a KMS, where the metadata promises encryption."""
+        from ags1.iceberg.metadata.metadata_document import claims_encryption
+
+        if self.kms is None and claims_encryption(self.io.read_metadata(self.location).fields):
+            raise KeyAccessError(
+                "a KMS is needed for the table's keys: --kms URL or the variable AGS1_KMS, such as local:keys.json or "
+                "aws:?region=eu-central-1"
+            )
+
+
+@contextlib.contextmanager
+def opened(options: argparse.Namespace) -> Iterator[Opened]:
+    """The table that the options name; its client is closed at the end."""
+    from ags1.cli.kms import client_of
+    from ags1.iceberg.catalogs.pinned import PinnedTable
+    from ags1.iceberg.files.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
+
+    given = {LENGTH_POLICY: getattr(options, "length_policy", "trusted")}
+    given[ALLOW_PLAINTEXT] = "true" if getattr(options, "allow_plaintext", False) else "false"
+    if getattr(options, "table_key_id", None):
+        given[TABLE_KEY_ID] = options.table_key_id
+    with contextlib.ExitStack() as stack:
+        client: Any = None
+        if getattr(options, "kms", None):
+            client = stack.enter_context(client_of(options))
+        target, location, state = _target(options)
+        if isinstance(target, PinnedTable) and options.pin is None and state is None:
+            # Not only the newest of its directory: any metadata file may be read by its hash.
+            given[METADATA_HASH] = target.metadata_hash
+        elif isinstance(target, PinnedTable):
+            state = target.load()
+            location = state.metadata_location
+        if state is not None and state.table_key_id is not None:
+            given.setdefault(TABLE_KEY_ID, state.table_key_id)
+        file_io = EncryptedFileIO({**target.io_properties, **given}, kms=client)
+        if state is not None:
+            # What was compared with the hash that the catalog or the caller keeps.
+            file_io.hold_metadata(location, state.document, state.locations)
+        stack.enter_context(warnings_as_lines())
+        yield Opened(location, file_io, client, target)
+
+
+def wanted_snapshots(options: argparse.Namespace, table: Opened) -> Any:
+    """The snapshots whose files are wanted: an id, "all", or None for the current one."""
+    if options.ref is not None:
+        return table.io.read_metadata(table.location).snapshots().of_ref(options.ref)
+    return options.snapshot_id
+
+
+def properties_of(options: argparse.Namespace) -> dict[str, str]:
+    """What --property says for PyIceberg's FileIO; UsageError for a secret in sight of every user of the machine."""
+    found: dict[str, str] = {}
+    for text in options.property:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError("--property needs NAME=VALUE, such as s3.endpoint=https://...")
+        if name.startswith("ags1."):
+            raise UsageError(f"--property {name}: there are options for what begins with ags1.")
+        if value.startswith("env:"):
+            variable = value.removeprefix("env:")
+            if variable not in os.environ:
+                raise KeyAccessError(f"--property {name}: the environment variable {variable} is not set")
+            value = os.environ[variable]
+        elif is_secret_name(name):
+            raise UsageError(
+                f"--property {name}: other users could read a secret in the arguments; say {name}=env:NAME, with the "
+                "name of an environment variable"
+            )
+        found[name] = value
+    return found
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show warnings about lengths that nothing authenticates as this command shows warnings, each file's once."""
+    import warnings
+
+    from ags1.iceberg.files.file_io import UntrustedLengthWarning
+
+    seen: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *args: Any, **named: Any) -> None:
+        if not issubclass(category, UntrustedLengthWarning):
+            usual(message, category, *args, **named)
+            return
+        text = str(message)
+        if text not in seen:
+            seen.add(text)
+            if len(seen) <= _SHOWN_WARNINGS:
+                warn(f"ags1: warning: {text}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UntrustedLengthWarning)
+        usual = warnings.showwarning
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            if len(seen) > _SHOWN_WARNINGS:
+                warn(f"ags1: warning: {len(seen) - _SHOWN_WARNINGS:,} more files without a trusted length")
+
+
+# -- which metadata file -------------------------------------------------------------------------------------------
+
+
+def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState | None]:
+    """The table in its catalog, the location of its metadata file, and what a catalog has loaded."""
+    from ags1.iceberg.catalogs import catalog_table
+    from ags1.iceberg.metadata.locations import io_properties_of
+
+    catalog, allowed = catalog_of(options), options.allowed_locations
+    if catalog is None:
+        properties = io_properties_of(properties_of(options))
+        location = _location(options, properties)
+        found = catalog_table(None, location, storage_options=properties, allowed_locations=allowed)
+        return pinned(options, found), location, None
+    target = pinned(options, catalog_table(catalog, options.table, allowed_locations=allowed))
+    state = target.load()
+    return target, state.metadata_location, state
+
+
+def catalog_of(options: argparse.Namespace) -> Any:
+    """The catalog that --catalog names, None without it; ValueError for a property that would have no effect."""
+    if options.catalog is None:
+        return None
+    from pyiceberg.catalog import load_catalog
+
+    from ags1.iceberg.metadata.locations import check_catalog_properties
+
+    properties = properties_of(options)
+    check_catalog_properties(properties)
+    try:
+        return load_catalog(options.catalog, **properties)
+    except ValueError as error:
+        # PyIceberg's words name an option of its own command.
+        if "--uri" not in str(error):
+            raise
+        wanted = ".pyiceberg.yaml, or --property uri=..."
+        raise UsageError(f"PyIceberg's configuration has no catalog {options.catalog!r}: {wanted}") from error
+
+
+def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
+    from ags1.iceberg.catalogs.file import newest_metadata
+    from ags1.iceberg.metadata.locations import local_path
+    from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX
+
+    table: str = options.table
+    if table.endswith(METADATA_SUFFIX):
+        return table
+    path = local_path(table)
+    if path is not None and os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(
+            f"{table}: the name of a metadata file ends with {METADATA_SUFFIX}; TABLE is one of those, or the "
+            "directory of a table"
+        )
+    try:
+        newest = newest_metadata(table, properties)
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+    except FileNotFoundError as error:
+        if "/" in table:
+            raise
+        raise FileNotFoundError(2, f"{error.strerror}; for a table of a catalog, give --catalog", table) from None
+    if not getattr(options, "quiet", False):
+        warn(f"ags1: note: {newest} is the newest there by its number; a catalog may have another (--catalog NAME)")
+    return newest

@@ -1,0 +1,94 @@
+"""``--pin FILE``: the hash of a table's metadata, kept where nobody can write who can write the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import stat
+
+from ags1.cli import warn
+from ags1.errors import AuthenticationError, FormatError
+from ags1.support.command_line import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.iceberg.catalogs import CatalogTable, TableState
+
+__all__ = ["pinned"]
+
+_MAX_BYTES = 1 << 16
+_FIELDS = ("metadata_hash", "metadata_location", "table_uuid")
+
+
+def pinned(options: argparse.Namespace, target: CatalogTable) -> CatalogTable:
+    """The table, with the pin of ``--expected-metadata-hash`` or of ``--pin FILE``, which follows its commits.
+
+    UsageError: the file lies in the table. FormatError: it holds no pin, or others can write it. AuthenticationError:
+    the table is not as it was.
+    """
+    from ags1.iceberg.catalogs.pinned import PinnedTable
+
+    path, wanted = getattr(options, "pin", None), getattr(options, "metadata_hash", None)
+    if path is None:
+        if getattr(options, "repin", False):
+            raise UsageError("--repin is for the file of --pin")
+        return target if wanted is None else PinnedTable(target, wanted)
+    state = target.load()
+    _refuse_inside(path, target, state)
+    known = None if options.repin else _load(path)
+    if known is None:
+        if wanted is None:
+            warn(f"ags1: warning: {path} now pins what was found, without a check: {state.metadata_location}")
+        known = state.file_hash
+    made = PinnedTable(target, known if wanted is None else wanted, lambda new: _save(path, new))
+    try:
+        state = made.load()
+    except AuthenticationError as error:
+        raise AuthenticationError(
+            f"{error}: `ags1 iceberg inspect {options.table} --pin {path} --repin` accepts it"
+        ) from None
+    _save(path, state)
+    return made
+
+
+def _refuse_inside(path: str, target: CatalogTable, state: TableState) -> None:
+    from ags1.errors import UnsupportedError
+    from ags1.storage import Location
+
+    if not Location(path).is_local:
+        raise UsageError(f"--pin {path}: pins are kept in a file of this machine")
+    try:
+        target.places(state).check(os.path.abspath(path))
+    except UnsupportedError:
+        return
+    raise UsageError(
+        f"--pin {path} lies in the table, where whoever can replace that can replace it too: name another place"
+    )
+
+
+def _load(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            mode, data = os.fstat(file.fileno()).st_mode, file.read(_MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise FormatError(f"{path} can be written by others than its owner, so it pins nothing: chmod 600 {path}")
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in _FIELDS):
+        raise FormatError(f"{path} holds no pin of a table: remove it, and pin the table again")
+    found: str = fields[_FIELDS[0]]
+    return found
+
+
+def _save(path: str, state: TableState) -> None:
+    from ags1.storage import AtomicFile
+
+    values = (state.file_hash, state.metadata_location, str(state.document.fields.get("table-uuid")))
+    with AtomicFile(path, mode=0o600) as output:
+        output.write(json.dumps(dict(zip(_FIELDS, values, strict=True)), indent=2).encode("utf-8") + b"\n")
+        output.commit(durable=True)

@@ -1,0 +1,37 @@
+"""``ags1 iceberg inspect``: a table drawn as a tree of its metadata, keys, snapshots, manifests and files."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from ags1.cli import describe, in_options, say, say_json, warn_some
+from ags1.cli.iceberg.opening import opened, wanted_snapshots
+from ags1.cli.report import Reporter
+from ags1.support.exit_codes import exit_code
+from ags1.support.typing import Any
+
+
+def inspect(options: argparse.Namespace) -> int:
+    from ags1.iceberg import EncryptedTable
+
+    with opened(options) as table, Reporter(options, ("reading", "read")):
+        root = EncryptedTable(table.location, table.io).tree(wanted_snapshots(options, table))
+    # Without a KMS nobody expected to see more than the metadata says.
+    errors = [] if table.kms is None else list(dict.fromkeys(_errors(root)))
+    if options.json:
+        error = describe(errors[0]) if errors else None
+        say_json({"metadata_location": table.location, "tree": root.to_dict(), "error": error})
+    else:
+        for line in root.lines():
+            say(in_options(line))
+        warn_some([describe(each) for each in errors], "and {:,} more errors (--json has them all)", 10)
+    return exit_code(errors[0]) if errors else 0
+
+
+def _errors(node: Any) -> Iterator[Exception]:
+    """Why files of a tree could not be read."""
+    if node.error is not None:
+        yield node.error
+    for each in node.children:
+        yield from _errors(each)

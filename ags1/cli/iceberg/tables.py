@@ -1,0 +1,221 @@
+"""``ags1 iceberg``: files, audit, verify and cat."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from ags1.cli import in_options, say, say_json, warn, warn_some
+from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
+from ags1.cli.report import Reporter, in_time
+from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED
+from ags1.support.words import counted, made_by
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ags1.iceberg.walk.table_verification import TableVerifyReport
+    from ags1.iceberg.walk.table_walk import TableFile, TableWalk
+
+# Errors of an audit that say that a key could not be had, and nothing of the table.
+_KEY_CODES = frozenset({"kek-does-not-open"})
+_KEY_FIELDS = frozenset({"key_metadata"})
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def files(options: argparse.Namespace) -> int:
+    from ags1.cli.parquet.rows import write_rows
+    from ags1.iceberg.walk.table_walk import files_table, walk
+
+    with opened(options) as table, Reporter(options, ("reading", "read")):
+        table.require_kms()
+        found = walk(table.location, table.io, wanted_snapshots(options, table))
+        listed = files_table(found, table.io, sizes=options.sizes)
+    write_rows(options.format, listed.column_names, listed.to_batches(), widest=None)
+    return 0
+
+
+# -- audit and verify ----------------------------------------------------------------------------------------------
+
+
+def audit(options: argparse.Namespace) -> int:
+    from ags1.iceberg.walk.table_audit import audit as look
+    from ags1.iceberg.walk.table_walk import walk
+
+    started = time.monotonic()
+    with opened(options) as table, Reporter(options, ("looking at", "looked at")):
+        table.require_kms()
+        found = walk(table.location, table.io, wanted_snapshots(options, table))
+        report = look(found, table.io)
+    problem = None if report.ok else counted(report.severities["error"], "error")
+    if options.json:
+        say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), **made_by(), "error": problem})
+    else:
+        lines = [*report.summary().split("\n"), *_advice(found, table)]
+        for line in lines if not (report.ok and options.quiet) else lines[:1]:
+            if line.startswith("error: "):
+                warn(f"ags1: {line}")
+            elif not options.quiet:
+                say(line)
+    if report.ok:
+        return 0
+    errors = {each.code for each in report.findings if each.severity == "error"}
+    return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
+
+
+def verify(options: argparse.Namespace) -> int:
+    from ags1.iceberg.walk.table_verification import verify_table
+    from ags1.iceberg.walk.table_walk import walk
+
+    started = time.monotonic()
+    with opened(options) as table, Reporter(options, ("verifying", "verified")) as reporter:
+        table.require_kms()
+        found = walk(table.location, table.io, wanted_snapshots(options, table))
+        report = verify_table(found, table.io, threads=options.threads, progress=reporter.progress_of(table.location))
+    seconds = time.monotonic() - started
+    if options.json:
+        problem = None if report.ok else f"{counted(report.failure_count, 'file')} failed"
+        if not report.failure_count and not report.ok:
+            problem = f"{counted(report.plaintext, 'file')} in plaintext, as allowed"
+        say_json({**report.to_dict(), "seconds": round(seconds, 6), **made_by(), "error": problem})
+    else:
+        _tell(options, report, seconds, _advice(found, table))
+    if report.ok:
+        return 0
+    if report.outcome == "not protected":
+        return EXIT_UNPROTECTED
+    missing = all(each.error in ("KeyAccessError", "MissingKekError") for each in report.failures)
+    return EXIT_KEY if report.outcome == "not checked" and missing else EXIT_DATA
+
+
+def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:
+    failures = [in_options(str(each)) for each in report.failures]
+    warn_some(failures, "and {:,} more files (--json lists them)", count=report.failure_count)
+    if options.quiet:
+        return
+    lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
+    state = f"{report.outcome}: {counted(report.failure_count, 'file')} failed"
+    if not report.failure_count:
+        state = "all authentic" if report.ok else f"{report.outcome}, as allowed"
+    say(f"{report.location}: {counted(report.files, 'file')}, {in_time(report.bytes, seconds)}: {state}")
+    for line in [*lines[1:], *advice]:
+        say(f"  {line}")
+
+
+def _advice(found: TableWalk, table: Opened) -> list[str]:
+    """What to do about plaintext files that no branch or tag has any more, as after an encryption."""
+    from ags1.iceberg.walk.table_walk import PLAINTEXT
+
+    if not found.encrypted or table.io.allow_plaintext:
+        return []
+    named = found.document.snapshots()
+    refs = [each.get("snapshot-id") for each in named.refs.values() if isinstance(each, dict)]
+    kept = {number for number in (named.current, *refs) if isinstance(number, int) and number != -1}
+    # A file of a snapshot that was not asked for may be in one that stays.
+    if not kept <= {each.snapshot_id for each in found.snapshots}:
+        return []
+    old = sum(each.encryption == PLAINTEXT and kept.isdisjoint(each.snapshot_ids) for each in found)
+    if not old:
+        return []
+    return [f"of old snapshots alone, which `ags1 iceberg expire` removes: {counted(old, 'plaintext file')}"]
+
+
+# -- cat -----------------------------------------------------------------------------------------------------------
+
+
+def cat(options: argparse.Namespace) -> int:
+    from ags1.cli.standard import copy_out, refuse_terminal, standard_output
+
+    with opened(options) as table:
+        table.require_kms()
+        file = _find(table, options.file)
+        if file.error is not None and file.known.key_metadata is None:
+            raise file.error
+        if not options.json:
+            instead = ", or say --json" if file.file_format == "avro" else ""
+            refuse_terminal("the bytes of a file", f"redirect the output{instead}")
+        if options.json and file.file_format != "avro":
+            raise UsageError(
+                f"--json is for Avro files, and {file.path} is {file.file_format}: `ags1 iceberg scan` shows rows"
+            )
+        _refuse_plaintext_above(table, file)
+        with table.io.new_input(file.path).plaintext(file.known) as plain:
+            if options.json:
+                for record in _records(plain, file):
+                    say_json(record)
+                return 0
+            if file.kind.startswith("manifest") and not options.quiet:
+                warn(f"ags1: warning: the plaintext of this {file.kind} contains keys of the files below it")
+            output = standard_output()
+            with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
+                copy_out(plain, output, None, reporter.progress_of(file.path))
+            output.flush()
+    return 0
+
+
+def _refuse_plaintext_above(table: Opened, file: TableFile) -> None:
+    """Refuse a file whose key stands in a plaintext one, which anybody could have written."""
+    for above in file.above:
+        table.io.refuse_plaintext(above.known)
+        _refuse_plaintext_above(table, above)
+
+
+def _find(table: Opened, wanted: str) -> TableFile:
+    """The file that a location means, or the end of one."""
+    from ags1.iceberg.walk.table_walk import walk
+
+    found = walk(table.location, table.io, "all")
+    everything = {each.path: each for each in found}
+    if wanted in everything:
+        return everything[wanted]
+    matches = [file for path, file in everything.items() if _ends_with(path, wanted)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        some = ", ".join(file.path for file in matches[:3])
+        raise UsageError(
+            f"{counted(len(matches), 'file')} of the table end with {wanted}: {some}: say more of the path"
+        )
+    for file in found:
+        if file.error is not None:
+            # It may be among those that nobody could name.
+            raise file.error
+    raise FileNotFoundError(2, "the table has no such file (`ags1 iceberg files --snapshot all` lists them)", wanted)
+
+
+def _ends_with(path: str, wanted: str) -> bool:
+    from ags1.iceberg.metadata.locations import local_path
+
+    local = local_path(wanted)
+    if local is not None and local.startswith("/"):
+        return local_path(path) == local
+    return path.endswith("/" + wanted.removeprefix("/"))
+
+
+def _records(plain: Any, file: TableFile) -> Iterator[Any]:
+    """Records of an Avro file as JSON has them, without keys."""
+    from ags1.cli.parquet.rows import plain_value
+    from ags1.errors import Ags1Error, FormatError
+    from ags1.iceberg.metadata.avro_records import records
+
+    try:
+        for record in records(plain, is_manifest=file.kind.startswith("manifest")):
+            yield plain_value(_without_keys(record))
+    except (ValueError, KeyError, EOFError, TypeError, IndexError, StopIteration) as error:
+        if isinstance(error, Ags1Error):
+            raise
+        raise FormatError(f"{file.path}: is not the Avro file that it should be: {error!r}") from None
+
+
+def _without_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: f"redacted ({len(each)} bytes)" if name in _KEY_FIELDS and each is not None else _without_keys(each)
+            for name, each in value.items()
+        }
+    return [_without_keys(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,154 @@
+"""``ags1 iceberg create``, ``append`` and ``delete``: new tables, and changes of rows."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+
+from ags1.cli import say, say_json
+from ags1.cli.consent import agreed
+from ags1.cli.iceberg.opening import catalog_of, opened, properties_of
+from ags1.cli.iceberg.scan import naming
+from ags1.cli.report import Reporter
+from ags1.support.command_line import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ags1.iceberg import EncryptedTable
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".json": "schema",
+}
+_DATA_FORMATS = "Parquet (.parquet), CSV (.csv) or Arrow (.arrow)"
+
+
+def create(options: argparse.Namespace) -> int:
+    from ags1.cli.kms import client_of
+    from ags1.iceberg import create_table
+
+    with client_of(options) as client, Reporter(options, ("creating", "created")):
+        table = create_table(
+            catalog_of(options),
+            options.table,
+            _schema(options.schema),
+            options.partition_by,
+            options.sort_by,
+            kms=client,
+            key_id=options.key_id,
+            location=options.location,
+            properties=options.set,
+            data_key_length=options.data_key_length,
+            storage_options=None if options.catalog else properties_of(options),
+        )
+    return _tell(options, table.metadata_location, {"metadata_location": table.metadata_location})
+
+
+def append(options: argparse.Namespace) -> int:
+    forms = {_format_of(path) for path in options.files}
+    if len(forms) > 1 or "schema" in forms:
+        raise UsageError(f"the files must be of one format: {_DATA_FORMATS}")
+    with _table(options) as table, Reporter(options, ("encrypting", "encrypted")) as reporter:
+        rows = _rows(options.files, forms.pop(), table, reporter.progress_of(options.table))
+        report = table.append(rows, ref=options.ref or "main")
+    return _tell(options, report.text, {**report.to_dict(), "metadata_location": table.metadata_location})
+
+
+def delete(options: argparse.Namespace) -> int:
+    with _table(options) as table:
+        ref = options.ref or "main"
+        branch = ref if ref in table.refs else None
+        with naming(table.metadata_location, table):
+            count = table.scan(row_filter=options.filter, ref=branch).count()
+        words = f"{count:,} of {table.scan(ref=branch).count():,} rows"
+        if options.dry_run:
+            return _tell(options, f"{words} would be deleted", {"would_delete": count})
+        if count and not agreed(options, f"Delete {words}?"):
+            raise UsageError("nothing was changed")
+        with Reporter(options, ("deleting", "deleted")):
+            report = table.delete(options.filter, ref=ref)
+    return _tell(options, report.text, {**report.to_dict(), "metadata_location": table.metadata_location})
+
+
+def _tell(options: argparse.Namespace, text: str, fields: dict[str, Any]) -> int:
+    if options.json:
+        say_json({"table": options.table, **fields, "error": None})
+    elif not options.quiet:
+        say(text)
+    return 0
+
+
+@contextlib.contextmanager
+def _table(options: argparse.Namespace) -> Iterator[EncryptedTable]:
+    from ags1.iceberg import EncryptedTable
+
+    with opened(options) as found:
+        found.require_kms()
+        yield EncryptedTable(found.location, found.io, found.target)
+
+
+# -- files of rows ---------------------------------------------------------------------------------------------------
+
+
+def _format_of(path: str) -> str:
+    found = _FORMATS.get(os.path.splitext(path)[1].lower())
+    if found is None:
+        raise UsageError(f"{path}: its name does not say what it is: {_DATA_FORMATS}")
+    return found
+
+
+def _schema(path: str) -> Any:
+    """The schema of a file: of its rows, or in Iceberg's JSON."""
+    form = _format_of(path)
+    if form == "schema":
+        from pyiceberg.schema import Schema
+
+        with open(path, "rb") as file:
+            try:
+                return Schema.model_validate_json(file.read())
+            except ValueError:
+                raise UsageError(
+                    f'{path}: is no schema in Iceberg\'s JSON: {{"type": "struct", "fields": [...]}}'
+                ) from None
+    import pyarrow.dataset
+
+    return pyarrow.dataset.dataset(path, format=form).schema.remove_metadata()
+
+
+def _rows(paths: list[str], form: str, table: EncryptedTable, progress: Callable[[int, int | None], None]) -> Any:
+    """The rows of files, as they are read; CSV with the types of the table."""
+    import pyarrow
+    import pyarrow.csv
+    import pyarrow.dataset
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    made: Any = form
+    if form == "csv":
+        types = {
+            each.name: pyarrow.string() if pyarrow.types.is_large_string(each.type) else each.type
+            for each in schema_to_pyarrow(table.schema, include_field_ids=False)
+            if not pyarrow.types.is_nested(each.type) and not isinstance(each.type, pyarrow.BaseExtensionType)
+        }
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
+        made = pyarrow.dataset.CsvFileFormat(convert_options=convert)
+    reader = pyarrow.dataset.dataset(paths, format=made).scanner().to_reader()
+    done = 0
+
+    def batches() -> Iterator[Any]:
+        nonlocal done
+        for batch in reader:
+            yield batch
+            done += batch.nbytes
+            progress(done, None)
+
+    return pyarrow.RecordBatchReader.from_batches(reader.schema, batches())

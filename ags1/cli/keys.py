@@ -1,0 +1,152 @@
+"""Keys for the command line: from a file, an environment variable or key metadata, never from an argument."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+
+from ags1.cli import say, warn
+from ags1.cli.standard import refuse_terminal, write_out
+from ags1.core.gcm import Key
+from ags1.errors import KeyAccessError
+from ags1.keys import KeyMetadata, decode_metadata
+from ags1.streams.metadata_files import SUFFIX, metadata_beside, text_of_prefix
+from ags1.support.command_line import UsageError
+from ags1.support.key_files import key_of_variable, looks_like_key, parse_key, read_key_file, write_secret
+
+
+class Keys:
+    """The keys that the options name, if any are `named`. A key file is read once for all files: it may be a pipe."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self.named = bool(options.key_file or options.key_env or options.key_metadata)
+        self._key: Key | None = None
+        self._metadata: KeyMetadata | None = None
+        self._warned = False
+        if options.key_metadata and options.aad_prefix is not None:
+            raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
+
+    def metadata_for(self, path: str, name: str) -> KeyMetadata:
+        """Key, AAD prefix and trusted length for the encrypted file at `path`, called `name` below what was given."""
+        length = getattr(self._options, "length", None)
+        if self._options.key_metadata:
+            metadata = self._from_metadata(self._options.key_metadata, path, name)
+            return metadata if length is None else metadata.with_length(length)
+        if self._key is None:
+            self._key = self._load()
+        return KeyMetadata(self._key, aad_prefix(self._options, name), length)
+
+    def _load(self) -> Key:
+        options = self._options
+        if options.key_file:
+            _refuse_key_as_name(options.key_file, "--key-file", "the name of a file")
+            return Key(parse_key(self._read(options.key_file), options.key_file, note=_note))
+        if options.key_env:
+            if options.key_env not in os.environ:
+                _refuse_key_as_name(options.key_env, "--key-env", "the name of a variable")
+            return Key(key_of_variable(options.key_env))
+        raise UsageError(
+            "a key is needed: --key-file FILE, --key-env NAME or --key-metadata PATH (`ags1 keygen` makes one)"
+        )
+
+    def _from_metadata(self, where: str, path: str, name: str) -> KeyMetadata:
+        if os.path.isdir(where):
+            if not name:
+                raise UsageError(f"standard input has no name to look for in {where}: give one file as --key-metadata")
+            return self._decoded(metadata_beside(where, path, name))
+        if self._metadata is None:
+            _refuse_key_as_name(where, "--key-metadata", "the name of a file")
+            self._metadata = self._decoded(where)
+        return self._metadata
+
+    def _decoded(self, path: str) -> KeyMetadata:
+        return decode_metadata(self._read(path), path)
+
+    def _read(self, path: str) -> bytes:
+        data, mode = read_key_file(path)
+        self._warned = self._warned or _warned_of_readers(path, mode)
+        return data
+
+
+def _warned_of_readers(path: str, mode: int) -> bool:
+    """Warn of a key file that others can read; return whether it is one."""
+    if not stat.S_ISREG(mode) or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return False
+    warn(f"ags1: warning: other users can read the key file {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 it")
+    return True
+
+
+def _note(text: str) -> None:
+    warn(f"ags1: warning: {text}")
+
+
+def read_metadata(path: str) -> KeyMetadata | None:
+    """The key metadata in a file, None if the file is missing or holds none."""
+    try:
+        return decode_metadata(read_key_file(path)[0], path)
+    except KeyAccessError:
+        return None
+
+
+def _refuse_key_as_name(text: str, option: str, wanted: str) -> None:
+    """Say what is wrong when the key itself was given, without repeating it."""
+    if looks_like_key(text):
+        raise UsageError(
+            f"{option} needs {wanted}, but was given what looks like a key: other users can see the arguments, so do "
+            "not use this key"
+        )
+
+
+def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
+    """The AAD prefix that the options say, for the encrypted file of this name."""
+    text = options.aad_prefix
+    if text is None or isinstance(text, bytes):
+        return text or b""
+    if not name and ("{name}" in text or "{path}" in text):
+        raise UsageError("standard input and output have no name: give --aad-prefix without {name} and {path}")
+    return os.fsencode(text_of_prefix(text, name.removesuffix(SUFFIX)))
+
+
+def warn_of_same_prefix(options: argparse.Namespace, count: int) -> None:
+    """Warn a person that many files are bound to one identity."""
+    if not options.quiet and not options.json:
+        warn(
+            f"ags1: warning: {count:,} files get the same AAD prefix, so one can take another's place unnoticed: "
+            "{path} in --aad-prefix gives each its own"
+        )
+
+
+def keygen(options: argparse.Namespace) -> int:
+    if options.keyfile == "-" and options.format == "raw":
+        refuse_terminal("a raw key", "use --format hex, or redirect the output")
+    key = Key.generate(options.bits)
+    data = bytes(key)
+    if options.format == "hex":
+        data = data.hex().encode() + b"\n"
+    elif options.format == "base64":
+        import base64
+
+        data = base64.b64encode(data) + b"\n"
+    if options.keyfile == "-":
+        write_out(data)
+        return 0
+    write_private(options.keyfile, data, replace=options.force)
+    say(f"wrote a fresh {key.bits}-bit key to {options.keyfile} (readable by you alone); keep a copy in a safe place")
+    return 0
+
+
+def write_private(path: str, data: bytes, *, replace: bool) -> None:
+    """Write a secret to a file that only its owner can read. KeyAccessError: it exists, and is not to be replaced."""
+    from ags1.storage import AtomicFile
+
+    if not replace:
+        try:
+            write_secret(path, data)
+        except KeyAccessError as error:
+            raise KeyAccessError(f"{error} (--force replaces it)") from None
+        return
+    with AtomicFile(path, mode=0o600) as output:
+        output.write(data)
+        output.commit(durable=True)

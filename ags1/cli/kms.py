@@ -1,0 +1,304 @@
+"""``ags1 kms``: a local keystore, and wrapping and unwrapping with any key management service."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from ags1.cli import say, say_json
+from ags1.cli.consent import agreed, need_consent
+from ags1.cli.keys import write_private
+from ags1.cli.paths import STANDARD, shown
+from ags1.cli.standard import refuse_terminal, standard_input, write_out
+from ags1.errors import KeyAccessError
+from ags1.support.command_line import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ags1.kms import KeyManagementClient, LocalKms
+
+# The most that any of the services takes: AWS.
+_LARGEST = 4096
+
+
+def kms(options: argparse.Namespace) -> int:
+    action = options.action
+    for option, actions in _OF_ACTIONS.items():
+        if getattr(options, option) and action not in actions:
+            flag = "--" + option.replace("_", "-")
+            raise UsageError(f"{flag} is for `ags1 kms {' and '.join(actions)}` (see `ags1 kms --help`)")
+    if options.files and action not in ("wrap", "unwrap", "remove"):
+        raise UsageError(f"`ags1 kms {action}` takes no files (see `ags1 kms --help`)")
+    return _ACTIONS[action](options)
+
+
+def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagementClient:
+    """The client that --kms names; on a terminal it asks for a local keystore's password, twice if it is new."""
+    from ags1.kms import load
+
+    url = options.kms
+    if not url:
+        raise UsageError(
+            "a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json or aws:?region=eu-central-1"
+        )
+    secret: dict[str, Any] = {}
+    if url.lower().startswith("local:"):
+        secret = _secret_of(options, url, new=new)
+    elif options.password_file or options.key_file:
+        raise UsageError("--password-file and --key-file are for local: keystores")
+    try:
+        return load(url, **secret)
+    except ValueError as error:
+        raise UsageError(f"--kms: {error}") from None
+
+
+def new_client_of(options: argparse.Namespace) -> KeyManagementClient:
+    """The client that --new-kms names, else --kms.
+
+    --password-file and --key-file are those of --kms: another local keystore has its own in its URL.
+    """
+    if options.new_kms is None:
+        return client_of(options)
+    both_local = all(str(url).lower().startswith("local:") for url in (options.kms, options.new_kms))
+    secret = {} if both_local else {"password_file": None, "key_file": None}
+    return client_of(argparse.Namespace(**{**vars(options), **secret, "kms": options.new_kms}))
+
+
+def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str, Any]:
+    if options.password_file and options.key_file:
+        raise UsageError("give one of --password-file and --key-file")
+    if options.password_file:
+        return {"password_file": options.password_file}
+    if options.key_file:
+        return {"key_file": options.key_file}
+    named = "password_file=" in url or "key_file=" in url
+    if named or os.environ.get("AGS1_KMS_PASSWORD") or os.environ.get("KEYSTORE_PASSWORD"):
+        return {}
+    if sys.stdin is None or not sys.stdin.isatty():
+        return {}
+    return {"password": _asked(url.partition(":")[2].partition("?")[0], new=new)}
+
+
+def _asked(name: str, *, new: bool) -> str:
+    """The password that a person types, twice if it is a new one."""
+    import getpass
+
+    try:
+        password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
+        again = getpass.getpass("The same again: ") if new else password
+    except EOFError:
+        raise UsageError("no password was given") from None
+    if password != again:
+        raise UsageError("these were two different passwords: nothing was made")
+    if not password:
+        raise UsageError("an empty password protects nothing: nothing was done")
+    return password
+
+
+def _init(options: argparse.Namespace) -> int:
+    path = _local_path(options)
+    exists = os.path.lexists(path)
+    if exists and not options.key_ids:
+        raise KeyAccessError(f"{path} exists and was not replaced: its keys would be lost (--key-id adds a key to it)")
+    if len(set(options.key_ids)) != len(options.key_ids):
+        raise UsageError("a --key-id is given twice")
+    with _local(options, new=not exists) as client:
+        present = set(client.list_keys()) if exists else set()
+        for key_id in options.key_ids:
+            if key_id in present:
+                raise KeyAccessError(f"{path} has a key {key_id!r} already: what it wrapped would be lost")
+        if options.dry_run:
+            _say_of_init(path, exists, options, "would be")
+            return 0
+        if exists:
+            for key_id in options.key_ids:
+                client.add_key(key_id, bits=options.bits)
+        else:
+            from ags1.core.gcm import Key
+
+            client.make({key_id: Key.generate(options.bits) for key_id in options.key_ids})
+        _say_of_init(path, exists, options, "was")
+    return 0
+
+
+def _say_of_init(path: str, exists: bool, options: argparse.Namespace, verb: str) -> None:
+    if not exists:
+        say(f"the keystore {path} {verb} made, readable by you alone; keep a copy of it and of what opens it")
+    for key_id in options.key_ids:
+        say(f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}")
+
+
+def _list(options: argparse.Namespace) -> int:
+    _local_path(options)
+    with _local(options) as client:
+        for key_id, versions in sorted(client.key_versions().items()):
+            if options.json:
+                say_json({"key_id": key_id, "versions": versions})
+            else:
+                say(key_id)
+    return 0
+
+
+def _rotate(options: argparse.Namespace) -> int:
+    path, key_id = _local_path(options), _one_key_id(options)
+    with _local(options) as client:
+        count = client.key_versions().get(key_id, 0) + 1
+        if options.dry_run:
+            client.without(key_id)
+            say(f"{key_id!r} in {path} would get version {count}")
+            return 0
+        count = client.rotate_key(key_id, bits=options.bits)
+    say(
+        f"{key_id!r} in {path} has version {count}, a fresh {options.bits}-bit key, which wraps from now on; rewrap "
+        f"what the older ones wrapped, then `ags1 kms remove --old-versions --key-id {key_id}` destroys those"
+    )
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    path, key_id = _local_path(options), _one_key_id(options)
+    if not (options.dry_run or options.yes):
+        need_consent(options)
+    with _local(options) as client:
+        with client.without(key_id, old_versions=options.old_versions) as rest:
+            lost = [use for dataset in options.files for use in _uses(dataset, key_id, client, rest)]
+        what = f"the {'old versions of' if options.old_versions else 'key'} {key_id!r} in {path}"
+        for use in lost:
+            say_json(use) if options.json else say(_said_of(use))
+        if options.files and not lost and not options.json:
+            say(f"of {', '.join(options.files)}, nothing needs {what}")
+        if options.dry_run:
+            return 0
+        if not agreed(options, f"Destroy {what}? Nobody can read any more what only that opens."):
+            say("nothing was removed")
+            return 0
+        count = client.remove_key(key_id, old_versions=options.old_versions)
+    if not options.json:
+        say(f"{count} version{'s' if count != 1 else ''} of {key_id!r} removed from {path}; destroy its copies too")
+    return 0
+
+
+def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) -> list[dict[str, Any]]:
+    """The versions of a dataset, and patterns in them, that can't be read without the key that is to be removed."""
+    from ags1 import dataset
+    from ags1.dataset.classes import ClassKeys
+
+    found = []
+    with dataset.open(where, client) as opened:
+        for version in opened.versions():
+            keys = ClassKeys(version.classes, rest, where)
+            for each in version.classes:
+                if each.key_id != key_id:
+                    continue
+                try:
+                    keys.key(each.id)
+                except KeyAccessError:
+                    use = {"dataset": where, "version": version.version, "pattern": each.pattern, "key_id": key_id}
+                    found.append(use)
+    return found
+
+
+def _said_of(use: dict[str, Any]) -> str:
+    files = "files of a pattern that was replaced" if use["pattern"] is None else f"the files of {use['pattern']!r}"
+    if use["pattern"] == "**":
+        # The manifests are under this one.
+        files = "all files"
+    return f"{use['dataset']}, version {use['version']}: {files} can't be read without it"
+
+
+def _password(options: argparse.Namespace) -> int:
+    path = _local_path(options)
+    if options.new_password_file and options.new_key_file:
+        raise UsageError("give one of --new-password-file and --new-key-file")
+    with _local(options) as client:
+        client.list_keys()
+        if options.new_password_file:
+            given = {"password_file": options.new_password_file}
+        elif options.new_key_file:
+            given = {"key_file": options.new_key_file}
+        elif sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError("a new password is needed: --new-password-file FILE or --new-key-file FILE")
+        else:
+            given = {"password": _asked(path, new=True)}
+        client.rotate_password(**given)
+    say(f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
+    return 0
+
+
+def _one_key_id(options: argparse.Namespace) -> str:
+    if len(options.key_ids) != 1:
+        raise UsageError(f"`ags1 kms {options.action}` takes one --key-id")
+    return str(options.key_ids[0])
+
+
+def _local_path(options: argparse.Namespace) -> str:
+    url = options.kms or ""
+    if not url.lower().startswith("local:"):
+        raise UsageError(
+            f"`ags1 kms {options.action}` is for local keystores (--kms local:PATH, or the variable AGS1_KMS); a "
+            "service's keys are made and listed with its own tools"
+        )
+    return os.path.expanduser(url.partition(":")[2].partition("?")[0])
+
+
+def _local(options: argparse.Namespace, *, new: bool = False) -> LocalKms:
+    from ags1.kms import LocalKms
+
+    client = client_of(options, new=new)
+    assert isinstance(client, LocalKms)
+    return client
+
+
+def _convert(options: argparse.Namespace) -> int:
+    """Wrap or unwrap the bytes of a file."""
+    if len(options.files) != 2:
+        raise UsageError(f"`ags1 kms {options.action}` takes two files: SOURCE TARGET (see `ags1 kms --help`)")
+    key_id = _one_key_id(options)
+    source, target = options.files
+    if target == STANDARD:
+        refuse_terminal("raw bytes")
+    if target != STANDARD and os.path.lexists(target) and not options.force:
+        raise KeyAccessError(f"{target} exists and was not replaced (--force replaces it)")
+    data = _read(source)
+    with client_of(options) as client:
+        convert = client.wrap_key if options.action == "wrap" else client.unwrap_key
+        result = convert(data, key_id)
+    if target == STANDARD:
+        write_out(result)
+        return 0
+    write_private(target, result, replace=options.force)
+    say(f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)")
+    return 0
+
+
+def _read(path: str) -> bytes:
+    if path == STANDARD:
+        data: bytes = standard_input().read(_LARGEST + 1)
+    else:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1)
+    if not 0 < len(data) <= _LARGEST:
+        held = "nothing" if not data else f"more than {_LARGEST} bytes"
+        raise KeyAccessError(f"{shown(path)} holds {held}: keys are wrapped, not files (`ags1 encrypt` is for those)")
+    return data
+
+
+_ACTIONS = {
+    "init": _init,
+    "list": _list,
+    "rotate": _rotate,
+    "remove": _remove,
+    "password": _password,
+    "wrap": _convert,
+    "unwrap": _convert,
+}
+# What other actions refuse, so that nothing that was said is silently left out.
+_OF_ACTIONS = {
+    "new_password_file": ("password",),
+    "new_key_file": ("password",),
+    "old_versions": ("remove",),
+    "yes": ("remove",),
+}

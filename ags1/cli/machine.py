@@ -1,0 +1,42 @@
+"""``ags1 info``."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+
+from ags1._version import version
+from ags1.cli import say, say_json
+from ags1.core.backend import backend
+
+_LINKAGE = {
+    "bundled-static": "its own copy, linked statically",
+    "system-shared": "the system's shared library",
+    "prefix-static": "a static library chosen at build time",
+    "prefix-shared": "a shared library chosen at build time",
+}
+_PATHS = {
+    "vaes-avx512": "AVX-512 with VAES and VPCLMULQDQ: the fastest there is",
+    "aesni-avx": "AES-NI and PCLMULQDQ with AVX",
+    "aesni": "AES-NI and PCLMULQDQ",
+    "armv8-aes": "ARMv8 AES and PMULL",
+    "generic": "portable code without AES instructions: slow",
+}
+
+
+def info(options: argparse.Namespace) -> int:
+    found = backend()
+    if options.json:
+        say_json({"ags1_version": version, "python": platform.python_version(), **found})
+        return 0
+    say(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    say(f"OpenSSL    {found['openssl_version']}: {_LINKAGE.get(found['linkage'], found['linkage'])}")
+    say(f"AES-GCM    {_PATHS.get(found['aes_gcm'], found['aes_gcm'])}")
+    say(f"CPU        {' '.join(found['cpu_features']) or 'no AES instructions seen'}")
+    say(f"threads    {found['threads']} for large calls by default")
+    # Without AVX-512, no OpenSSL of the series 3 uses VAES for AES-GCM.
+    if {"VAES", "AVX512F"}.issubset(found["cpu_features"]) and found["aes_gcm"] != "vaes-avx512":
+        say("note       this CPU has VAES, but this OpenSSL does not use it: AES-GCM takes 2 to 3 times as long")
+    if found["remedy"]:
+        say(f"to do      {found['remedy']}")
+    return 0

@@ -1,0 +1,59 @@
+"""``ags1 parquet inspect``: which columns and modules of a file are protected."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+from ags1.cli import describe, say, say_json, warn
+from ags1.cli.parquet.files import parquet_files
+from ags1.cli.parquet.keys import Clients, KeyReferences, Reading
+from ags1.cli.report import Reporter
+from ags1.errors import Ags1Error
+from ags1.support.exit_codes import exit_code
+from ags1.support.words import counted, with_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.parquet.structure.inspection import Inspection
+
+
+def inspect(options: argparse.Namespace) -> int:
+    code = 0
+    found = parquet_files(options.files)
+    kinds: Counter[str] = Counter()
+    with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
+        reading = Reading(options, KeyReferences(), clients)
+        looks = ((path, _look(path, name, reading)) for path, name in found)
+        for number, (path, each) in enumerate(reporter.rows(looks)):
+            if isinstance(each, Exception):
+                code = code or exit_code(each)
+                kinds["unreadable"] += 1
+                text = with_name(path, describe(each))
+                if options.json:
+                    say_json({"file": path, "error": text})
+                else:
+                    warn(f"ags1: {text}")
+                continue
+            kinds["encrypted" if each.encryption is not None else "plaintext"] += 1
+            if options.json:
+                say_json({"file": path, **each.to_dict(), "error": None})
+                continue
+            if number:
+                say("")
+            for line in str(each).split("\n"):
+                say(line)
+    if len(found) > 1 and not options.json:
+        say("")
+        say(f"{counted(len(found), 'file')}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}")
+    return code
+
+
+def _look(path: str, name: str, reading: Reading) -> Inspection | Exception:
+    from ags1.parquet.structure.inspection import inspect as look
+
+    try:
+        config = reading.config(path, name) if reading.named else None
+        return look(path, config)
+    except (Ags1Error, OSError, ValueError) as error:
+        return error

@@ -1,0 +1,248 @@
+"""Rows as a table, CSV or JSON lines; ``ags1 parquet cat`` and ``ags1 parquet head``, which show those of files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+
+from ags1.cli import say, warn
+from ags1.cli.parquet.files import parquet_files
+from ags1.cli.parquet.keys import Clients, KeyReferences, Reading
+from ags1.cli.report import Reporter
+from ags1.errors import FormatError, UnsupportedError
+from ags1.support.words import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pyarrow
+
+    Row = list[Any]
+
+# Rows at once: their widths decide those of a table's columns.
+_BATCH = 1000
+_WIDEST_CELL = 40
+
+
+def cat(options: argparse.Namespace) -> int:
+    return _show(options, None)
+
+
+def head(options: argparse.Namespace) -> int:
+    return _show(options, options.rows)
+
+
+def _show(options: argparse.Namespace, limit: int | None) -> int:
+    from ags1 import parquet
+
+    _pyarrow()
+    written = _writer_of(options.format)
+    found = parquet_files(options.files)
+    with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
+        reading = Reading(options, KeyReferences(), clients)
+        for path, name in found:
+            config = reading.config(path, name) if reading.named or options.allow_plaintext else None
+            view = parquet.open(
+                path, config, columns=options.columns, missing_keys=options.missing_keys, threads=options.threads
+            )
+            with view:
+                if view.dropped:
+                    warn(f"ags1: note: {path}: left out, because their key is missing: {', '.join(view.dropped)}")
+                written.begin(path if len(found) > 1 else None)
+                for names, rows in reporter.rows(_batches(view, limit, path)):
+                    written.write(names, rows)
+                written.end()
+    return 0
+
+
+def write_rows(
+    form: str, names: list[str], batches: Iterable[pyarrow.RecordBatch], *, widest: int | None = _WIDEST_CELL
+) -> int:
+    """Write the rows of batches to standard output, and return how many there were.
+
+    A cell of a table has at most `widest` characters; with None, cells stay as they are, and nulls empty.
+    """
+    written = _writer_of(form, widest)
+    written.begin(None)
+    written.write(names, [])
+    count = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BATCH):
+            rows = _rows_of(batch.slice(start, _BATCH))
+            written.write(names, rows)
+            count += len(rows)
+    written.end()
+    return count
+
+
+def _writer_of(form: str, widest: int | None = _WIDEST_CELL) -> _Table | _Csv | _Json:
+    return _Csv() if form == "csv" else _Json() if form == "json" else _Table(widest)
+
+
+def _rows_of(batch: pyarrow.RecordBatch) -> list[Row]:
+    """The rows of a batch, as values that have a form in text."""
+    if not batch.num_columns:
+        return [[] for _ in range(batch.num_rows)]
+    return [list(row) for row in zip(*(_values(column) for column in batch.columns), strict=True)]
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("showing rows needs pyarrow: pip install 'ags1[arrow]'") from error
+    return pyarrow
+
+
+def _batches(view: Any, limit: int | None, path: str) -> Iterator[tuple[list[str], list[Row]]]:
+    """Names and rows, some at a time; the names by themselves for a file without rows."""
+    pyarrow = _pyarrow()
+    try:
+        # Threads that are still reading when one of them fails can take the process with them at its end.
+        file = pyarrow.parquet.ParquetFile(view)
+        names = list(file.schema_arrow.names)
+        left = file.metadata.num_rows if limit is None else limit
+        yield names, []
+        if left <= 0:
+            return
+        for batch in file.iter_batches(min(_BATCH, left), use_threads=False):
+            rows = _rows_of(batch)
+            yield names, rows[:left]
+            left -= len(rows)
+            if left <= 0:
+                return
+    except (pyarrow.ArrowException, OSError) as error:
+        # A fault of a disk has a number; what has none is said of what is in the file.
+        if error.__cause__ is not None or getattr(error, "errno", None) is not None:
+            raise
+        kind = FormatError if isinstance(error, (OSError, pyarrow.ArrowInvalid)) else UnsupportedError
+        raise kind(f"{path}: pyarrow cannot read it: {error}") from None
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column, as text where Python has no exact form of them."""
+    types = _pyarrow().types
+    if types.is_temporal(column.type) or types.is_decimal(column.type):
+        try:
+            column = column.cast(_pyarrow().string())
+        except _pyarrow().ArrowException:
+            pass
+    return [plain_value(each) for each in column.to_pylist()]
+
+
+def plain_value(value: Any) -> Any:
+    """The value with nothing in it that JSON lacks: bytes as hexadecimal digits, other things as text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, dict):
+        return {str(name): plain_value(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(each) for each in value]
+    return str(value)
+
+
+def _cell(value: Any, null: str) -> str:
+    if value is None:
+        return null
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else str(value)
+
+
+class _Json:
+    """An object a line."""
+
+    def begin(self, path: str | None) -> None:
+        """Nothing stands before the rows of a file."""
+
+    def write(self, names: list[str], rows: list[Row]) -> None:
+        for row in rows:
+            say(json.dumps(dict(zip(names, row, strict=True))))
+
+    def end(self) -> None:
+        """Nothing stands behind them."""
+
+
+class _Csv:
+    """Lines with commas; a header once, and again before files with other columns."""
+
+    def __init__(self) -> None:
+        import csv
+
+        self._names: list[str] | None = None
+        self._writer = csv.writer(_Lines(), lineterminator="\n")
+
+    def begin(self, path: str | None) -> None:
+        """Nothing stands before the rows of a file but the header."""
+
+    def write(self, names: list[str], rows: list[Row]) -> None:
+        if names != self._names:
+            self._names = names
+            self._writer.writerow(names)
+        for row in rows:
+            self._writer.writerow([_cell(value, "") for value in row])
+
+    def end(self) -> None:
+        """Nothing stands behind them."""
+
+
+class _Lines:
+    """Standard output for csv.writer, which writes a line at once."""
+
+    def write(self, line: str) -> None:
+        say(line.removesuffix("\n"), raw=True)
+
+
+class _Table:
+    """Aligned columns for a person; their widths are those of the first rows."""
+
+    def __init__(self, widest: int | None) -> None:
+        self._widest = widest
+        self._names: list[str] = []
+        self._widths: list[int] | None = None
+        self._files = 0
+
+    def begin(self, path: str | None) -> None:
+        """The name of the file stands before it, where there are many."""
+        if path is not None:
+            if self._files:
+                say("")
+            say(f"==> {path} <==")
+        self._files += 1
+        self._widths = None
+
+    def write(self, names: list[str], rows: list[Row]) -> None:
+        self._names = names
+        if not rows:
+            return
+        null = "" if self._widest is None else "null"
+        cells = [[self._shortened(_cell(value, null)) for value in row] for row in rows]
+        if self._widths is None:
+            self._start(cells)
+        for row in cells:
+            self._line(row)
+
+    def end(self) -> None:
+        """The names of a file without rows."""
+        if self._widths is None:
+            self._start([])
+
+    def _start(self, cells: list[list[str]]) -> None:
+        header = [self._shortened(name) for name in self._names]
+        self._widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+        self._line(header)
+        self._line(["-" * width for width in self._widths])
+
+    def _line(self, cells: list[str]) -> None:
+        assert self._widths is not None
+        say("  ".join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip())
+
+    def _shortened(self, text: str) -> str:
+        text = printable(text, undecodable=True)
+        return text if self._widest is None or len(text) <= self._widest else f"{text[: self._widest - 3]}..."

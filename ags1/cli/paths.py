@@ -1,0 +1,289 @@
+"""Which files a command line means, and where each result goes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections import namedtuple
+
+from ags1.cli import warn
+from ags1.cli.standard import standard_input
+from ags1.streams.metadata_files import SUFFIX
+from ags1.support.command_line import UsageError
+from ags1.support.typing import NoReturn
+
+STANDARD = "-"
+_TEMPORARY = ".ags1-tmp"
+_CONTROL = "_ags1"
+_GLOB = frozenset("*?[")
+
+# `name`: of the encrypted file, below the directory that was given; "" between standard input and output.
+# `size`: bytes of the source, where a listing told them.
+Job = namedtuple("Job", ("source", "target", "name", "size"), defaults=(None,))  # noqa: PYI024  typing is slow to import
+Found = namedtuple("Found", ("path", "name", "size"), defaults=(None,))  # noqa: PYI024
+
+
+def is_url(path: str) -> bool:
+    """Whether the path has a scheme."""
+    return "://" in path
+
+
+def base_name(path: str) -> str:
+    """Last part of a path or URL."""
+    return path.rstrip("/").rpartition("/")[2] if is_url(path) else os.path.basename(path)
+
+
+def shown(path: str, standard: str = "standard input") -> str:
+    """The path as a person would call it."""
+    return standard if path == STANDARD else path
+
+
+def dataset_above(path: str) -> str | None:
+    """The dataset that a path is or lies in; None if there is none, or if it is a URL that is none itself."""
+    if path == STANDARD:
+        return None
+    if is_url(path):
+        from ags1.storage import Location, list_names
+
+        place = Location(path.rstrip("/"))
+        try:
+            names = list_names(place.join(_CONTROL)) if place.is_object and place.path else []
+        except OSError:
+            # What is asked for next says what is wrong.
+            names = []
+        return path if any(map(_is_version, names)) else None
+    above = os.path.realpath(path)
+    while True:
+        try:
+            if any(map(_is_version, os.listdir(os.path.join(above, _CONTROL)))):
+                return os.path.relpath(above) if not os.path.isabs(path) else above
+        except OSError:
+            # There is no such directory, or it is nobody's to read.
+            pass
+        if above == os.path.dirname(above):
+            return None
+        above = os.path.dirname(above)
+
+
+def _is_version(name: str) -> bool:
+    return name.startswith("v-") and name.endswith(".json") and name[2:-5].isdigit()
+
+
+def refuse_reading(paths: list[str], meant: str) -> None:
+    """Refuse paths of which one is a dataset; `meant` is the command for it. UsageError: one is."""
+    for path in paths:
+        # The key metadata of one object opens that alone.
+        vault = dataset_above(path) if is_url(path) or os.path.isdir(path) else None
+        if vault is not None:
+            command = f"ags1 dataset {meant}".replace("VAULT", vault)
+            raise UsageError(f"{_part_of(path, vault)}, whose keys are not those of single files: use `{command}`")
+
+
+def refuse_writing(target: str) -> None:
+    """Refuse to write into a dataset, where a file that no version names is foreign. UsageError: it is one."""
+    vault = dataset_above(target)
+    if vault is not None:
+        raise UsageError(
+            f"{_part_of(target, vault)}: use `ags1 dataset add {vault} SOURCE` to add files to it, or another TARGET"
+        )
+
+
+def _part_of(path: str, vault: str) -> str:
+    return f"{path} is a dataset" if path.rstrip("/") == vault.rstrip("/") else f"{path} lies in {vault}, a dataset"
+
+
+def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str | None = None) -> list[Found]:
+    """Files that names, globs and directories stand for, in order, each once.
+
+    Their names are the paths below the directory that was given, else the base names. A path that exists is itself,
+    whatever characters it has. A glob that matches nothing, or a directory without files, is a UsageError, so that a
+    misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix` narrows those,
+    and what lies below the directory `outside` is left out); links to directories are not followed, and one that cannot
+    be read is an error.
+
+    URLs are no different: one that ends in ``/`` or names no object is a directory, and ``*``, ``?``, ``[...]`` and
+    ``**`` match names below it.
+    """
+    found: dict[str, Found] = {}
+    for pattern in patterns:
+        if pattern == STANDARD:
+            found.setdefault(pattern, Found(pattern, ""))
+        elif is_url(pattern):
+            for each in _expand_url(pattern, only_suffix, outside):
+                found.setdefault(each.path, each)
+        elif os.path.isdir(pattern):
+            below = _files_below(pattern, only_suffix, outside)
+            if not below:
+                kind = f"{only_suffix} files" if only_suffix else "files"
+                raise UsageError(f"there are no {kind} below the directory {pattern}")
+            for path in below:
+                found.setdefault(path, Found(path, os.path.relpath(path, pattern)))
+        elif _is_glob(pattern):
+            import glob
+
+            matches = sorted(path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path))
+            if not matches:
+                raise UsageError(f"no file matches {pattern}")
+            for path in matches:
+                found.setdefault(path, Found(path, os.path.basename(path)))
+        else:
+            found.setdefault(pattern, Found(pattern, os.path.basename(pattern)))
+    return list(found.values())
+
+
+def _expand_url(pattern: str, only_suffix: str | None, outside: str | None) -> list[Found]:
+    from ags1.storage import Location, is_directory, list_files, match, status
+
+    location = Location(pattern)
+    if _GLOB.isdisjoint(pattern) and not pattern.endswith("/") and location.name:
+        try:
+            return [Found(pattern, base_name(pattern), status(location).size or None)]
+        except FileNotFoundError:
+            if not is_directory(location):
+                raise
+        except IsADirectoryError:
+            pass
+    elif not _GLOB.isdisjoint(pattern):
+        entries = match(location)
+        if not entries:
+            raise UsageError(f"no file matches {pattern}")
+        return [Found(entry.path, entry.location.name, entry.size) for entry in entries]
+    elsewhere = Location(outside) if outside is not None and is_url(outside) and outside != pattern else None
+    entries = list_files(location, outside=elsewhere)
+    below = [entry for entry in entries if only_suffix is None or entry.name.endswith(only_suffix)]
+    if not below:
+        raise UsageError(f"there are no {f'{only_suffix} files' if only_suffix else 'files'} below {pattern}")
+    return [Found(entry.path, entry.name, entry.size) for entry in below]
+
+
+def _is_glob(pattern: str) -> bool:
+    if is_url(pattern):
+        return not _GLOB.isdisjoint(pattern)
+    return not _GLOB.isdisjoint(pattern) and not os.path.lexists(pattern)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _files_below(directory: str, only_suffix: str | None, outside: str | None) -> list[str]:
+    found = []
+    excluded = None
+    if outside is not None and os.path.isdir(outside):
+        excluded = os.path.realpath(outside)
+        if os.path.join(os.path.realpath(directory), "").startswith(os.path.join(excluded, "")):
+            # Source and target are one tree, or the source lies in the target: then nothing is in the way.
+            excluded = None
+    for parent, directories, names in os.walk(directory, onerror=_raise):
+        if excluded is not None:
+            directories[:] = [name for name in directories if os.path.realpath(os.path.join(parent, name)) != excluded]
+        directories.sort()
+        for name in sorted(names):
+            if (only_suffix is not None and not name.endswith(only_suffix)) or name.endswith(_TEMPORARY):
+                continue
+            path = os.path.join(parent, name)
+            if _is_special(path):
+                warn(f"ags1: warning: {path} is left out: it is a pipe, a socket or a device")
+            else:
+                found.append(path)
+    return found
+
+
+def _is_special(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        # A dangling link, for example: opening it says what is wrong.
+        return False
+    return not stat.S_ISREG(mode)
+
+
+def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
+    """Pair every source with its target; `suffix` is what the names of encrypted files have more, if anything.
+
+    UsageError: many sources for one file, two sources for one target, or nothing to tell a target's name from.
+    """
+    patterns = list(options.sources)
+    if options.files_from:
+        if options.files_from == STANDARD and STANDARD in patterns:
+            raise UsageError("standard input cannot be both a SOURCE and the list of --files-from")
+        patterns += _read_list(options.files_from)
+        if not patterns:
+            raise UsageError(f"there are no files in the list {shown(options.files_from)}")
+    target = options.target
+    if target == STANDARD and options.json:
+        raise UsageError("--json and the result cannot both go to standard output: give a file as the TARGET")
+    if is_url(target) and options.no_clobber:
+        raise UsageError("--no-clobber cannot be promised for a URL: leave it out, or give a local TARGET")
+    refuse_writing(target)
+    if not encrypting:
+        refuse_reading(patterns, f"decrypt VAULT {target}")
+    sources = expand(
+        patterns,
+        only_suffix=None if encrypting else suffix or None,
+        outside=target if encrypting or not suffix else None,
+    )
+    many = len(sources) > 1 or options.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
+    many = many or any(is_url(path) and sources[0].path != path for path in patterns)
+    if not (many or _is_directory(target)):
+        path, name, size = sources[0]
+        return [Job(path, target, _encrypted_name(name, target, encrypting, suffix), size)]
+    if target == STANDARD:
+        hint = "" if encrypting or not suffix else ", or use `ags1 cat`"
+        raise UsageError(f"{len(sources)} sources cannot go to standard output: give a directory as TARGET{hint}")
+    if is_url(target) and not target.endswith("/"):
+        raise UsageError(f"{len(sources)} sources cannot go into one object: end the TARGET {target} with /")
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise UsageError(
+            f"the TARGET (the last name) is the file {target}, but many sources need a directory: give one that exists "
+            "or is new"
+        )
+    jobs: dict[str, Job] = {}
+    for path, name, size in sources:
+        if path == STANDARD:
+            raise UsageError("standard input has no name to have in a directory: give a file as the TARGET")
+        result = name + suffix if encrypting else name.removesuffix(suffix)
+        joined = target + result if is_url(target) else os.path.join(target, result)
+        if joined in jobs:
+            raise UsageError(f"{jobs[joined].source} and {path} would both become {joined}: use two directories")
+        jobs[joined] = Job(path, joined, result if encrypting else name, size)
+    return list(jobs.values())
+
+
+def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:
+    """Name of the encrypted file of a pair, from the other one where it is a standard stream."""
+    if encrypting:
+        return base_name(target) if target != STANDARD else name and name + suffix
+    return name or (base_name(target) + suffix if target != STANDARD else "")
+
+
+def _is_directory(target: str) -> bool:
+    if target == STANDARD:
+        return False
+    return target.endswith("/") or (not is_url(target) and (os.path.isdir(target) or target.endswith(os.sep)))
+
+
+def _read_list(path: str) -> list[str]:
+    if path == STANDARD:
+        data = standard_input().read()
+    else:
+        with open(path, "rb") as file:
+            data = file.read()
+    if b"\0" in data:
+        return [os.fsdecode(name) for name in data.split(b"\0") if name]
+    lines = (line.removesuffix(b"\r") for line in data.split(b"\n"))
+    return [os.fsdecode(line) for line in lines if line.strip() and not line.startswith(b"#")]
+
+
+def size_of(job: Job) -> int | None:
+    """Bytes of a job's source, if they are known."""
+    path = job.source
+    if job.size is not None or path == STANDARD or is_url(path):
+        return job.size  # type: ignore[no-any-return]
+    try:
+        found = os.stat(path)
+    except OSError:
+        # It counts for nothing: opening it says what is wrong.
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

@@ -1,0 +1,332 @@
+"""What a command says while it works and when it is done: a bar on a terminal, lines, JSON for machines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from ags1.cli import OutputClosed, forget_output, say
+from ags1.support.words import counted, printable, size_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    from typing_extensions import Self
+
+    T = TypeVar("T")
+
+# A bar for work that is over before one can read it would only cost its import.
+_BAR_AFTER_SECONDS = 0.4
+_BAR_EVERY_SECONDS = 0.1
+_LINE_EVERY_SECONDS = 10.0
+# More lines than this scroll away what matters: then failures and a sum are all that is said.
+_MANY = 20
+# Below this, a rate says more about starting than about the work.
+_RATE_AFTER_SECONDS = 0.02
+_BAR_COLUMNS = 70
+_BAR_WIDTH = 16
+
+
+def in_time(count: int, seconds: float) -> str:
+    """Bytes and, if it took long enough to tell, time and rate: "1.1 GB in 0.52 s (2.1 GB/s)"."""
+    if seconds < _RATE_AFTER_SECONDS:
+        return size_text(count)
+    rate = f" ({size_text(count / seconds)}/s)" if count >= seconds else ""
+    return f"{size_text(count)} in {seconds:.2f} s{rate}"
+
+
+class Reporter:
+    """Speaks for one run of a command over one or many files. Safe to call from several threads.
+
+    As a context manager, it shows that time passes where no callback says what is done, and is closed at the end.
+    `words` are what is done, while it is done and afterwards; `total` is bytes over all files, if known. Without
+    `to_stdout`, standard output is taken by data. With `name_all`, a person is told of every file that fails.
+    """
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        words: tuple[str, str],
+        total: int | None = None,
+        file_count: int = 1,
+        *,
+        to_stdout: bool = True,
+        name_all: bool = False,
+    ) -> None:
+        self._json = getattr(options, "json", False)
+        self._quiet = getattr(options, "quiet", False)
+        self._lines = not self._quiet and to_stdout
+        verbose = getattr(options, "verbose", False)
+        self._each = verbose or file_count <= _MANY
+        self._failures_shown = None if verbose or name_all or self._json else _MANY
+        self._doing, self._did = words
+        self._total = total
+        self._file_count = file_count
+        self._finished = 0
+        self._failed = 0
+        self._started = time.monotonic()
+        self._next_line = self._started + _LINE_EVERY_SECONDS
+        self._next_bar = self._started + _BAR_AFTER_SECONDS
+        self._done: dict[str, int] = {}
+        self._sum = 0
+        self._phase: tuple[str, int, int | None] | None = None
+        self._phase_started = self._started
+        self._bar: _RichBar | _PlainBar | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        progress = getattr(options, "progress", "auto")
+        wanted = progress == "auto" and not self._quiet and not self._json
+        terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        if sys.stdout is not None and not to_stdout and sys.stdout.isatty():
+            # The data goes where a bar would.
+            terminal = False
+        self._show_bar = progress == "always" or (wanted and terminal)
+        self._show_lines = wanted and not self._show_bar
+
+    def __enter__(self) -> Self:
+        if self._show_bar or self._show_lines:
+            threading.Thread(target=self._beat, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def progress_of(self, name: str) -> Callable[[int, int | None], None]:
+        def progress(done: int, total: int | None) -> None:
+            with self._lock:
+                self._phase = None
+                self._sum += done - self._done.get(name, 0)
+                self._done[name] = done
+                if self._total is None and total is not None and self._file_count == 1:
+                    self._total = total
+                self._show()
+
+        return progress
+
+    def phase(self, doing: str, done: int, total: int | None) -> None:
+        """Show other work from now on, which is counted in objects: `done` of at most `total`, if that is known."""
+        with self._lock:
+            if self._phase is None or self._phase[0] != doing:
+                self._phase_started = time.monotonic()
+            self._phase = doing, done, total
+            self._show()
+
+    def rows(self, found: Iterable[T]) -> Iterator[T]:
+        """Yield what is found. On a terminal the bar goes away before the first is printed: it shows enough."""
+        for each in found:
+            if sys.stdout is not None and sys.stdout.isatty():
+                self.close()
+            yield each
+
+    def _beat(self) -> None:
+        try:
+            while not self._closed.wait(_BAR_EVERY_SECONDS):
+                with self._lock:
+                    if not self._closed.is_set():
+                        self._show()
+        except OSError:
+            # Nobody looks any more; the work itself is still wanted.
+            return
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if self._show_bar and now >= self._next_bar:
+            self._next_bar = now + _BAR_EVERY_SECONDS
+            if self._bar is None:
+                self._bar = _RichBar.make(self._doing) or _PlainBar()
+            if self._phase is None:
+                self._bar.update(self._doing, self._sum, self._total, self._state(now))
+            else:
+                self._bar.update(*self._phase, self._state(now))
+        elif self._show_lines and now >= self._next_line:
+            self._next_line = now + _LINE_EVERY_SECONDS
+            doing = self._doing if self._phase is None else self._phase[0]
+            print(f"{doing}: {', '.join(self._state(now))}", file=sys.stderr, flush=True)
+
+    def _state(self, now: float) -> list[str]:
+        """How far the work is, the most important first."""
+        if self._phase is not None:
+            _, done, total = self._phase
+            count = counted(done, "object") if total is None else f"{done:,} of at most {counted(total, 'object')}"
+            return [count, _duration(now - self._phase_started)]
+        done, total = self._sum, self._total
+        if not done and total is None:
+            return [_duration(now - self._started)]
+        if total and done > total:
+            # The total is of what is stored, or the file grew.
+            total = done
+        rate = done / max(now - self._started, 1e-9)
+        state = [f"{100 * done // total} %"] if total else []
+        state.append(f"{size_text(done)} of {size_text(total)}" if total else size_text(done))
+        if self._file_count > 1:
+            state.append(f"{self._finished:,}/{counted(self._file_count, 'file')}")
+        state.append(f"{size_text(rate)}/s")
+        if total and rate > 0:
+            state.append(f"{_duration((total - done) / rate)} left")
+        return state
+
+    def finished(self, line: str, record: dict[str, Any]) -> None:
+        """Say that a file is done, or that it failed (the record has an error)."""
+        with self._lock:
+            self._finished += 1
+            failed = bool(record.get("error"))
+            self._failed += failed
+            if self._json:
+                import json
+
+                self._to_stdout(json.dumps(record))
+            elif failed:
+                if self._failures_shown is None or self._failed <= self._failures_shown:
+                    self._to_stderr(f"ags1: {line}")
+            elif self._lines and self._each:
+                self._to_stdout(line)
+
+    def note(self, text: str) -> None:
+        """Say something beside the results, to a person only."""
+        if not self._quiet and not self._json:
+            with self._lock:
+                self._to_stderr(text)
+
+    def close(self) -> None:
+        """Take the bar away and, after many files, sum up."""
+        self._closed.set()
+        with self._lock:
+            bar, self._bar = self._bar, None
+            try:
+                if bar is not None:
+                    bar.stop()
+            except Exception:
+                # Interrupted in the middle of its start, rich cannot stop; the cursor is still to be shown again.
+                sys.stderr.write("\x1b[?25h\n")
+            if self._failures_shown is not None and self._failed > self._failures_shown:
+                more = counted(self._failed - self._failures_shown, "file")
+                self._to_stderr(f"ags1: ... and {more} more (--verbose names them all)")
+            if self._file_count == 1 or not self._lines or self._json:
+                return
+            seconds = time.monotonic() - self._started
+            good = self._finished - self._failed
+            count = (
+                counted(good, "file")
+                if good == self._file_count
+                else f"{good:,} of {counted(self._file_count, 'file')}"
+            )
+            failed = f"; {self._failed:,} failed" if self._failed else ""
+            self._to_stdout(f"{self._did} {count}, {in_time(self._sum, seconds)}{failed}")
+
+    def _to_stdout(self, line: str) -> None:
+        if sys.stdout is None:
+            return
+        if self._bar is not None and sys.stdout.isatty():
+            self._bar.print(printable(line))
+            return
+        try:
+            say(line, flush=True)
+        except OutputClosed:
+            # Nobody reads what is said; the work itself is still wanted.
+            forget_output()
+            self._lines = False
+
+    def _to_stderr(self, line: str) -> None:
+        line = printable(line)
+        if self._bar is not None:
+            self._bar.print(line)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _joined(state: list[str], width: int) -> str:
+    """As much of the state as fits, from the front."""
+    text = state[0]
+    for part in state[1:]:
+        if len(text) + 2 + len(part) > width:
+            break
+        text += f"  {part}"
+    return text
+
+
+class _RichBar:
+    """rich's progress bar, with the words of this command beside it."""
+
+    def __init__(self, progress: Any, doing: str) -> None:
+        self._progress = progress
+        self._width: int = progress.console.width
+        self._task: Any = progress.add_task(doing, total=None, state="")
+        self._shown = False
+
+    @classmethod
+    def make(cls, doing: str) -> _RichBar | None:
+        """Make the bar; None without rich (extra "cli")."""
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+            from rich.table import Column
+        except ImportError:
+            return None
+        console = Console(stderr=True, force_terminal=True)
+        columns: list[ProgressColumn] = [
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True)),
+        ]
+        if console.width >= _BAR_COLUMNS:
+            columns.insert(1, BarColumn(bar_width=_BAR_WIDTH))
+        # Results go to standard output while the bar is shown: rich would take them for its console, the other stream.
+        progress = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        return cls(progress, doing)
+
+    def update(self, doing: str, done: int, total: int | None, state: list[str]) -> None:
+        room = self._width - len(doing) - 2 - (_BAR_WIDTH + 1 if self._width >= _BAR_COLUMNS else 0)
+        # Without None here, rich would keep the total of the phase before.
+        self._progress.tasks[self._task].total = total
+        self._progress.update(self._task, description=doing, completed=done, state=_joined(state, room))
+        if not self._shown:
+            self._shown = True
+            self._progress.start()
+
+    def print(self, line: str) -> None:
+        self._progress.console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        try:
+            self._progress.stop()
+        except IndexError:
+            # Ctrl-C came while rich was still setting the bar up: there is nothing to take away but its hidden cursor.
+            self._progress.console.show_cursor(True)
+
+
+class _PlainBar:
+    """One line that rewrites itself: what a terminal gets without rich."""
+
+    def update(self, doing: str, done: int, total: int | None, state: list[str]) -> None:
+        import shutil
+
+        room = shutil.get_terminal_size().columns - len(doing) - 3
+        sys.stderr.write(f"\r\x1b[K{doing}  {_joined(state, room)}")
+        sys.stderr.flush()
+
+    def print(self, line: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{line}\n")
+        sys.stderr.flush()
+
+    def stop(self) -> None:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

@@ -1,0 +1,75 @@
+"""Standard input and output for bytes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from ags1.cli import OutputFaults
+from ags1.support.command_line import UsageError
+from ags1.support.typing import Any
+
+_COPY_BYTES = 8 << 20
+
+
+class StandardOutput:
+    """Standard output for bytes, whose failures say that it was the one."""
+
+    name = "standard output"
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        with OutputFaults():
+            view = memoryview(data)
+            while view:
+                # Unbuffered (PYTHONUNBUFFERED), a full disk shows only at the write after the one that it cut short.
+                view = view[self._file.write(view) :]
+        return len(data)
+
+    def flush(self) -> None:
+        with OutputFaults():
+            self._file.flush()
+
+
+def standard_output() -> StandardOutput:
+    """Standard output for bytes; an OSError if the caller has closed it."""
+    return StandardOutput(_bytes_of(sys.stdout, "standard output"))
+
+
+def standard_input() -> Any:
+    """Standard input for bytes; an OSError if the caller has closed it."""
+    return _bytes_of(sys.stdin, "standard input")
+
+
+def _bytes_of(stream: Any, name: str) -> Any:
+    if stream is None:
+        raise OSError(9, "it is closed", name)
+    return stream.buffer
+
+
+def write_out(data: bytes) -> None:
+    output = standard_output()
+    output.write(data)
+    output.flush()
+
+
+def copy_out(reader: Any, output: StandardOutput, left: int | None, progress: Callable[..., None]) -> bool:
+    """Write what is wanted of a reader (None: all); return whether that went on to its end."""
+    done = 0
+    while left is None or left > 0:
+        data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
+        if not data:
+            return True
+        output.write(data)
+        done += len(data)
+        progress(done, None)
+        left = None if left is None else left - len(data)
+    return False
+
+
+def refuse_terminal(what: str, instead: str = "give a file as the TARGET, or redirect the output") -> None:
+    """Raise a UsageError if standard output is a terminal, which bytes are not for."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError(f"{what} would garble the terminal: {instead}")

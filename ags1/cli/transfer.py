@@ -1,0 +1,409 @@
+"""``ags1 encrypt``, ``ags1 decrypt`` and ``ags1 cat``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from ags1.cli import OutputClosed, describe, refuses_everything, warn
+from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
+from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, refuse_reading, shown, size_of
+from ags1.cli.report import Reporter, in_time
+from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.keys import KeyMetadata
+from ags1.layout import MAGIC
+from ags1.streams.files import decrypt_file, encrypt_file
+from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX
+from ags1.streams.opening import open as open_stream
+from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import exit_code, worst_code
+from ags1.support.typing import Any
+from ags1.support.words import counted
+
+UNPROTECTED = (
+    "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
+    "(--key-metadata or --length gives one)"
+)
+_PENDING = ".pending"
+# How long Ctrl-C may go unnoticed while other threads work.
+_NOTICE_SECONDS = 0.3
+# Files in object stores at once; small ones spend their time waiting.
+_REMOTE_JOBS = 4
+_SMALL = 1 << 20
+
+
+def encrypt(options: argparse.Namespace) -> int:
+    keys = Keys(options)
+    fresh = not keys.named
+    if fresh and not options.key_metadata_out:
+        raise UsageError(
+            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one), or --key-metadata-out PATH "
+            "for a fresh key for each file"
+        )
+    jobs = pair_up(options, encrypting=True)
+    if not options.again:
+        refuse_reading(list(options.sources), "decrypt VAULT TARGET` and encrypt that, or --again to encrypt it `again")
+        for job in jobs:
+            _refuse_again(job.source)
+    if options.target == STANDARD:
+        refuse_terminal("encrypted bytes")
+    many = len(jobs) > 1 or jobs[0].target != options.target
+    metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
+    given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
+    if given and not os.path.isdir(options.key_metadata or ""):
+        count = max(Counter(metadata.aad_prefix for metadata in given.values()).values())
+        if count > 1:
+            warn_of_same_prefix(options, count)
+    if not options.replace_key_metadata:
+        for target, path in metadata_paths.items():
+            if path is not None:
+                _refuse_other_key(path, given.get(target))
+    prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
+    if fresh and options.aad_prefix is not None:
+        prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
+
+    def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+        _check_clobber(options, job.target)
+        started = time.monotonic()
+        metadata = given.get(job.target)
+        if metadata is None:
+            metadata = KeyMetadata.generate()
+            prefix = prefixes[job.target]
+            if prefix is not None:
+                metadata = KeyMetadata(metadata.encryption_key, prefix)
+        output = _MetadataFile(metadata_paths[job.target], metadata, fresh)
+        _make_directory(options, job.target)
+        try:
+            metadata = encrypt_file(
+                _input(job.source),
+                _output(job.target),
+                metadata.encryption_key,
+                aad_prefix=metadata.aad_prefix or b"",
+                block_length=options.block_length,
+                threads=options.threads,
+                progress=progress,
+                durable=options.durable,
+            )
+        except BaseException:
+            output.abort()
+            raise
+        output.commit(metadata, job.target)
+        seconds = time.monotonic() - started
+        stored = metadata.file_length or 0
+        line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
+        return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
+
+    return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
+
+
+def decrypt(options: argparse.Namespace) -> int:
+    keys = Keys(options)
+    jobs = pair_up(options, encrypting=False)
+    if len(jobs) > 1 and options.length is not None:
+        raise UsageError("--length is the length of one file: use --key-metadata for many")
+    metadata = {job.target: keys.metadata_for(job.source, job.name) for job in jobs}
+
+    def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+        _check_clobber(options, job.target)
+        _make_directory(options, job.target)
+        started = time.monotonic()
+        size = decrypt_file(
+            _input(job.source),
+            _output(job.target),
+            key_metadata=metadata[job.target],
+            threads=options.threads,
+            progress=progress,
+            durable=options.durable,
+        )
+        seconds = time.monotonic() - started
+        line = f"{shown(job.source)} -> {job.target}  {in_time(size, seconds)}"
+        trusted = metadata[job.target].file_length is not None
+        return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
+
+    return work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+
+
+def cat(options: argparse.Namespace) -> int:
+    keys = Keys(options)
+    refuse_reading(options.files, "cat VAULT PATH")
+    found = expand(options.files, only_suffix=SUFFIX)
+    if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
+        raise UsageError("--offset, --bytes and --length are for one file, but there are many")
+    metadata = [keys.metadata_for(path, name) for path, name, _ in found]
+    output = standard_output()
+    unprotected = False
+    with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
+        for (path, *_), of_file in zip(found, metadata, strict=True):
+            with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
+                if options.offset:
+                    if reader.seekable():
+                        reader.seek(options.offset)
+                    else:
+                        _skip(reader, options.offset)
+                ended = copy_out(reader, output, options.bytes, reporter.progress_of(path))
+            unprotected = unprotected or (ended and of_file.file_length is None)
+        output.flush()
+    if unprotected and not options.quiet:
+        warn(UNPROTECTED)
+    return 0
+
+
+def _refuse_again(path: str) -> None:
+    """Refuse a source that is an AGS1 stream, or the version of a dataset. UsageError: it is."""
+    if path == STANDARD:
+        return
+    above, control, name = path.replace(os.sep, "/").rpartition("/_ags1/")
+    is_version = bool(control) and name.startswith("v-") and name.endswith(".json")
+    if is_version or _beginning(path) == MAGIC:
+        what = f"{above} is a dataset" if is_version else f"{path} is an AGS1 file"
+        raise UsageError(f"{what}, so it is encrypted already: leave it out, or encrypt it again with --again")
+
+
+def _beginning(path: str) -> bytes:
+    try:
+        if is_url(path):
+            from ags1.storage import open_source
+
+            source: Any = open_source(path)
+            try:
+                return bytes(memoryview(source.read(0, min(len(MAGIC), source.size))))
+            finally:
+                source.close()
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            # Who opens a pipe, and closes it, ends its writer.
+            return b""
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC))
+    except (OSError, Ags1Error):
+        # Encryption says what is wrong.
+        return b""
+
+
+def _names(job: Job) -> dict[str, Any]:
+    return {"source": job.source, "target": job.target}
+
+
+def recorded(error: Exception, record: dict[str, Any]) -> Exception:
+    """The error, with what a machine is told beside it."""
+    error.record = record  # type: ignore[attr-defined]
+    return error
+
+
+def work_through(
+    options: argparse.Namespace,
+    words: tuple[str, str],
+    jobs: list[Job],
+    one: Callable[[Job, Callable[..., None]], tuple[str, dict[str, Any]]],
+    names: Callable[[Job], dict[str, Any]],
+    job_count: int | None = None,
+    *,
+    name_all: bool = False,
+) -> int:
+    """Call `one` for every job, some at a time; go on after a failure.
+
+    `one` gets a job and its progress callback, and returns a line for a person and a record for a machine; a failed one
+    may have a record, too (:func:`recorded`). `names` is what a record says of a job in any case, `job_count` how many
+    there are at a time, by default what the options say. With `name_all`, a person is told of every file that fails.
+
+    Return 0, or the exit code that :func:`worst_code` chooses of those of the failures.
+    """
+    sizes = [size_of(job) for job in jobs]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
+    to_stdout = all(job.target != STANDARD for job in jobs)
+    reporter = Reporter(options, words, total, len(jobs), to_stdout=to_stdout, name_all=name_all)
+    stopped = threading.Event()
+    codes: list[int] = []
+    refusals: list[str] = []
+    untried = 0
+    unprotected = False
+
+    def attempt(job: Job) -> None:
+        nonlocal unprotected, untried
+        if refusals:
+            # A password that is wrong for one file is wrong for all, and each try may cost a second.
+            untried += 1
+            if options.json:
+                text = f"{shown(job.source)}: not tried, because of another file: {refusals[0]}"
+                reporter.finished(text, {**names(job), "error": text})
+            return
+        report_progress = reporter.progress_of(job.source)
+
+        def progress(done: int, size: int | None) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            report_progress(done, size)
+
+        try:
+            line, record = one(job, progress)
+        except OutputClosed:
+            raise
+        except Exception as error:
+            if refuses_everything(error):
+                if refusals and not options.json:
+                    # Under way at the same time as the one that said it.
+                    untried += 1
+                    return
+                refusals.append(describe(error))
+            text = describe(error, options)
+            if isinstance(error, OSError) and error.filename is None:
+                # Which of the two it was, the system did not say.
+                text = f"{shown(job.source)} -> {shown(job.target, 'standard output')}: {text}"
+            elif not any(name and name in text for name in (shown(job.source), shown(job.target, "standard output"))):
+                text = f"{shown(job.source)}: {text}"
+            codes.append(exit_code(error))
+            reporter.finished(text, {**names(job), **getattr(error, "record", {}), "error": text})
+        else:
+            unprotected = unprotected or record.get("length_trusted") is False
+            reporter.finished(line, {**names(job), **record, "error": None})
+
+    try:
+        _run_all(attempt, jobs, _at_once(options, jobs) if job_count is None else job_count, stopped)
+    finally:
+        reporter.close()
+    if untried and not options.json:
+        warn(f"ags1: {counted(untried, 'file')} not tried: the service refuses every key")
+    if unprotected:
+        reporter.note(UNPROTECTED)
+    return worst_code(codes)
+
+
+def _at_once(options: argparse.Namespace, jobs: list[Job]) -> int:
+    """Files to work on at once: what was asked for, else one here, and many where each waits for requests."""
+    if options.jobs is not None:
+        return int(options.jobs)
+    remote = any(is_url(path) for job in jobs[:1] for path in (job.source, job.target))
+    small = all(job.size is not None and job.size <= _SMALL for job in jobs)
+    return _REMOTE_JOBS * (8 if small else 1) if remote else 1
+
+
+def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stopped: threading.Event) -> None:
+    if at_once == 1 or len(jobs) == 1:
+        for job in jobs:
+            attempt(job)
+        return
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+    pool = ThreadPoolExecutor(min(at_once, len(jobs)))
+    try:
+        waiting = {pool.submit(attempt, job) for job in jobs}
+        while waiting:
+            # With a time-out, because a signal that another thread takes does not wake this one up.
+            done, waiting = wait(waiting, timeout=_NOTICE_SECONDS, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+    except BaseException:
+        stopped.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _input(path: str) -> Any:
+    return path if path != STANDARD else standard_input()
+
+
+def _output(path: str) -> Any:
+    return path if path != STANDARD else standard_output()
+
+
+def _check_clobber(options: argparse.Namespace, target: str) -> None:
+    if options.no_clobber and target != STANDARD and os.path.lexists(target):
+        raise FileExistsError(17, "it exists, and --no-clobber keeps it", target)
+
+
+def _make_directory(options: argparse.Namespace, target: str) -> None:
+    """Make the directory of a target inside the TARGET; that of a TARGET by itself has to be there."""
+    if target == options.target or is_url(target):
+        return
+    directory = os.path.dirname(target)
+    if directory and not os.path.isdir(directory):
+        os.makedirs(directory, exist_ok=True)
+
+
+def _metadata_path(options: argparse.Namespace, job: Job, many: bool) -> str | None:
+    """Where the key metadata of a job goes."""
+    path: str | None = options.key_metadata_out
+    if path is None:
+        return None
+    if many and os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(f"--key-metadata-out {path} is a file, but many sources need a directory")
+    if many or os.path.isdir(path) or path.endswith("/"):
+        if not job.name:
+            raise UsageError(f"standard input and output have no name to have in {path}: give a file")
+        path = os.path.join(path, job.name + KEY_METADATA_SUFFIX)
+    for other in (job.source, job.target):
+        if other != STANDARD and os.path.abspath(path) == os.path.abspath(other):
+            raise UsageError(f"--key-metadata-out {path} is also the {'SOURCE' if other == job.source else 'TARGET'}")
+    return path
+
+
+class _MetadataFile:
+    """Key metadata on its way to a file.
+
+        fresh key:   PATH.pending  --target is published-->  PATH   --> PATH.pending is removed
+
+    A fresh key, which nobody else has, is on the disk before what it encrypts, or it could be lost; and what was under
+    PATH stays until the new target is there, or a failure would take the key of the old one. Without PATH, it does
+    nothing.
+    """
+
+    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool) -> None:
+        self._path = path
+        self._pending: str | None = None
+        if path is None:
+            return
+        directory = os.path.dirname(path)
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+        if fresh:
+            write_private(path + _PENDING, metadata.encode(), replace=True)
+            self._pending = path + _PENDING
+
+    def commit(self, metadata: KeyMetadata, target: str) -> None:
+        """Publish it, now with the length."""
+        if self._path is None:
+            return
+        try:
+            write_private(self._path, metadata.encode(), replace=True)
+        except OSError as error:
+            if self._pending is not None:
+                text = f"{error.strerror}; {target} is encrypted, and its key is in {self._pending}"
+                raise OSError(error.errno, text, self._path) from None
+            raise
+        self.abort()
+
+    def abort(self) -> None:
+        if self._pending is not None:
+            os.unlink(self._pending)
+            self._pending = None
+
+
+def _refuse_other_key(path: str, metadata: KeyMetadata | None) -> None:
+    """Refuse to replace the key metadata at `path` unless it has the key of `metadata`, too."""
+    if os.path.lexists(path):
+        kept = read_metadata(path) if metadata is not None else None
+        if metadata is not None and kept is not None and kept.encryption_key == metadata.encryption_key:
+            return
+        raise KeyAccessError(
+            f"{path} exists and was not replaced: what its key encrypted would be lost "
+            "(--replace-key-metadata replaces it)"
+        )
+    if metadata is None and os.path.lexists(path + _PENDING):
+        raise KeyAccessError(
+            f"{path}{_PENDING} is left from a run that was cut short, and may be the only key of what that encrypted: "
+            "move it away first (--replace-key-metadata replaces it)"
+        )
+
+
+def _skip(reader: Any, count: int) -> None:
+    while count > 0:
+        data = reader.read(min(count, 1 << 20))
+        if not data:
+            return
+        count -= len(data)

@@ -1,0 +1,1 @@
+"""The native core: AES-GCM by OpenSSL on raw memory, blocks, batches, descriptors; the GIL is released."""

@@ -1,0 +1,37 @@
+"""Many buffers, one native call: each becomes, or was, an AGS1 stream of its own; results share one arena."""
+
+from collections.abc import Iterable
+from typing import Final, Literal, SupportsIndex
+
+from ags1.core.arena import Batch
+from ags1.core.items import NumberedPrefixes
+from ags1.core.typing import Items, KeyLike
+from ags1.support.typing import Buffer
+
+# Of every Cython module.
+__test__: Final[dict[str, str]]
+
+def encrypt_batch(
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None,
+    block_length: SupportsIndex,
+    threads: int | None,
+    out: Buffer | Batch | None = None,
+) -> Batch: ...
+def decrypt_batch(
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | NumberedPrefixes | None,
+    lengths: Iterable[SupportsIndex | None] | None,
+    threads: int | None,
+    out: Buffer | Batch | None = None,
+    on_error: Literal["raise", "null"] = "raise",
+) -> Batch: ...
+def decrypt_aligned(
+    buffers: Items,
+    key: KeyLike | Items,
+    aad_prefixes: Buffer | Items | None,
+    threads: int | None,
+    alignment: int,
+) -> list[memoryview]: ...

@@ -1,0 +1,544 @@
+"""AES-GCM by OpenSSL's EVP on raw memory, and the keys for it. The only module that links libcrypto.
+
+    message   nonce (12)   ciphertext (n)   tag (16)
+    AAD       any bytes, authenticated, not stored
+
+A worker keys one context and re-nonces it for each message; there is no key schedule per message and no
+EVP_CIPHER_CTX_copy, which old providers refuse::
+
+    context = gcm_context_new(key.octets, key.length, True)
+    for each message:
+        status = gcm_seal(context, nonce, aad, aad_length, data, length, out, tag)
+    gcm_context_free(context)          # wipes the key schedule
+
+Functions without the GIL return a GcmStatus; :func:`raise_status` is the one place that turns it into an exception.
+Source: NIST SP 800-38D; nonces are its section 8.2.2 (random bit generator, 96 bits), so a key may seal at most
+2^32 messages.
+"""
+
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE, Py_buffer
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from ags1.core.buffer cimport BufferView, readable
+from ags1.core.evp cimport (
+    CRYPTO_memcmp,
+    ERR_clear_error,
+    ERR_error_string_n,
+    ERR_peek_last_error,
+    EVP_CIPHER,
+    EVP_CIPHER_CTX,
+    EVP_CIPHER_CTX_free,
+    EVP_CIPHER_CTX_get_params,
+    EVP_CIPHER_CTX_new,
+    EVP_CIPHER_CTX_set_params,
+    EVP_CIPHER_fetch,
+    EVP_CIPHER_get0_provider,
+    EVP_CipherFinal_ex,
+    EVP_CipherInit_ex2,
+    EVP_CipherUpdate,
+    OPENSSL_cleanse,
+    OPENSSL_info,
+    OPENSSL_INFO_CPU_SETTINGS,
+    OPENSSL_VERSION,
+    OpenSSL_version,
+    OpenSSL_version_num,
+    OSSL_CIPHER_PARAM_AEAD_TAG,
+    OSSL_PARAM,
+    OSSL_PARAM_construct_end,
+    OSSL_PARAM_construct_octet_string,
+    OSSL_PROVIDER_get0_name,
+)
+
+from ags1.errors import BackendError, LimitError
+
+cdef extern from *:
+    """
+    #ifndef AGS1_OPENSSL_LINKAGE
+    #define AGS1_OPENSSL_LINKAGE "unknown"
+    #define AGS1_OPENSSL_REMEDY ""
+    #endif
+    #include <stddef.h>
+    /* Not memcpy: that leaves the bytes in vector registers, which the dynamic linker saves on the stack when some
+     * function is called for the first time. */
+    static void ags1_copy_key(unsigned char *to, const unsigned char *from, size_t length)
+    {
+        volatile unsigned char *out = to;
+        const volatile unsigned char *in = from;
+        while (length--)
+            *out++ = *in++;
+    }
+    """
+    const char *AGS1_OPENSSL_LINKAGE
+    const char *AGS1_OPENSSL_REMEDY
+    void ags1_copy_key(unsigned char *to, const unsigned char *source, size_t length) nogil
+
+cdef extern from "ags1/core/drbg.h" nogil:
+    int ags1_drbg_start()
+    int ags1_drbg_draw(unsigned char *out, size_t length)
+    int ags1_drbg_draw_nonces(unsigned char *out, size_t length)
+
+# What EVP gets at once: a multiple of the cipher's 16 bytes, and within a C int, which EVP's lengths are. Where memory
+# is the limit, a call over a whole MiB takes up to twice as long as calls over 32 to 512 KiB (measured on AMD Zen 5; in
+# cache, and on processors without AVX-512, there is no difference). Pieces below 32 KiB pay for the calls.
+cdef int64_t PIECE = 64 << 10
+# From this length on a tag is set after the data.
+cdef int64_t LATE_TAG = 2 << 10
+# NIST SP 800-38D, section 8.3: as many random nonces as one key may have.
+cdef int64_t MAX_MESSAGES = <int64_t>1 << 32
+
+# Made once: OpenSSL makes each with a call.
+cdef OSSL_PARAM TAG_PARAMETER = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, NULL, 16)
+cdef OSSL_PARAM END_PARAMETER = OSSL_PARAM_construct_end()
+
+cdef const EVP_CIPHER *AES_128_GCM = NULL
+cdef const EVP_CIPHER *AES_192_GCM = NULL
+cdef const EVP_CIPHER *AES_256_GCM = NULL
+cdef const EVP_CIPHER *AES_128_CTR = NULL
+cdef const EVP_CIPHER *AES_192_CTR = NULL
+cdef const EVP_CIPHER *AES_256_CTR = NULL
+
+
+cdef int _fetch_ciphers() except -1:
+    global AES_128_GCM, AES_192_GCM, AES_256_GCM, AES_128_CTR, AES_192_CTR, AES_256_CTR
+    AES_128_GCM = EVP_CIPHER_fetch(NULL, b"AES-128-GCM", NULL)
+    AES_192_GCM = EVP_CIPHER_fetch(NULL, b"AES-192-GCM", NULL)
+    AES_256_GCM = EVP_CIPHER_fetch(NULL, b"AES-256-GCM", NULL)
+    if AES_128_GCM == NULL or AES_192_GCM == NULL or AES_256_GCM == NULL:
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-GCM as openssl.cnf asks")
+    AES_128_CTR = EVP_CIPHER_fetch(NULL, b"AES-128-CTR", NULL)
+    AES_192_CTR = EVP_CIPHER_fetch(NULL, b"AES-192-CTR", NULL)
+    AES_256_CTR = EVP_CIPHER_fetch(NULL, b"AES-256-CTR", NULL)
+    if AES_128_CTR == NULL or AES_192_CTR == NULL or AES_256_CTR == NULL:
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-CTR")
+    return 0
+
+
+cdef class Key:
+    """Key(key)
+--
+
+    An AES key: 16, 24 or 32 bytes that are never printed, never pickled, and wiped when the object dies.
+
+    Parameters
+    ----------
+    key : bytes-like or Key
+        The key's bytes; they are copied. Wiping the source is the caller's business.
+
+    Raises
+    ------
+    TypeError
+        Not a bytes-like object.
+    ValueError
+        Not 16, 24 or 32 bytes.
+
+    Notes
+    -----
+    Safe to share between threads. ``bytes(key)`` and ``memoryview(key)`` give the bytes to code that needs them; a
+    copy made that way is not wiped. Comparison takes constant time.
+
+    A Key counts the messages that it seals, whatever they are (blocks, Parquet modules, wrapped keys), and refuses with
+    LimitError to seal more than 2^32. Another Key of the same bytes, here or in another process, counts on its own.
+    """
+
+    __hash__ = None
+
+    def __cinit__(self, key):
+        cdef BufferView source = readable(key, "key")
+        self.sealed = 0
+        if source.nbytes not in (16, 24, 32):
+            raise ValueError(f"key must be 16, 24 or 32 bytes (AES-128, AES-192, AES-256), got {source.nbytes}")
+        self.length = source.nbytes
+        ags1_copy_key(self.octets, source.data, self.length)
+
+    @staticmethod
+    def load(reference):
+        """Read a key from a file or an environment variable, in any form that the command line reads.
+
+        Parameters
+        ----------
+        reference : path or str
+            A file, as its path or as ``file:PATH``: 16, 24 or 32 raw bytes, or the same as hexadecimal or base64
+            text, as ``ags1 keygen`` writes it. ``env:NAME`` is an environment variable with such a text.
+
+        Raises
+        ------
+        KeyAccessError
+            The file or variable is missing, unreadable, or holds no key. Names it, never what it holds.
+        TypeError, ValueError
+            No path or reference; a key itself.
+        """
+        from ags1.support.key_files import load_key
+
+        return Key(load_key(reference))
+
+    def save(self, path):
+        """Write the key to a new file as hexadecimal text, as ``ags1 keygen`` does; :meth:`load` reads it.
+
+        Only its owner can read the file (mode 0600), from the moment that it exists. It is durable when this returns.
+
+        Parameters
+        ----------
+        path : path
+            A file that does not exist yet: a key in the place of another loses what that one encrypted.
+
+        Raises
+        ------
+        KeyAccessError
+            The file exists.
+        OSError
+            It cannot be written.
+        """
+        from ags1.support.key_files import save_key
+
+        save_key(self, path)
+
+    @staticmethod
+    def generate(bits=256):
+        """Make a fresh random key.
+
+        Parameters
+        ----------
+        bits : int
+            128, 192 or 256.
+
+        Raises
+        ------
+        ValueError
+            Another size.
+        BackendError
+            The random generator failed.
+        """
+        cdef Key key
+        if bits not in (128, 192, 256):
+            raise ValueError(f"bits must be 128, 192 or 256, got {bits!r}")
+        # Drawn in place: any other memory that held the key would have to be wiped too.
+        key = Key(bytes(bits // 8))
+        if ags1_drbg_draw(key.octets, key.length) != 1:
+            raise_status(GCM_NO_RANDOM, gcm_last_error(GCM_NO_RANDOM), "drawing a key")
+        return key
+
+    @property
+    def bits(self):
+        """Size of the key in bits."""
+        return 8 * self.length
+
+    def __len__(self):
+        return self.length
+
+    def __eq__(self, other):
+        cdef BufferView theirs
+        if not isinstance(other, (Key, bytes, bytearray, memoryview)):
+            return NotImplemented
+        if isinstance(other, memoryview) and not other.c_contiguous:
+            return NotImplemented
+        theirs = readable(other, "other")
+        return theirs.nbytes == <Py_ssize_t>self.length and CRYPTO_memcmp(self.octets, theirs.data, self.length) == 0
+
+    def __repr__(self):
+        return f"<ags1.Key AES-{8 * self.length} [redacted]>"
+
+    def __reduce__(self):
+        raise TypeError(
+            "an ags1.Key cannot be pickled or copied: send a wrapped key (ags1.KeyMetadata under a KMS) instead"
+        )
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
+            raise BufferError("an ags1.Key is read-only")
+        self.shape[0] = self.length
+        self.strides[0] = 1
+        buffer.buf = self.octets
+        buffer.obj = self
+        buffer.len = self.length
+        buffer.itemsize = 1
+        buffer.readonly = 1
+        buffer.ndim = 1
+        buffer.format = NULL
+        if flags & PyBUF_FORMAT == PyBUF_FORMAT:
+            buffer.format = b"B"
+        buffer.shape = self.shape if flags & PyBUF_ND == PyBUF_ND else NULL
+        buffer.strides = self.strides if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
+        buffer.suboffsets = NULL
+        buffer.internal = NULL
+
+    def __dealloc__(self):
+        OPENSSL_cleanse(self.octets, sizeof(self.octets))
+
+
+cdef Key as_key(object key):
+    """The key itself, or one made of its bytes."""
+    return <Key>key if isinstance(key, Key) else Key(key)
+
+
+cdef int count_messages(Key key, int64_t count) except -1:
+    """Count what is about to be sealed; refuse it if that would be more than a key may seal."""
+    if count > MAX_MESSAGES - key.sealed:
+        raise LimitError(
+            f"one key may seal {MAX_MESSAGES} messages (blocks, Parquet modules), and this one would have sealed more: "
+            "use a fresh key, and one for each file"
+        )
+    key.sealed += count
+    return 0
+
+
+cdef EVP_CIPHER_CTX *gcm_context_new(const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
+    cdef EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new()
+    if context != NULL and gcm_context_rekey(context, key, key_length, encrypt) != GCM_OK:
+        EVP_CIPHER_CTX_free(context)
+        return NULL
+    return context
+
+
+cdef int gcm_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
+    cdef const EVP_CIPHER *cipher
+    if key_length == 16:
+        cipher = AES_128_GCM
+    elif key_length == 24:
+        cipher = AES_192_GCM
+    else:
+        cipher = AES_256_GCM
+    if EVP_CipherInit_ex2(context, cipher, key, NULL, encrypt, NULL) != 1:
+        return GCM_BACKEND
+    return GCM_OK
+
+
+cdef EVP_CIPHER_CTX *context_new() noexcept nogil:
+    return EVP_CIPHER_CTX_new()
+
+
+cdef void gcm_context_free(EVP_CIPHER_CTX *context) noexcept nogil:
+    EVP_CIPHER_CTX_free(context)
+
+
+cdef inline int _update(EVP_CIPHER_CTX *context, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
+    cdef int done = 0
+    cdef int64_t piece
+    while length > 0:
+        piece = min(length, PIECE)
+        if EVP_CipherUpdate(context, out, &done, data, <int>piece) != 1:
+            return GCM_BACKEND
+        data += piece
+        out += piece
+        length -= piece
+    return GCM_OK
+
+
+cdef inline int _authenticate(EVP_CIPHER_CTX *context, const uint8_t *aad, size_t length) noexcept nogil:
+    cdef int done = 0
+    cdef size_t piece
+    while length > 0:
+        piece = min(length, <size_t>PIECE)
+        if EVP_CipherUpdate(context, NULL, &done, aad, <int>piece) != 1:
+            return GCM_BACKEND
+        aad += piece
+        length -= piece
+    return GCM_OK
+
+
+cdef inline void _tag_parameters(OSSL_PARAM *parameters, const uint8_t *tag) noexcept nogil:
+    parameters[0] = TAG_PARAMETER
+    parameters[0].data = <void *>tag
+    parameters[1] = END_PARAMETER
+
+
+cdef int gcm_seal(
+    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+    const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag) noexcept nogil:
+    cdef int done = 0
+    cdef uint8_t rest[16]
+    cdef OSSL_PARAM parameters[2]
+    if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL) != 1:
+        return GCM_BACKEND
+    if _authenticate(context, aad, aad_length) != GCM_OK:
+        return GCM_BACKEND
+    if _update(context, data, length, out) != GCM_OK:
+        return GCM_BACKEND
+    if EVP_CipherFinal_ex(context, rest, &done) != 1:
+        return GCM_BACKEND
+    _tag_parameters(parameters, tag)
+    if EVP_CIPHER_CTX_get_params(context, parameters) != 1:
+        return GCM_BACKEND
+    return GCM_OK
+
+
+cdef int gcm_open(
+    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+    const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out) noexcept nogil:
+    cdef int done = 0
+    cdef uint8_t rest[16]
+    cdef OSSL_PARAM parameters[2]
+    # A tag behind long data comes last: whoever reads it first waits for memory that the data would have brought along.
+    # Behind short data it comes with the nonce, in one call.
+    cdef bint late = length >= LATE_TAG
+    _tag_parameters(parameters, tag)
+    if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL if late else parameters) != 1:
+        return GCM_BACKEND
+    if _authenticate(context, aad, aad_length) != GCM_OK:
+        return GCM_BACKEND
+    if _update(context, data, length, out) != GCM_OK or (
+            late and EVP_CIPHER_CTX_set_params(context, parameters) != 1):
+        memset(out, 0, <size_t>length)
+        return GCM_BACKEND
+    if EVP_CipherFinal_ex(context, rest, &done) != 1:
+        memset(out, 0, <size_t>length)
+        return GCM_BAD_TAG
+    return GCM_OK
+
+
+cdef int ctr_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length) noexcept nogil:
+    cdef const EVP_CIPHER *cipher
+    if key_length == 16:
+        cipher = AES_128_CTR
+    elif key_length == 24:
+        cipher = AES_192_CTR
+    else:
+        cipher = AES_256_CTR
+    # Counter mode only ever encrypts its counter, so both directions are the same.
+    if EVP_CipherInit_ex2(context, cipher, key, NULL, True, NULL) != 1:
+        return GCM_BACKEND
+    return GCM_OK
+
+
+cdef int ctr_crypt(
+    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
+    cdef uint8_t counter[16]
+    memcpy(counter, nonce, 12)
+    counter[12] = counter[13] = counter[14] = 0
+    counter[15] = 1
+    if EVP_CipherInit_ex2(context, NULL, NULL, counter, -1, NULL) != 1:
+        return GCM_BACKEND
+    return _update(context, data, length, out)
+
+
+cdef int gcm_random(uint8_t *out, size_t length) noexcept nogil:
+    return GCM_OK if ags1_drbg_draw_nonces(out, length) == 1 else GCM_NO_RANDOM
+
+
+cdef unsigned long gcm_last_error(int status) noexcept nogil:
+    """The newest entry of this thread's OpenSSL error queue, which is emptied; 0 if the status is not OpenSSL's fault.
+
+    A thread that has looked at its queue takes a lock of libcrypto's when it exits, which a child that is forked then
+    would inherit. So it is read only if OpenSSL itself failed; a bad tag puts nothing into the queue.
+    """
+    cdef unsigned long error
+    if status != GCM_BACKEND and status != GCM_NO_RANDOM:
+        return 0
+    error = ERR_peek_last_error()
+    ERR_clear_error()
+    return error
+
+
+cdef int raise_status(int status, unsigned long openssl_error, str doing) except -1:
+    """Raise what a status means. GCM_BAD_TAG is the caller's, who knows which block or module it was."""
+    cdef char text[256]
+    reason = ""
+    if openssl_error:
+        ERR_error_string_n(openssl_error, text, sizeof(text))
+        reason = ": " + text.decode("ascii", "replace")
+    if status == GCM_NO_MEMORY:
+        raise MemoryError(f"out of memory while {doing}")
+    if status == GCM_NO_RANDOM:
+        raise BackendError(f"the random generator failed while {doing}; nothing was encrypted{reason}")
+    raise BackendError(f"OpenSSL failed while {doing}{reason}")
+
+
+def random_bytes(length):
+    """Return `length` random bytes."""
+    cdef bytearray out = bytearray(length)
+    if gcm_random(out, length) != GCM_OK:
+        raise_status(GCM_NO_RANDOM, gcm_last_error(GCM_NO_RANDOM), "drawing random bytes")
+    return bytes(out)
+
+
+def seal_message(data, key, nonce, aad=b""):
+    """Seal one GCM message with a given nonce: for known-answer tests and for wrapping keys.
+
+    Parameters
+    ----------
+    data, aad : bytes-like
+        Plaintext, and what is authenticated beside it.
+    key : bytes-like or Key
+        16, 24 or 32 bytes.
+    nonce : bytes-like
+        12 bytes that this key has never been used with. Repeating one destroys the security of both messages.
+
+    Returns
+    -------
+    bytes
+        Ciphertext and tag.
+
+    Raises
+    ------
+    LimitError
+        The key has sealed 2^32 messages.
+    """
+    cdef BufferView source = readable(data, "data"), extra = readable(aad, "aad"), iv = readable(nonce, "nonce")
+    cdef Key secret = as_key(key)
+    cdef bytearray out = bytearray(source.nbytes + 16)
+    cdef uint8_t *target = out
+    cdef EVP_CIPHER_CTX *context
+    cdef int status
+    if iv.nbytes != 12:
+        raise ValueError(f"nonce must be 12 bytes, got {iv.nbytes}")
+    count_messages(secret, 1)
+    context = gcm_context_new(secret.octets, secret.length, True)
+    if context == NULL:
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "keying AES-GCM")
+    status = gcm_seal(
+        context, iv.data, extra.data, extra.nbytes, source.data, source.nbytes, target, target + source.nbytes
+    )
+    gcm_context_free(context)
+    if status != GCM_OK:
+        raise_status(status, gcm_last_error(status), "sealing a message")
+    return bytes(out)
+
+
+def open_message(data, key, nonce, aad=b""):
+    """Open one GCM message: the inverse of :func:`seal_message`.
+
+    Returns
+    -------
+    bytes or None
+        The plaintext; None if the tag does not verify or `data` is shorter than a tag.
+    """
+    cdef BufferView source = readable(data, "data"), extra = readable(aad, "aad"), iv = readable(nonce, "nonce")
+    cdef Key secret = as_key(key)
+    cdef Py_ssize_t length = source.nbytes - 16
+    cdef bytearray out
+    cdef EVP_CIPHER_CTX *context
+    cdef int status
+    if iv.nbytes != 12:
+        raise ValueError(f"nonce must be 12 bytes, got {iv.nbytes}")
+    if length < 0:
+        return None
+    out = bytearray(length)
+    context = gcm_context_new(secret.octets, secret.length, False)
+    if context == NULL:
+        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "keying AES-GCM")
+    status = gcm_open(context, iv.data, extra.data, extra.nbytes, source.data, length, source.data + length, out)
+    gcm_context_free(context)
+    if status == GCM_BAD_TAG:
+        return None
+    if status != GCM_OK:
+        raise_status(status, gcm_last_error(status), "opening a message")
+    return bytes(out)
+
+
+def library():
+    """What libcrypto this is: version, provider of AES-GCM, linkage, how to get a fast one, CPU settings."""
+    cdef const char *cpu = OPENSSL_info(OPENSSL_INFO_CPU_SETTINGS)
+    return {
+        "version": OpenSSL_version(OPENSSL_VERSION).decode("ascii"),
+        "number": OpenSSL_version_num(),
+        "provider": OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(AES_256_GCM)).decode("ascii", "replace"),
+        "linkage": AGS1_OPENSSL_LINKAGE.decode("ascii"),
+        "remedy": AGS1_OPENSSL_REMEDY.decode("utf-8"),
+        "cpu_settings": cpu.decode("ascii") if cpu != NULL else "",
+    }
+
+
+_fetch_ciphers()
+if ags1_drbg_start() != 1:
+    raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "making the random generator")

@@ -1,0 +1,476 @@
+"""A PyIceberg FileIO that opens the files of encrypted tables.
+
+    PyIceberg:  io.new_input(path).open()
+    here:       metadata.json          as it is, and its keys learned
+                manifest list          decrypted (AGS1), and the keys of its manifests learned
+                manifest               decrypted (AGS1), and the keys of its files learned
+                Parquet                the plaintext view (Parquet Modular Encryption)
+                Avro, Puffin           an ags1 Reader (AGS1)
+
+So PyIceberg plans and reads encrypted tables unchanged. PyIceberg cannot record the keys of new files, so writes to an
+encrypted table are refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import stat
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import urlparse
+
+from ags1 import layout
+from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.iceberg.catalogs import TableState
+from ags1.iceberg.files.file_keys import FileKeys, KnownFile, known_file, known_manifest
+from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
+from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.metadata.locations import TableLocations, allowed_in, local_path, with_environment
+from ags1.iceberg.metadata.manifests import Entry, Manifest, read_entries, read_manifest, readable
+from ags1.iceberg.metadata.metadata_document import KEY_ID, METADATA_SUFFIX, check_hash, metadata_document
+from ags1.streams.stream import Reader
+
+try:
+    from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
+except ImportError as error:
+    raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
+
+__all__ = [
+    "LENGTH_POLICIES",
+    "EncryptedFileIO",
+    "EncryptedInputFile",
+    "SnapshotFiles",
+    "UntrustedLengthWarning",
+    "file_io_at",
+    "io_settings",
+    "plaintext_length_of",
+    "row_group_limit",
+]
+
+LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
+KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
+ALLOW_PLAINTEXT, LENGTH_POLICY = "ags1.allow-plaintext", "ags1.length-policy"
+METADATA_HASH = "ags1.metadata-hash"
+ROW_GROUP_LIMIT = "ags1.row-group-limit"
+_ROW_GROUP_LIMIT = 4 << 30
+_GZIP, _BLANK = b"\x1f\x8b", b" \t\r\n\xef\xbb\xbf"
+_MAGICS = {b"AGS1": "an AGS1 stream", b"PARE": "an encrypted Parquet file"}
+
+
+class UntrustedLengthWarning(UserWarning):
+    """A file was opened without a trusted length: blocks missing at its end would go unnoticed."""
+
+
+class EncryptedFileIO(FileIO):
+    """Opens the files of encrypted Iceberg tables for PyIceberg.
+
+    Parameters
+    ----------
+    properties : mapping
+        Those of the catalog and the table. ``ags1.kms`` is a URL for :func:`ags1.kms.load`, such as ``aws:``;
+        ``ags1.table-key-id``, ``ags1.allow-plaintext``, ``ags1.length-policy``, ``ags1.metadata-hash`` and
+        ``ags1.allowed-locations`` (a JSON list) are the arguments of :func:`open_table`. ``ags1.row-group-limit`` is
+        the largest row group of a Parquet file that scans read, in bytes, decoded, of the columns that are read: 4 GiB
+        by default. Every other property goes to the FileIO underneath, which PyIceberg chooses by the scheme of the
+        location.
+    kms : object, optional
+        A KMS client, instead of ``ags1.kms``.
+
+    Examples
+    --------
+    >>> StaticTable.from_metadata(location, {"py-io-impl": "ags1.iceberg.EncryptedFileIO", "ags1.kms": "aws:"})
+
+    Notes
+    -----
+    Keys are learned while PyIceberg reads metadata file, manifest lists and manifests, so a data file can be opened
+    only after its manifest. Safe to share between threads. A pickled copy starts without keys.
+
+    What PyIceberg 0.12 reads by itself through it, such as ``StaticTable.scan()``, has PyIceberg's own limits: it binds
+    deletion vectors by the footers of their files. :func:`open_table` binds them by the manifests.
+    """
+
+    def __init__(self, properties: Mapping[str, str] = {}, *, kms: Any = None) -> None:
+        super().__init__(dict(properties))
+        self.length_policy = properties.get(LENGTH_POLICY, "trusted")
+        if self.length_policy not in LENGTH_POLICIES:
+            raise ValueError(f"{LENGTH_POLICY} must be one of {', '.join(LENGTH_POLICIES)}, got {self.length_policy!r}")
+        row_group_limit(properties)
+        self.allow_plaintext = _as_flag(properties.get(ALLOW_PLAINTEXT, "false"), ALLOW_PLAINTEXT)
+        self.metadata_hash: str | None = None
+        if METADATA_HASH in properties:
+            self.metadata_hash = check_hash(properties[METADATA_HASH])
+        if kms is None and KMS in properties:
+            from ags1.kms import load
+
+            kms = load(properties[KMS])
+        self.kms = kms
+        # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
+        promised = bool(properties.get(KEY_ID))
+        self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
+        self.locations = TableLocations(allowed_in(properties))
+        self._inner: dict[str, Any] = {}
+        self._loaded: dict[str, Document] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if KMS not in self.properties:
+            raise TypeError(
+                "an EncryptedFileIO with a KMS client cannot be pickled: name the KMS in the property ags1.kms"
+            )
+        return EncryptedFileIO, (dict(self.properties),)
+
+    def inner(self, location: str) -> Any:
+        """The FileIO underneath for a location."""
+        scheme = urlparse(location).scheme
+        found = self._inner.get(scheme)
+        if found is None:
+            others = {name: value for name, value in self.properties.items() if name != PY_IO_IMPL}
+            found = self._inner[scheme] = load_file_io(with_environment(others, scheme), location)
+        return found
+
+    def stored(self, location: str) -> Any:
+        """Return the stored file, for reading through the FileIO underneath.
+
+        Raises
+        ------
+        UnsupportedError
+            It is outside the directories that the table's files may be in.
+        OSError
+            It is a file of this machine, and no regular one: opening a pipe would wait for its other end.
+        """
+        self.locations.check(location)
+        path = local_path(location)
+        if path is not None:
+            _refuse_special(path)
+        return self.inner(location).new_input(location)
+
+    def hold_metadata(self, location: str, document: Document, directories: Iterable[str] = ()) -> None:
+        """Use metadata that a catalog has loaded, instead of reading the file; it names directories for the files."""
+        self._loaded[location] = document
+        self.locations.add(location, directories)
+
+    def read_metadata(self, location: str) -> Document:
+        """Read the metadata file of a table, and learn its keys.
+
+        Raises
+        ------
+        AuthenticationError
+            It is not the one that the metadata hash names.
+        FormatError
+            It is not the metadata of a table, or its properties set how tables are read.
+        """
+        self.locations.add(location)
+        document = self._loaded.get(location)
+        if document is None:
+            with self.stored(location).open() as file:
+                data = file.read(MAX_DOCUMENT + 1)
+            document = metadata_document(location, data, self.metadata_hash)
+        self.keys.learn_metadata(location, document)
+        return document
+
+    def new_input(self, location: str) -> EncryptedInputFile:
+        """A file to read."""
+        return EncryptedInputFile(location, self)
+
+    def refuse_plaintext(self, known: KnownFile) -> None:
+        """Raise a KeyAccessError if the table promises that this file is encrypted, and plaintext is not allowed."""
+        if known.key_metadata is not None or not known.encrypted_table or self.allow_plaintext:
+            return
+        raise KeyAccessError(
+            f"{known.path}: this {known.kind} file is not encrypted, although its table is: it was added without "
+            "encryption, or somebody wants you to believe that; open the table with allow_plaintext=True to read it"
+        )
+
+    def new_output(self, location: str) -> OutputFile:
+        """Always raises: PyIceberg cannot record the key of an encrypted file."""
+        raise PermissionError(
+            f"{location}: PyIceberg cannot write to encrypted tables, because it has nowhere to put the keys of new "
+            "files; write with Spark, or to another table"
+        )
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file."""
+        path = location if isinstance(location, str) else location.location
+        self.locations.check(path)
+        self.inner(path).delete(path)
+
+
+class EncryptedInputFile(InputFile):
+    """A file of an encrypted table."""
+
+    def __init__(self, location: str, file_io: EncryptedFileIO) -> None:
+        super().__init__(location)
+        self._io = file_io
+
+    def _raw(self) -> Any:
+        return self._io.stored(self.location)
+
+    def __len__(self) -> int:
+        """Stored bytes."""
+        size: int | None = self._raw().__len__()
+        if size is None:
+            raise IsADirectoryError(errno.EISDIR, "is a directory, and no file of a table", self.location)
+        return size
+
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        return bool(self._raw().exists())
+
+    def open(self, seekable: bool = True) -> Any:
+        """Open the file as plaintext.
+
+        Raises
+        ------
+        KeyAccessError
+            Its key is not known, or the KMS refused.
+        AuthenticationError, FormatError, TruncatedError
+            The file is damaged, or not the one that the file above it names.
+        """
+        location = self.location
+        if location.endswith(METADATA_SUFFIX):
+            return self._metadata()
+        known = self._io.keys.find(location)
+        if known is None:
+            return self._unknown(seekable)
+        if known.kind in ("manifest list", "manifest"):
+            return io.BytesIO(self.learn(known))
+        return self.plaintext(known)
+
+    def learn(self, known: KnownFile) -> bytes:
+        """Return the plaintext of a manifest list or manifest, and learn the keys in it."""
+        with self.plaintext(known) as file:
+            data: bytes = file.read()
+        with naming(known.path):
+            data = readable(data)
+        if known.kind == "manifest list":
+            self._io.keys.learn_manifest_list(known, data)
+        else:
+            self._io.keys.learn_manifest(known, data)
+        return data
+
+    def plaintext(self, known: KnownFile, *, any_block_length: bool = False) -> Any:
+        """Return the file as plaintext, decrypted where it is read.
+
+        To inspect faults of AGS1 files, those with block lengths other than Iceberg's are opened too.
+        """
+        if known.key_metadata is None:
+            return self._plain(known)
+        if known.file_format == "parquet":
+            return self._parquet_view(known)
+        if known.file_format not in ("avro", "puffin"):
+            raise FormatError(
+                f"{self.location}: encrypted files of the format {known.file_format} are not supported: Iceberg "
+                "encrypts Parquet, Avro and Puffin"
+            )
+        key_metadata = known.key_metadata
+        length = key_metadata.file_length
+        source = self.source()
+        try:
+            if length is None:
+                length = self._length(known)
+            reader = Reader(
+                source, key_metadata.encryption_key, aad_prefix=key_metadata.aad_prefix or b"", length=length
+            )
+            if reader.block_length != layout.DEFAULT_BLOCK_LENGTH and not any_block_length:
+                # The header is not authenticated: in a file of one block any other length would do as well.
+                reader.close()
+                raise FormatError(
+                    f"{self.location}: its header says blocks of {reader.block_length} bytes, but Iceberg's have "
+                    f"{layout.DEFAULT_BLOCK_LENGTH}: damaged, or not written by Iceberg"
+                )
+            return reader
+        except BaseException:
+            if hasattr(source, "close"):
+                source.close()
+            raise
+
+    def source(self) -> Any:
+        """Stored bytes: a local path, or an open file."""
+        local = local_path(self.location)
+        if local is None:
+            return self._raw().open(seekable=True)
+        self._io.locations.check(local)
+        _refuse_special(local)
+        return local
+
+    def _length(self, known: KnownFile) -> int | None:
+        policy = self._io.length_policy
+        if policy == "trusted":
+            raise FormatError(
+                f"{self.location}: the key metadata of this {known.kind} has no file length, so that a cut at its end "
+                "could not be noticed (iceberg-rust writes none): if you accept that, set the length policy to "
+                "'metadata-hint', or to 'file'"
+            )
+        size = len(self)
+        hint = known.length_hint
+        if hint is not None and size != hint and plaintext_length_of(size) != hint:
+            raise TruncatedError(
+                f"{self.location}: has {size} bytes, but the file above it says {hint}: it was cut off or replaced"
+            )
+        if policy == "metadata-hint":
+            if hint is not None:
+                return size
+            raise FormatError(
+                f"{self.location}: nothing authenticated says how long this {known.kind} is: only the length policy "
+                "'file' opens it"
+            )
+        warnings.warn(
+            f"{self.location}: opened without a trusted length; blocks missing at its end would go unnoticed",
+            UntrustedLengthWarning,
+            stacklevel=4,
+        )
+        return None
+
+    def _parquet_view(self, known: KnownFile) -> Any:
+        from ags1.parquet.keys.properties import DecryptionConfig
+        from ags1.parquet.view.view import ParquetView
+
+        assert known.key_metadata is not None
+        source = self.source()
+        view = ParquetView(source, DecryptionConfig.for_iceberg(known.key_metadata))
+        expected = known.key_metadata.file_length
+        actual = view.stored_size
+        if expected is not None and actual != expected:
+            view.close()
+            raise TruncatedError(
+                f"{self.location}: has {actual} bytes, but its key metadata says {expected}: it was replaced or cut off"
+            )
+        return view
+
+    def _plain(self, known: KnownFile) -> Any:
+        self._io.refuse_plaintext(known)
+        return self._raw().open(seekable=True)
+
+    def _metadata(self) -> io.BytesIO:
+        text = self._io.read_metadata(self.location).text.encode("utf-8")
+        # PyIceberg decides by this name alone whether to decompress.
+        return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(f".gz{METADATA_SUFFIX}") else text)
+
+    def _unknown(self, seekable: bool) -> Any:
+        file = self._raw().open(seekable=True)
+        magic = bytes(file.read(4))
+        file.seek(0)
+        if magic[:2] == _GZIP or magic.lstrip(_BLANK)[:1] == b"{":
+            # A JSON object is table metadata, whatever its name.
+            file.close()
+            return self._metadata()
+        if self._io.keys.promised and not self._io.allow_plaintext and magic not in _MAGICS:
+            file.close()
+            raise KeyAccessError(
+                f"{self.location}: nothing that was read of the table names this file, and it is not encrypted, "
+                "although the table is; open the table with allow_plaintext=True to read it"
+            )
+        if magic in _MAGICS:
+            file.close()
+            raise KeyAccessError(
+                f"{self.location}: is {_MAGICS[magic]}, and its key is not known: read the table's metadata file, "
+                "manifest list and manifest through the same EncryptedFileIO first"
+            )
+        return file
+
+
+def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> EncryptedFileIO:
+    """Return the FileIO of a table in a state that its catalog has read and compared with its stored hash."""
+    given = {name: text for name, text in properties.items() if name != METADATA_HASH}
+    if state.table_key_id is not None:
+        given[TABLE_KEY_ID] = state.table_key_id
+    file_io = EncryptedFileIO(given, kms=kms)
+    file_io.hold_metadata(state.metadata_location, state.document, state.locations)
+    return file_io
+
+
+def io_settings(
+    properties: Mapping[str, str], length_policy: str, allow_plaintext: bool, table_key_id: str | None
+) -> dict[str, str]:
+    """The properties of a FileIO with the arguments of :func:`open_table`."""
+    given = {**properties, LENGTH_POLICY: length_policy, ALLOW_PLAINTEXT: "true" if allow_plaintext else "false"}
+    return given if table_key_id is None else given | {TABLE_KEY_ID: table_key_id}
+
+
+def plaintext_length_of(size: int) -> int | None:
+    """Return the plaintext length of an AGS1 stream of this many bytes; None if no stream has this length."""
+    try:
+        return layout.plaintext_length(size)
+    except (FormatError, ValueError):
+        return None
+
+
+def _refuse_special(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        # Opening it raises the error.
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is no regular file", path)
+
+
+def row_group_limit(properties: Mapping[str, str]) -> int:
+    """Return the largest row group that the properties of a FileIO let a scan read, in bytes, decoded."""
+    text = str(properties.get(ROW_GROUP_LIMIT, _ROW_GROUP_LIMIT))
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ValueError(f"{ROW_GROUP_LIMIT} must be a positive number of bytes, got {text!r}")
+    return int(text)
+
+
+def _as_flag(value: object, name: str) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return text == "true"
+
+
+class SnapshotFiles:
+    """Opens the files of a snapshot by a FileIO that has read the table's metadata. Safe to share between threads.
+
+    All methods raise FormatError, AuthenticationError, KeyAccessError or OSError if the file cannot be read, or is
+    another than the one above it means.
+    """
+
+    def __init__(self, file_io: EncryptedFileIO) -> None:
+        self._io = file_io
+
+    @classmethod
+    def of(cls, state: TableState, kms: Any, io_properties: Mapping[str, str]) -> SnapshotFiles:
+        """Open a table in a state, also if some of its files are plaintext."""
+        file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
+        file_io.read_metadata(state.metadata_location)
+        return cls(file_io)
+
+    def manifests(self, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the entries of a snapshot's manifest list; the FileIO learns the keys of its manifests."""
+        path = snapshot["manifest-list"]
+        known = self._io.keys.find(path)
+        if known is None:
+            known = KnownFile(path, "manifest list", "avro", None, None, self._io.keys.promised)
+        return self._io.keys.learn_manifest_list(known, self._read(known))
+
+    def manifest(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:
+        """Return a manifest of a list, in memory; with or without the metrics of its files."""
+        data = self._read(known_manifest(listed, self._io.keys.promised))
+        with naming(listed["manifest_path"]):
+            return read_manifest(data, listed, metrics=metrics)
+
+    def entries(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Iterator[Entry]:
+        """The entries of a manifest one by one."""
+        data = self._read(known_manifest(listed, self._io.keys.promised))
+        with naming(listed["manifest_path"]):
+            yield from read_entries(data, listed, metrics=metrics)
+
+    def known(self, file: Mapping[str, Any]) -> KnownFile:
+        """Return a manifest's facts about a data or delete file."""
+        return known_file(file, self._io.keys.promised)
+
+    def open(self, file: Mapping[str, Any]) -> Any:
+        """Return the plaintext of a data or delete file, decrypted where it is read."""
+        known = self.known(file)
+        return self._io.new_input(known.path).plaintext(known)
+
+    def _read(self, known: KnownFile) -> bytes:
+        # Above it anything may stand in the place of a path, such as text with a NUL.
+        with naming(known.path, "cannot be read"), self._io.new_input(known.path).plaintext(known) as file:
+            data: bytes = file.read()
+        return data

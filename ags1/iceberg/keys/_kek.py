@@ -1,0 +1,82 @@
+"""Key encryption keys: the calls to a KMS that make, wrap and unwrap them.
+
+Any object with ``wrap_key(key, wrapping_key_id)`` and ``unwrap_key(wrapped, wrapping_key_id)`` is a KMS here: the
+clients of :mod:`ags1.kms`, PyIceberg's, or your own. An unwrapped key stays in the cache of its client.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ags1.iceberg.keys._entries import shown
+from ags1.keys import Key
+from ags1.kms import key_cache_of, name_of_key
+from ags1.kms.asking import UnfitError, ask, has_methods, returned_key, returned_wrapping
+
+__all__ = ["check_kms", "keep_kek", "kept_kek", "make_kek", "unwrap_kek", "wrap_kek"]
+
+
+def check_kms(kms: Any, name: str = "kms") -> None:
+    """Refuse an object that is not a KMS client, before the first request."""
+    if not has_methods(kms):
+        raise TypeError(f"{name} must have wrap_key and unwrap_key, as ags1.kms clients do; got {type(kms).__name__}")
+
+
+def unwrap_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
+    """Unwrap a key encryption key under the master key `table_key_id` by the KMS; `key_id` is for messages.
+
+    A KeyAccessError reports that the service refused, failed, or did not return a key.
+    """
+    who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
+    return ask(
+        lambda: returned_key(kms.unwrap_key(wrapped, table_key_id)), f"{type(kms).__name__} did not unwrap {who}"
+    )
+
+
+def kept_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
+    """As :func:`unwrap_kek`, but a key in the client's cache needs no call."""
+    name = name_of_key(table_key_id, wrapped)
+    return key_cache_of(kms).get(name, lambda: unwrap_kek(kms, wrapped, table_key_id, key_id))
+
+
+def keep_kek(kms: Any, wrapped: bytes, table_key_id: str, kek: Key) -> None:
+    """Put a new key into its client's cache."""
+    key_cache_of(kms).put(name_of_key(table_key_id, wrapped), kek)
+
+
+def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
+    """Wrap a key encryption key by the KMS; raises as :func:`unwrap_kek`."""
+    who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
+    return ask(
+        lambda: _as_wrapped(kms.wrap_key(bytes(kek), table_key_id), kek),
+        f"{type(kms).__name__} did not wrap {who}",
+        kek,
+    )
+
+
+def make_kek(kms: Any, table_key_id: str, key_id: str, length: int) -> tuple[Key, bytes]:
+    """Make and wrap a key encryption key: in the KMS if it can, with a length that the KMS chooses; else here."""
+    who = f"key encryption key under master key {shown(table_key_id)}"
+    made = ask(lambda: _made(kms, table_key_id), f"{type(kms).__name__} did not make a {who}")
+    if made is not None:
+        return made
+    kek = Key.generate(8 * length)
+    return kek, wrap_kek(kms, kek, table_key_id, key_id)
+
+
+def _made(kms: Any, table_key_id: str) -> tuple[Key, bytes] | None:
+    can = getattr(kms, "supports_key_generation", False)
+    if not (can() if callable(can) else can):
+        return None
+    made = kms.generate_key(table_key_id)
+    parts = made if isinstance(made, tuple) and len(made) == 2 else ()
+    key, wrapped = parts or (getattr(made, "key", None), getattr(made, "wrapped_key", None))
+    kek = returned_key(key)
+    return kek, _as_wrapped(wrapped, kek)
+
+
+def _as_wrapped(answer: object, kek: Key) -> bytes:
+    wrapped = returned_wrapping(answer, kek)
+    if len(wrapped) <= len(kek):
+        raise UnfitError(f"{len(wrapped)} bytes, which cannot hold a wrapped key of {len(kek)} bytes")
+    return wrapped

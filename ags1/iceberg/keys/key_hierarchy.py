@@ -1,0 +1,178 @@
+"""The links between entries of ``encryption-keys``, and the AES-GCM encryption of one entry by another.
+
+    entry below a key encryption key:  nonce (12) || ciphertext || tag (16)
+    AAD:                               UTF-8 of the key encryption key's timestamp, exactly as it is stored
+
+Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's EncryptionUtil and StandardEncryptionManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ags1.core.gcm import open_message, random_bytes, seal_message
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
+from ags1.iceberg.keys._entries import KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP, EncryptedKey, shown
+from ags1.keys import Key, KeyMetadata
+
+__all__ = [
+    "MissingKekError",
+    "closure",
+    "has_unknown_properties",
+    "kek_above",
+    "newest_usable",
+    "open_entry",
+    "opening",
+    "seal_entry",
+]
+
+NONCE_LENGTH = 12
+OVERHEAD = 28
+KEK_LIFESPAN_MS = 730 * 86_400_000
+"""How long a key encryption key wraps new entries: NIST SP 800-57 part 1, 5.3.6.7, as Iceberg Java has it."""
+MAX_CLOCK_SKEW_MS = 86_400_000
+"""How far ahead of this machine's clock a timestamp may be that was made by another machine's."""
+
+
+class MissingKekError(KeyAccessError, FormatError):
+    """The list lacks the key encryption key that an entry names: the list is damaged."""
+
+
+def kek_above(entries: Mapping[str, EncryptedKey], entry: EncryptedKey) -> EncryptedKey:
+    """The key encryption key that an entry is encrypted by.
+
+    Raises
+    ------
+    MissingKekError
+        The list lacks it.
+    FormatError
+        The hierarchy is malformed: no encrypted-by-id, no timestamp, a cycle, or too many levels.
+    """
+    by = entry.encrypted_by_id
+    if by is None:
+        raise FormatError(f"entry {shown(entry.key_id)} has no encrypted-by-id: nothing says what opens it")
+    kek = entries.get(by)
+    if kek is None:
+        if entry.timestamp is not None:
+            raise FormatError(
+                f"entry {shown(entry.key_id)} is a key encryption key, not key metadata of a manifest list"
+            )
+        raise MissingKekError(
+            f"entry {shown(entry.key_id)} is encrypted by key encryption key {shown(by)}, which is missing from "
+            "encryption-keys. Older metadata files may still have it: merge their lists"
+        )
+    above = kek.encrypted_by_id
+    if above is not None and above in entries:
+        # No writer makes more than two levels, so higher levels are not read.
+        path = [entry.key_id, by, above]
+        if above in path[:2] or entries[above].encrypted_by_id in path:
+            names = " -> ".join(map(shown, path))
+            raise FormatError(f"entries of encryption-keys encrypt each other in a circle: {names}")
+        raise FormatError(
+            f"key encryption key {shown(by)} is encrypted by another entry ({shown(above)}), not by a master key"
+        )
+    if above is None:
+        raise FormatError(f"key encryption key {shown(by)} has no encrypted-by-id: nothing names its master key")
+    if kek.timestamp is None:
+        raise FormatError(
+            f"key encryption key {shown(by)} has no {KEY_TIMESTAMP} property, whose text authenticates the "
+            f"entries below it, such as {shown(entry.key_id)}"
+        )
+    return kek
+
+
+def newest_usable(keks: Iterable[EncryptedKey], now_ms: int) -> EncryptedKey | None:
+    """The key encryption key for new entries: the newest that has not expired and is not from the future."""
+    newest, newest_made = None, 0
+    for kek in keks:
+        made = milliseconds(kek.properties.get(KEY_TIMESTAMP))
+        if made is None or not -MAX_CLOCK_SKEW_MS <= now_ms - made < KEK_LIFESPAN_MS:
+            continue
+        if newest is None or made > newest_made:
+            newest, newest_made = kek, made
+    return newest
+
+
+def milliseconds(timestamp: str | None) -> int | None:
+    """A timestamp as Java's ``Long.parseLong`` reads it; None where it could not, or nobody would write it so."""
+    if timestamp is None or len(timestamp) > 20:
+        return None
+    digits = timestamp[1:] if timestamp[:1] in ("+", "-") else timestamp
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    number = int(timestamp)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def open_entry(entry: EncryptedKey, kek_entry: EncryptedKey, kek: Key) -> KeyMetadata:
+    """Open the key metadata of an entry; AuthenticationError if it does not open, FormatError if it is none."""
+    wrapped = entry.encrypted_key_metadata
+    if len(wrapped) < OVERHEAD:
+        raise TruncatedError(
+            f"entry {shown(entry.key_id)} has {len(wrapped)} bytes, fewer than the {OVERHEAD} of a nonce and a tag"
+        )
+    kind: type[Ags1Error]
+    try:
+        found = _decoded(_open(entry, kek_entry, kek))
+    except FormatError as error:
+        kind, message = type(error), f"entry {shown(entry.key_id)}: {error}"
+    else:
+        if found is not None:
+            return found
+        kind, message = (
+            AuthenticationError,
+            (
+                f"entry {shown(entry.key_id)} does not open under key encryption key {shown(kek_entry.key_id)}: "
+                "wrong or rotated key, changed timestamp, or damaged entry"
+            ),
+        )
+    # Raised here, outside the frames that hold the decrypted bytes.
+    raise kind(message)
+
+
+def _decoded(plain: bytes | None) -> KeyMetadata | None:
+    return None if plain is None else KeyMetadata.decode(plain)
+
+
+def _open(entry: EncryptedKey, kek_entry: EncryptedKey, kek: Key) -> bytes | None:
+    wrapped = memoryview(entry.encrypted_key_metadata)
+    if len(wrapped) < OVERHEAD:
+        return None
+    aad = (kek_entry.timestamp or "").encode("utf-8")
+    return open_message(wrapped[NONCE_LENGTH:], kek, wrapped[:NONCE_LENGTH], aad)
+
+
+def seal_entry(key_metadata: KeyMetadata, kek_entry: EncryptedKey, kek: Key) -> bytes:
+    """Seal key metadata under a key encryption key, bound to its timestamp: nonce, ciphertext, tag."""
+    nonce = random_bytes(NONCE_LENGTH)
+    aad = (kek_entry.timestamp or "").encode("utf-8")
+    return nonce + seal_message(key_metadata.encode(), kek, nonce, aad)
+
+
+def opening(kek_entry: EncryptedKey, kek: Key, entries: Iterable[EncryptedKey]) -> Iterator[tuple[str, bool]]:
+    """Id of each of the entries below a key encryption key, and whether it opens.
+
+    There is nothing to say where the timestamp is missing.
+    """
+    if kek_entry.timestamp is not None:
+        for entry in entries:
+            yield entry.key_id, _open(entry, kek_entry, kek) is not None
+
+
+def closure(entries: Mapping[str, EncryptedKey], key_ids: Iterable[str]) -> set[str]:
+    """Return these entries and all entries that they are encrypted by; ids without an entry are left out."""
+    found: set[str] = set()
+    waiting = list(key_ids)
+    while waiting:
+        entry = entries.get(waiting.pop())
+        if entry is not None and entry.key_id not in found:
+            found.add(entry.key_id)
+            if entry.encrypted_by_id is not None:
+                waiting.append(entry.encrypted_by_id)
+    return found
+
+
+def has_unknown_properties(entry: EncryptedKey) -> bool:
+    """Return whether an entry has unknown fields or properties, so that an unknown feature may use it."""
+    foreign = entry.properties.keys() - {KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP}
+    return entry.encrypted_by_id is None or bool(entry.unknown) or bool(foreign)

@@ -1,0 +1,235 @@
+"""Checks of a table's metadata file, so that all readers here see the same snapshots, and none was exchanged.
+
+Nothing in the file protects it. Its catalog may keep its hash, and what a manifest list says of its own
+snapshot is authenticated with the list. PyIceberg takes a field under its Python name too, ``manifest_list`` for
+``manifest-list``, which no other reader sees: such a file is refused. Sources: Iceberg table spec, "Table Metadata
+Fields"; Iceberg Java's HiveTableOperations, for the parameter ``metadata_hash``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import io
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote_plus
+
+from ags1.errors import AuthenticationError, FormatError
+from ags1.iceberg.keys._document import Document
+from ags1.iceberg.keys._entries import shown
+
+__all__ = [
+    "DATA_KEY_LENGTH",
+    "DATA_PATH",
+    "KEY_ID",
+    "METADATA_PATH",
+    "METADATA_SUFFIX",
+    "VERSION_HINT",
+    "check_hash",
+    "check_list",
+    "claims_encryption",
+    "data_directory",
+    "directories_of",
+    "list_header",
+    "metadata_directory",
+    "metadata_document",
+    "number_property",
+    "partition_in",
+    "partition_names",
+    "properties_of",
+    "text_hash",
+]
+
+# The names of PyIceberg's attributes for fields that have another name in the file.
+PYTHON_NAMES = frozenset(
+    (
+        "added_rows", "blob_metadata", "current_schema_id", "current_snapshot_id", "default_sort_order_id",
+        "default_spec_id", "element_id", "element_required", "element_type", "field_id", "field_type",
+        "file_footer_size_in_bytes", "file_size_in_bytes", "first_row_id", "format_version", "identifier_field_ids",
+        "initial_default", "key_id", "key_metadata", "key_type", "last_column_id", "last_partition_id",
+        "last_sequence_number", "last_updated_ms", "manifest_list", "max_ref_age_ms", "max_snapshot_age_ms",
+        "metadata_file", "metadata_log", "min_snapshots_to_keep", "next_row_id", "null_order", "order_id",
+        "parent_snapshot_id", "partition_spec", "partition_specs", "partition_statistics", "schema_", "schema_id",
+        "sequence_number", "snapshot_id", "snapshot_log", "snapshot_ref_type", "sort_orders", "source_id", "spec_id",
+        "statistics_path", "table_uuid", "timestamp_ms", "value_id", "value_required", "value_type", "write_default",
+    )
+)  # fmt: skip
+METADATA_SUFFIX, VERSION_HINT = ".metadata.json", "version-hint.text"
+"""What names of metadata files end with; the file that says which is the newest, where there is no catalog."""
+KEY_ID, DATA_KEY_LENGTH = "encryption.key-id", "encryption.data-key-length"
+METADATA_PATH, DATA_PATH = "write.metadata.path", "write.data.path"
+"""Properties of a table: its master key, bytes of its data keys, and where its files go."""
+
+# Objects whose names are the users'.
+_FREE = frozenset(("properties", "summary", "initial-default", "write-default", "encryption-keys"))
+_HASH_BYTES = 32
+_DIGITS = 18
+
+
+def metadata_document(location: str, data: bytes, metadata_hash: str | None = None) -> Document:
+    """Parse a metadata file, as it is stored; `location` is for messages.
+
+    Raises
+    ------
+    AuthenticationError
+        The SHA-256 of its JSON text is not what `metadata_hash` says in base64.
+    FormatError
+        Not the metadata of a table, or with fields that two readers would take for different things.
+    """
+    try:
+        document = Document(data)
+        if metadata_hash is not None:
+            found = text_hash(document.text)
+            if not hmac.compare_digest(found.encode(), metadata_hash.encode("utf-8")):
+                raise AuthenticationError(
+                    f"has the hash {found}, and {metadata_hash} was expected: it was changed, or is not the "
+                    "one that the catalog means"
+                )
+        _refuse_python_names(document.fields)
+    except (FormatError, AuthenticationError) as error:
+        raise type(error)(f"{location}: {error}") from None
+    return document
+
+
+def text_hash(text: str) -> str:
+    """Return the hash of a metadata file's text, in the form of the Hive parameter metadata_hash."""
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def check_hash(metadata_hash: str) -> str:
+    """The hash, or a ValueError if it is no base64 of 32 bytes."""
+    try:
+        length = len(base64.b64decode(metadata_hash, validate=True))
+    except (binascii.Error, ValueError):
+        length = 0
+    if length != _HASH_BYTES:
+        raise ValueError("the metadata hash must be the base64 of 32 bytes, as the Hive parameter metadata_hash has it")
+    return metadata_hash
+
+
+def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table's properties in its metadata."""
+    found = fields.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def number_property(properties: Mapping[str, str], name: str, usual: int, *, least: int = 1) -> int:
+    """Return a number among a table's properties; a ValueError names one that is not `least` or more."""
+    text = str(properties.get(name, usual))
+    # No number that is meant has as many digits.
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or int(text) < least:
+        raise ValueError(f"the table's property {name} is {text!r}; it must be a number of {least} or more")
+    return int(text)
+
+
+def partition_names(fields: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the fields of all partition specs."""
+    specs = fields.get("partition-specs")
+    found = [each.get("fields") for each in specs if isinstance(each, dict)] if isinstance(specs, list) else []
+    return frozenset(
+        str(each.get("name"))
+        for listed in found
+        if isinstance(listed, list)
+        for each in listed
+        if isinstance(each, dict)
+    )
+
+
+def partition_in(path: str, names: Collection[str]) -> bool:
+    """Return whether a file's path has a directory that shows a partition value, such as ``country=CH``."""
+    for directory in path.split("/")[:-1] if names else ():
+        name, equals, _ = directory.partition("=")
+        if equals and unquote_plus(name) in names:
+            return True
+    return False
+
+
+def metadata_directory(fields: Mapping[str, Any]) -> str:
+    """The directory that a table's new metadata files belong in; a FormatError for a table without a location."""
+    path = properties_of(fields).get(METADATA_PATH)
+    if isinstance(path, str) and path:
+        return path.rstrip("/")
+    location = fields.get("location")
+    if not isinstance(location, str) or not location:
+        raise FormatError("the table's metadata has no location")
+    return f"{location.rstrip('/')}/metadata"
+
+
+def data_directory(fields: Mapping[str, Any]) -> str:
+    """The directory that a table's new data files belong in."""
+    path = properties_of(fields).get(DATA_PATH)
+    return path.rstrip("/") if isinstance(path, str) and path else f"{str(fields.get('location')).rstrip('/')}/data"
+
+
+def directories_of(fields: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The directories of a table: its own, and where its data and its metadata are written."""
+    return str(fields.get("location")), data_directory(fields), metadata_directory(fields)
+
+
+def claims_encryption(fields: Mapping[str, Any]) -> bool:
+    """Return whether the table is declared as encrypted: by its property, its keys, or any of its snapshots."""
+    if properties_of(fields).get(KEY_ID):
+        return True
+    snapshots = fields.get("snapshots")
+    listed = snapshots if isinstance(snapshots, list) else []
+    return bool(fields.get("encryption-keys")) or any(isinstance(each, dict) and each.get("key-id") for each in listed)
+
+
+def list_header(data: bytes) -> tuple[int | None, int | None]:
+    """Return the snapshot id and sequence number in a manifest list's header; None for a missing one."""
+    from ags1.avro import read_header
+
+    metadata = read_header(io.BytesIO(data)).metadata
+    return _number(metadata, "snapshot-id"), _number(metadata, "sequence-number")
+
+
+def check_list(header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]) -> None:
+    """Refuse a manifest list whose header names a snapshot other than those that the metadata uses it for.
+
+    Raises
+    ------
+    AuthenticationError
+        It is of another snapshot, or its sequence number is another than the metadata's.
+    """
+    own, own_number = header
+    for snapshot_id, number in snapshots:
+        if own is not None and own != snapshot_id:
+            raise AuthenticationError(
+                f"is the manifest list of snapshot {own}, and the metadata has it for snapshot {snapshot_id}: "
+                "somebody exchanged them"
+            )
+        if own_number is not None and number is not None and own_number != number:
+            raise AuthenticationError(
+                f"is a manifest list with the sequence number {own_number}, and the metadata has {number} for "
+                f"snapshot {snapshot_id}: somebody changed it"
+            )
+
+
+def _number(metadata: Mapping[str, bytes], name: str) -> int | None:
+    value = metadata.get(name)
+    if value is None:
+        return None
+    try:
+        return int(value.decode("ascii"))
+    except ValueError:
+        raise FormatError(f"the manifest list's header has a {name} that is no number") from None
+
+
+def _refuse_python_names(fields: Mapping[str, Any]) -> None:
+    waiting: list[Any] = [fields]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, dict):
+            for name, each in value.items():
+                if name in PYTHON_NAMES:
+                    raise FormatError(
+                        f"the table metadata has a field {shown(name)}, which is none of Iceberg's and which PyIceberg "
+                        "would take for one: no writer makes it so"
+                    )
+                if name not in _FREE:
+                    waiting.append(each)

@@ -1,0 +1,289 @@
+"""New encrypted tables in a catalog, and their metadata.
+
+Source: Iceberg table spec, "Table Metadata Fields"; the fields and the order that Iceberg Java gives a new table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import (
+    PARTITION_FIELD_ID_START,
+    UNPARTITIONED_PARTITION_SPEC,
+    PartitionField,
+    PartitionSpec,
+    assign_fresh_partition_spec_ids,
+)
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.sorting import (
+    UNSORTED_SORT_ORDER,
+    NullOrder,
+    SortDirection,
+    SortField,
+    SortOrder,
+    assign_fresh_sort_order_ids,
+)
+from pyiceberg.transforms import parse_transform
+
+from ags1.core.gcm import random_bytes
+from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.metadata.locations import local_path
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH
+from ags1.iceberg.tables import EncryptedTable, client_of, load_table
+from ags1.iceberg.writing.data_files import TableLayout
+from ags1.iceberg.writing.metadata import TableMetadata
+
+__all__ = ["create_table", "new_metadata"]
+
+_VERSION: Literal[3] = 3
+_FORMAT_VERSION = "format-version"
+_CODEC = "write.parquet.compression-codec"
+_TERM = re.compile(r"\s*(?:(?P<transform>\w+)\s*\(\s*(?:(?P<before>\d+)\s*,)?)?\s*(?P<name>[^,()]+?)"
+                   r"\s*(?:(?:,\s*(?P<after>\d+)\s*)?\))?\s*")  # fmt: skip
+_WITH_WIDTH = ("bucket", "truncate")
+_PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+
+
+def new_metadata(
+    schema: Schema | pyarrow.Schema,
+    partition_spec: PartitionSpec | Sequence[str] | None,
+    sort_order: SortOrder | Sequence[str] | None,
+    *,
+    location: str,
+    key_id: str,
+    data_key_length: int | None,
+    properties: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """The metadata JSON of a table without snapshots; arguments and errors are those of :func:`create_table`."""
+    given = dict(properties or {})
+    for name in (KEY_ID, DATA_KEY_LENGTH):
+        if name in given:
+            raise ValueError(f"the property {name} must not be given: use the arguments key_id and data_key_length")
+    if given.pop(_FORMAT_VERSION, str(_VERSION)) != str(_VERSION):
+        raise ValueError(f"encrypted tables have format version {_VERSION}: leave out the property {_FORMAT_VERSION}")
+    # PyIceberg's own conversion, which numbers columns in their order.
+    wanted: Any = Catalog._convert_schema_if_needed(schema, _VERSION)
+    if not wanted.fields:
+        raise ValueError("a table needs at least one column")
+    fresh = assign_fresh_schema_ids(wanted)
+    if isinstance(schema, pyarrow.Schema):
+        wanted = fresh
+    spec = assign_fresh_partition_spec_ids(_as_spec(partition_spec, wanted), wanted, fresh)
+    order = assign_fresh_sort_order_ids(_as_order(sort_order, wanted), wanted, fresh)
+    order.check_compatible(fresh)
+    given.setdefault(_CODEC, "zstd")
+    # A table that could not be written to is not created.
+    TableLayout(fresh, spec, order, given)
+    shown = fresh.model_dump(mode="json", by_alias=True)
+    if not shown.get("identifier-field-ids"):
+        shown.pop("identifier-field-ids", None)
+    fields = {
+        "format-version": _VERSION,
+        "table-uuid": str(uuid.uuid4()),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": int(time.time() * 1000),
+        "last-column-id": fresh.highest_field_id,
+        "current-schema-id": fresh.schema_id,
+        "schemas": [shown],
+        "default-spec-id": spec.spec_id,
+        "partition-specs": [spec.model_dump(mode="json", by_alias=True)],
+        "last-partition-id": max((each.field_id for each in spec.fields), default=PARTITION_FIELD_ID_START - 1),
+        "default-sort-order-id": order.order_id,
+        "sort-orders": [order.model_dump(mode="json", by_alias=True)],
+        "properties": given,
+        "current-snapshot-id": None,
+        "next-row-id": 0,
+        "refs": {},
+        "snapshots": [],
+        "statistics": [],
+        "partition-statistics": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+    }
+    metadata = TableMetadata(fields)
+    metadata.set_encryption(key_id, data_key_length)
+    return metadata.fields
+
+
+def _as_spec(given: PartitionSpec | Sequence[str] | None, schema: Schema) -> PartitionSpec:
+    if given is None:
+        return UNPARTITIONED_PARTITION_SPEC
+    if isinstance(given, PartitionSpec):
+        return given
+    fields = []
+    for place, text in enumerate(_texts(given, "partition_spec")):
+        transform, name = _term(text)
+        label = name.replace(".", "_") if transform == "identity" else f"{name}_{transform.partition('[')[0]}"
+        source = _source(schema, name, text)
+        number = PARTITION_FIELD_ID_START + place
+        fields.append(PartitionField(source_id=source, field_id=number, transform=_parsed(transform, text), name=label))
+    return PartitionSpec(*fields)
+
+
+def _as_order(given: SortOrder | Sequence[str] | None, schema: Schema) -> SortOrder:
+    if given is None:
+        return UNSORTED_SORT_ORDER
+    if isinstance(given, SortOrder):
+        return given
+    fields = []
+    for text in _texts(given, "sort_order"):
+        words = text.split()
+        nulls = None
+        if [each.lower() for each in words[-2:]] in (["nulls", "first"], ["nulls", "last"]):
+            nulls = NullOrder.NULLS_FIRST if words[-1].lower() == "first" else NullOrder.NULLS_LAST
+            words = words[:-2]
+        descending = words[-1].lower() == "desc"
+        if descending or words[-1].lower() == "asc":
+            words = words[:-1]
+        transform, name = _term(" ".join(words))
+        direction = SortDirection.DESC if descending else SortDirection.ASC
+        source = _source(schema, name, text)
+        # Without a null order, PyIceberg derives it from the direction, as Java does.
+        options = {} if nulls is None else {"null_order": nulls}
+        fields.append(SortField(source, _parsed(transform, text), direction, **options))
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
+
+
+def _texts(given: Sequence[str], what: str) -> Sequence[str]:
+    if isinstance(given, str) or not all(str(each).strip() for each in given):
+        raise TypeError(f"{what} must be PyIceberg's object or a list of texts such as 'day(ts)', not {given!r}")
+    return given
+
+
+def _term(text: str) -> tuple[str, str]:
+    """Return the transform, as Iceberg spells it, and the column of ``bucket(16, id)``, ``day(ts)`` or ``country``."""
+    found = _TERM.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no partition or sort field: write country, day(ts), bucket(16, id)")
+    transform = (found["transform"] or "identity").lower()
+    transform = _PLURALS.get(transform, transform)
+    width = found["before"] or found["after"]
+    if (transform in _WITH_WIDTH) != (width is not None):
+        raise ValueError(f"{text!r} is no partition or sort field: only bucket and truncate take a number")
+    return (f"{transform}[{width}]" if width else transform), found["name"]
+
+
+def _parsed(transform: str, text: str) -> Any:
+    made = parse_transform(transform)
+    if str(made) != transform:
+        raise ValueError(f"{text!r}: there is no transform {transform}")
+    return made
+
+
+def _source(schema: Schema, name: str, text: str) -> int:
+    try:
+        return schema.find_field(name).field_id
+    except ValueError:
+        raise ValueError(
+            f"{text!r}: the schema has no column {name}; it has {', '.join(schema.column_names)}"
+        ) from None
+
+
+def create_table(
+    catalog: Any,
+    identifier: str | tuple[str, ...],
+    schema: Schema | pyarrow.Schema,
+    partition_spec: PartitionSpec | Sequence[str] | None = None,
+    sort_order: SortOrder | Sequence[str] | None = None,
+    *,
+    kms: Any,
+    key_id: str,
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    data_key_length: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> EncryptedTable:
+    """Create an empty encrypted table of format version 3.
+
+    Parameters
+    ----------
+    catalog : pyiceberg.catalog.Catalog, str or None
+        As for :func:`load_table`.
+    identifier : str or tuple of str
+        The new table's name; without a catalog, path or URL of its directory.
+    schema : pyiceberg.schema.Schema or pyarrow.Schema
+        Columns get new ids in their order.
+    partition_spec : pyiceberg.partitioning.PartitionSpec or sequence of str, optional
+        Or texts: ``["country", "day(ts)", "bucket(16, id)"]``.
+    sort_order : pyiceberg.table.sorting.SortOrder or sequence of str, optional
+        Or texts: ``["ts desc nulls last", "id"]``.
+    kms : object or str
+        A client of :mod:`ags1.kms`, or a URL for :func:`ags1.kms.load`.
+    key_id : str
+        Id of the master key in the KMS.
+    location : str, optional
+        Directory of the table; by default the catalog's location for this name.
+    properties : mapping of str to str, optional
+        Properties of the table, such as ``write.target-file-size-bytes``. With a ``write.data.path`` elsewhere,
+        :func:`load_table` needs `allowed_locations`, unless the catalog stores the property.
+    data_key_length : {16, 24, 32}, optional
+        Length of its data keys in bytes; by default 16, as in Iceberg.
+    storage_options : mapping, optional
+        As for :func:`ags1.iceberg.catalogs.catalog_table`.
+
+    Returns
+    -------
+    EncryptedTable
+
+    Raises
+    ------
+    ConflictError
+        The name is taken.
+    UnsupportedError
+        The catalog cannot hold an encrypted table, or the schema has a type that cannot be written here.
+    KeyAccessError
+        The KMS does not wrap with this master key. Nothing was created.
+    ValueError
+        A wrong argument.
+
+    Examples
+    --------
+    >>> table = iceberg.create_table(catalog, "db.events", schema, ["day(ts)"], kms="aws:", key_id="alias/lake")
+    """
+    kms = client_of(kms)
+    if not key_id:
+        raise ValueError("key_id must be the name of a master key")
+    target = catalog_table(catalog, identifier, storage_options=storage_options)
+    target.check_can_encrypt()
+    fields = new_metadata(
+        schema,
+        partition_spec,
+        sort_order,
+        location=_location(catalog, identifier) if location is None else location.rstrip("/"),
+        key_id=key_id,
+        data_key_length=data_key_length,
+        properties=properties,
+    )
+    # A caller without rights to the master key gets the error here, not at the first write.
+    kms.wrap_key(random_bytes(16), key_id)
+    target.create(fields)
+    # The caller has said where the files go.
+    named = (location, *((properties or {}).get(each) for each in (DATA_PATH, METADATA_PATH)))
+    allowed = [each for each in named if each]
+    return load_table(catalog, identifier, kms=kms, properties=storage_options, allowed_locations=allowed)
+
+
+def _location(catalog: Any, identifier: str | tuple[str, ...]) -> str:
+    if catalog is None:
+        assert isinstance(identifier, str)
+        path = local_path(identifier)
+        return identifier.rstrip("/") if path is None else f"file://{os.path.abspath(path)}"
+    if isinstance(catalog, str):
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog(catalog)
+    *namespace, name = catalog.identifier_to_tuple(identifier)
+    try:
+        # PyIceberg's catalogs have no public method for this.
+        found: str = catalog._resolve_table_location(None, ".".join(namespace), name)
+    except AttributeError:
+        raise ValueError(f"{type(catalog).__name__} does not say where tables go: give a location") from None
+    return found

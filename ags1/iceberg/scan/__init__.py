@@ -1,0 +1,1 @@
+"""Scans: which files are read, with which deletes and filters, into Arrow."""

@@ -1,0 +1,160 @@
+"""Avro data and delete files of Iceberg tables, which PyIceberg does not read.
+
+    blocks of the container  --decompress-->  fastavro  --rows-->  Arrow columns  --PyIceberg-->  the scan's schema
+    one at a time                             without logical types                deletes, evolution
+
+The container is read and decompressed by :mod:`ags1.avro`, which checks its lengths: fastavro then needs no further
+packages for the codecs, and the memory of a batch is bounded.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from operator import itemgetter
+from typing import Any
+
+import pyarrow
+
+from ags1.avro import plain_blocks, read_header
+from ags1.avro.arrow_rows import record_batch
+from ags1.avro.items import ItemBound
+from ags1.avro.schemas import AvroType, has_field_ids, iceberg_schema, parse, plain
+from ags1.errors import FormatError
+from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.scan._projection import Projection, expected_type, name_mapping
+from ags1.iceberg.scan._variant import avro_variants
+from ags1.support.avro_encoding import container_start, encoded_block
+
+__all__ = ["read_columns", "read_task"]
+
+# A batch has no more rows, nor values in their columns, and ends with the block in which it reaches so many bytes.
+_BATCH_ROWS, _BATCH_VALUES = 1 << 16, 1 << 21
+_BATCH_BYTES = 16 << 20
+
+_MARKER = bytes(16)
+
+
+def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
+    """Return the rows of an Avro data file as the scan's columns, without those at the given positions or any filter.
+
+    A FormatError names a file that is damaged or does not fit the table.
+    """
+    path = task.file.file_path
+    with scan._io.new_input(path).open() as file:
+        with naming(path, "its schema cannot be read"):
+            container = _Container(file, name_mapping(scan))
+            file_schema = iceberg_schema(container.record, lambda field_id: expected_type(scan, field_id))
+        projection = Projection(scan, task, file_schema)
+        for start, batch in _batches(container, path, projection.file_schema):
+            with naming(path, "its columns do not fit the table's schema"):
+                rows = projection.rows(batch, start, positional_deletes)
+            if rows.num_rows:
+                yield rows
+
+
+def read_columns(file: Any, fields: Mapping[int, str]) -> list[pyarrow.ChunkedArray]:
+    """Return whole columns of an Avro file by their field ids; a FormatError if the file lacks one."""
+    container = _Container(file, None)
+    names = {each.id: each.name for each in container.record.fields}
+    for field_id, name in fields.items():
+        if field_id not in names:
+            raise FormatError(f"the schema of this file has no field with the id {field_id} ({name})")
+    columns: dict[int, list[Any]] = {field_id: [] for field_id in fields}
+    for rows in container.rows(frozenset(fields)):
+        for field_id, values in columns.items():
+            values += map(itemgetter(names[field_id]), rows)
+    return [pyarrow.chunked_array([pyarrow.array(values)]) for values in columns.values()]
+
+
+def _batches(container: _Container, path: str, schema: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
+    """Batches with the columns of a schema, and the position in the file of the first row of each."""
+    struct, start = schema.as_struct(), 0
+    chunks = container.rows(frozenset(schema.field_ids))
+    while True:
+        with naming(path, "its rows cannot be decoded"):
+            rows = next(chunks, None)
+            if rows is None:
+                return
+            batch = record_batch(rows, container.record, struct)
+        yield start, batch
+        start += batch.num_rows
+
+
+class _Container:
+    """An open Avro file with field ids; `record` is its schema."""
+
+    record: AvroType
+
+    def __init__(self, file: Any, mapping: Any) -> None:
+        self._file = file
+        metadata = read_header(file).metadata
+        if "avro.schema" not in metadata:
+            raise FormatError("the Avro header has no schema")
+        schema = json.loads(metadata["avro.schema"])
+        if has_field_ids(schema):
+            mapping = None
+        elif mapping is None:
+            raise FormatError(
+                "the Avro schema has no field ids, and the table no name mapping: its columns are not known; set "
+                "the table property schema.name-mapping.default"
+            )
+        self.record = avro_variants(parse(schema, mapping))
+
+    def rows(self, keep: frozenset[int]) -> Iterator[list[dict[str, Any]]]:
+        """Lists of rows, each of bounded size; only fields with these ids are sure to be in them."""
+        try:
+            import fastavro
+        except ImportError:
+            raise ImportError("reading Iceberg's Avro files needs fastavro: pip install 'ags1[iceberg]'") from None
+        feed: Any = _Feed(plain(self.record))
+        decoded: Any = fastavro.reader(feed, plain(self.record, keep) if self._skipping_pays(keep) else None)
+        rows: list[dict[str, Any]] = []
+        size = 0
+        most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(_ids(self.record)))))
+        for block in plain_blocks(self._file):
+            feed.add(block.count, block.data)
+            size += len(block.data)
+            left = block.count
+            while left > 0:
+                wanted = min(left, most - len(rows))
+                got = len(rows)
+                rows.extend(islice(decoded, wanted))
+                if len(rows) - got != wanted:
+                    raise FormatError(f"the Avro block at offset {block.offset} has fewer rows than it says")
+                left -= wanted
+                if len(rows) >= most or size >= _BATCH_BYTES:
+                    yield rows
+                    rows, size = [], 0
+        if rows:
+            yield rows
+
+    def _skipping_pays(self, keep: frozenset[int]) -> bool:
+        # fastavro matches the schemas for each value again, which takes about as long as decoding one more value.
+        ids = _ids(self.record)
+        return 2 * sum(each in keep for each in ids) <= len(ids)
+
+
+def _ids(avro: AvroType) -> list[int | None]:
+    """Of all fields with a value of their own."""
+    return [found for each in avro.fields for found in ([each.id] if not each.type.fields else _ids(each.type))]
+
+
+class _Feed:
+    """A container without a codec for fastavro, made of the blocks that :meth:`add` takes one after the other."""
+
+    def __init__(self, schema: Any) -> None:
+        header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
+        self._current = io.BytesIO(container_start(header, _MARKER))
+        self._bound = ItemBound(schema)
+
+    def add(self, count: int, data: bytes) -> None:
+        """Add a block. The one before it must have been read up to its marker."""
+        self._bound.check(count, data)
+        behind = self._current.read()
+        self._current = io.BytesIO(behind + encoded_block(count, data, _MARKER))
+
+    def read(self, size: int) -> bytes:
+        return self._current.read(size)

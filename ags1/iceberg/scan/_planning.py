@@ -1,0 +1,235 @@
+"""Which files a scan reads, and which deletes apply to each.
+
+    manifest list --> manifests that may have such rows --> delete files --> index of deletes
+                                                        --> data files that may have such rows, with their deletes
+
+Manifests are read side by side, entry by entry, and nothing is kept of files that are left out.
+:mod:`ags1.iceberg.scan._row_filter` decides what the row filter excludes: PyIceberg compares partitions and metrics
+unlike Spark for null, NaN, defaults and literals between two values.
+
+Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics do not
+describe the rows that it deletes.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from decimal import Decimal
+from itertools import chain
+from typing import Any, NamedTuple
+
+from pyiceberg import manifest
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, UUIDType
+
+from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.metadata.manifests import DATA, POSITION_DELETES, Entry, kind_of
+from ags1.iceberg.scan._delete_index import DELETED_PATH, DeleteIndex, Deletes
+from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_partition, of_summaries
+from ags1.iceberg.scan.deletion_vectors import DeletionVector
+from ags1.support.parallel import in_parallel
+
+__all__ = ["DataFile", "ScanTask", "plan_scan"]
+
+_DATA_FORMATS = ("parquet", "avro", "orc")
+_NAN = float("nan")
+# Requests under way at once: an object store has a high latency.
+_READERS = 8
+_FIELDS = [each.name for each in manifest.DATA_FILE_TYPE[3].fields]
+# Large fields that a reader of the file does not need.
+_METRICS = frozenset(
+    ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+)
+
+
+class DataFile(manifest.DataFile):
+    """A data or delete file as in its manifest, without the metrics of its columns.
+
+    Position delete files keep the bounds of the paths.
+    """
+
+    __slots__ = ("_spec_id",)
+
+    def __init__(self, file: Mapping[str, Any], spec_id: int, partition: list[Any]) -> None:
+        super().__init__(*(None if name in _METRICS else file.get(name) for name in _FIELDS))
+        self._data[0] = DataFileContent(file["content"])
+        self._data[2] = FileFormat(file["file_format"].upper())
+        self._data[3] = Record(*partition)
+        if file["content"] == POSITION_DELETES:
+            for place in (10, 11):
+                pairs = file.get(_FIELDS[place]) or ()
+                self._data[place] = {each["key"]: each["value"] for each in pairs if each["key"] == DELETED_PATH}
+        self.spec_id = spec_id
+
+    @property
+    def first_row_id(self) -> int | None:
+        """Row id of its first row, possibly inherited; None if its rows have none."""
+        found: int | None = self._data[16]
+        return found
+
+    @property
+    def referenced_data_file(self) -> str | None:
+        """The only data file that its deletes apply to."""
+        found: str | None = self._data[17]
+        return found
+
+
+class ScanTask(FileScanTask):
+    """A data file, and the deletes that apply to it.
+
+    Attributes
+    ----------
+    file : DataFile
+        As PyIceberg has it, without the metrics of its columns.
+    delete_files : set of DataFile
+        Delete files of every kind.
+    residual : pyiceberg.expressions.BooleanExpression
+        The scan's filter; AlwaysTrue if the metadata proves that every row of the file passes.
+    sequence_number : int
+        The file's data sequence number. Files in `deletes.equality_deletes` with a higher number apply.
+    deletes : Deletes
+        The same delete files by kind.
+    """
+
+    def __init__(self, found: _Found, deletes: Deletes) -> None:
+        super().__init__(found.file, set(deletes.files), found.residual)
+        self.sequence_number = found.sequence_number
+        self.deletes = deletes
+
+
+def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
+    """Return the tasks of PyIceberg's scan over an EncryptedFileIO, with this filter instead of the scan's own.
+
+    A FormatError or KeyAccessError names a file that cannot be read; it is never left out.
+    """
+    snapshot = plan.snapshot()
+    if snapshot is None:
+        return []
+    if not snapshot.manifest_list:
+        raise FormatError(
+            f"snapshot {snapshot.snapshot_id} has no manifest list: tables that name manifests in the metadata itself, "
+            "as version 1 once did, are not read"
+        )
+    files = SnapshotFiles(plan.io)
+    # PyIceberg's cache of manifests is not used: another table could have put one there under the same path.
+    listed = files.manifests({"manifest-list": snapshot.manifest_list})
+    with naming(snapshot.manifest_list):
+        planner = _Planner(plan, row_filter, files, listed)
+    deletes = DeleteIndex(plan.table_metadata.specs())
+    with closing(in_parallel(planner.passing, planner.deletes, _READERS)) as manifests:
+        for each in chain.from_iterable(manifests):
+            deletes.add(each.file, each.sequence_number, each.vector)
+    with closing(in_parallel(planner.passing, planner.data, _READERS)) as manifests:
+        return [ScanTask(each, deletes.of(each.file, each.sequence_number)) for each in chain.from_iterable(manifests)]
+
+
+class _Found(NamedTuple):
+    """A file of a manifest, and the filter that remains for its rows."""
+
+    file: DataFile
+    sequence_number: int
+    residual: Any
+    vector: DeletionVector | None
+
+
+class _Spec:
+    """A partition spec, and the types that its values have now."""
+
+    def __init__(self, spec: Any, schema: Any) -> None:
+        self.spec_id = spec.spec_id
+        self.fields = spec.fields
+        self.kinds = [each.field_type for each in spec.partition_type(schema).fields]
+
+    def values(self, partition: Mapping[int, Any]) -> list[Any]:
+        """Return a partition as PyIceberg's object."""
+        return [_value(partition[field.field_id], kind) for field, kind in zip(self.fields, self.kinds, strict=True)]
+
+
+class _Planner:
+    """Finds the files that may have matching rows. Safe to share between threads.
+
+    `deletes` and `data` are the manifests to read.
+    """
+
+    def __init__(self, plan: Any, row_filter: RowFilter, files: SnapshotFiles, listed: list[dict[str, Any]]) -> None:
+        self._io, self._files, self._filter = plan.io, files, row_filter
+        metadata = plan.table_metadata
+        self._specs = {number: _Spec(spec, metadata.schema()) for number, spec in metadata.specs().items()}
+        listed = [each for each in listed if self._may_pass(each)]
+        self.data = [each for each in listed if each["content"] == DATA]
+        oldest = min((each["min_sequence_number"] for each in self.data), default=math.inf)
+        self.deletes = [each for each in listed if each["content"] != DATA and each["sequence_number"] >= oldest]
+
+    def _may_pass(self, listed: Mapping[str, Any]) -> bool:
+        summaries, spec = listed.get("partitions"), self._specs[listed["partition_spec_id"]]
+        if not summaries:
+            return True
+        return True in self._filter.possible(lambda column: of_summaries(column, spec.fields, summaries, spec.kinds))
+
+    def passing(self, listed: Mapping[str, Any]) -> list[_Found]:
+        """Return the files of a manifest that may have matching rows."""
+        path, of_data = listed["manifest_path"], listed["content"] == DATA
+        spec = self._specs[listed["partition_spec_id"]]
+        found = []
+        for entry in self._files.entries(listed, metrics=not of_data or bool(self._filter.field_ids)):
+            if not entry.is_live:
+                continue
+            if (entry.file["content"] == DATA) != of_data:
+                raise FormatError(f"{path}: has {entry.path} as {kind_of(entry.file)}, and is not for these")
+            with naming(path):
+                possible = self._possible(entry.file, spec)
+            if True not in possible:
+                continue
+            number = self._checked(entry)
+            with naming(path):
+                file = DataFile(entry.file, spec.spec_id, spec.values(entry.file["partition"]))
+            residual = AlwaysTrue() if possible == {True} else self._filter.expression
+            vector = DeletionVector.of(entry.file) if kind_of(entry.file) == "deletion vectors" else None
+            found.append(_Found(file, number, residual, vector))
+        return found
+
+    def _possible(self, file: Mapping[str, Any], spec: _Spec) -> frozenset[bool | None]:
+        """Return the possible values of the filter for the rows of a file."""
+
+        def ranges(column: FilteredColumn) -> list[ValueRange]:
+            found = of_partition(column, spec.fields, file["partition"])
+            return [*found, of_file(column, file)] if file["content"] == DATA else found
+
+        return self._filter.possible(ranges)
+
+    def _checked(self, entry: Entry) -> int:
+        """Check that a file can be read and is allowed, register its key, and return its sequence number."""
+        file = entry.file
+        form, content = file["file_format"].lower(), file["content"]
+        if form not in _DATA_FORMATS and not (content == POSITION_DELETES and form == "puffin"):
+            kind = DataFileContent(content).name.lower().replace("_", " ")
+            raise UnsupportedError(f"{entry.path}: {kind} files of the format {form!r} are not read")
+        if entry.sequence_number is None:
+            raise FormatError(f"{entry.path}: its manifest has no sequence number for it")
+        known = self._files.known(file)
+        self._io.refuse_plaintext(known)
+        self._io.keys.learn([known])
+        return entry.sequence_number
+
+
+def _value(raw: Any, kind: Any) -> Any:
+    """Return a partition value as PyIceberg's object."""
+    if raw is None:
+        return None
+    if isinstance(kind, DecimalType):
+        number = int.from_bytes(raw, "big", signed=True)
+        # Arithmetic would round to the digits of the decimal context.
+        return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
+    if isinstance(kind, UUIDType):
+        return uuid.UUID(bytes=raw)
+    # Deletes for a partition of NaN are found only if it is the same object.
+    return raw if raw == raw else _NAN

@@ -1,0 +1,298 @@
+"""PyIceberg's projection of a file onto a scan, for a file that PyIceberg has not opened.
+
+    _row_id                          stored in the file for a row that was moved, else first_row_id + position
+    _last_updated_sequence_number    stored for a row that was moved unchanged, else the file's data sequence number
+    _pos                             position in the file
+
+Files of older format versions have no first_row_id, and then no number at all; Avro files still have the second.
+Iceberg Java does the same. Private names of PyIceberg are used only here and in :mod:`ags1.iceberg.scan._reading`.
+Source: Iceberg table spec, "Row Lineage"; Iceberg Java's ParquetValueReaders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow
+import pyarrow.compute as compute
+from pyiceberg.io.pyarrow import (
+    ArrowAccessor,
+    ArrowProjectionVisitor,
+    _combine_positional_deletes,
+    _get_column_projection_values,
+)
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema, prune_columns, visit_with_partner
+from pyiceberg.types import LongType, NestedField, StructType
+from pyroaring import BitMap64
+
+from ags1.errors import FormatError
+
+__all__ = [
+    "LAST_UPDATED",
+    "LINEAGE",
+    "POSITION",
+    "ROW_ID",
+    "FurtherColumns",
+    "Projection",
+    "RowLineage",
+    "expected_type",
+    "name_mapping",
+    "path_to",
+]
+
+ROW_ID, LAST_UPDATED, POSITION = 2147483540, 2147483539, 2147483645
+LINEAGE = {
+    field.name: field
+    for field in (
+        NestedField(ROW_ID, "_row_id", LongType(), required=False),
+        NestedField(LAST_UPDATED, "_last_updated_sequence_number", LongType(), required=False),
+        NestedField(POSITION, "_pos", LongType(), required=False),
+    )
+}
+
+
+def expected_type(scan: Any, field_id: int) -> Any:
+    """Return a field's type in the scan or else in the table; None if the field was dropped."""
+    for schema in (scan._projected_schema, scan._table_metadata.schema()):
+        try:
+            return schema.find_type(field_id)
+        except ValueError:
+            continue
+    return None
+
+
+def name_mapping(scan: Any) -> Any:
+    """Return the table's mapping from names to field ids, or None."""
+    return scan._table_metadata.name_mapping()
+
+
+class Projection:
+    """Projects the rows of a file onto a scan. `file_schema` has the fields of the file to read."""
+
+    def __init__(self, scan: Any, task: Any, file_schema: Schema) -> None:
+        metadata, file = scan._table_metadata, task.file
+        self._requested = scan._projected_schema
+        self.file_schema = prune_columns(file_schema, scan._projected_field_ids, select_full_types=False)
+        self._constants: dict[int, Any] = _get_column_projection_values(
+            file, self._requested, metadata.schema(), metadata.specs().get(file.spec_id), file_schema.field_ids
+        )
+        downcast = scan._downcast_ns_timestamp_to_us
+        self._downcast = metadata.format_version <= 2 if downcast is None else downcast
+        first, number = getattr(file, "first_row_id", None), getattr(task, "sequence_number", None)
+        is_avro = file.file_format == FileFormat.AVRO
+        self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
+
+    def rows(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
+        """Return the rows as the scan's columns, without the `deleted` positions of the file: a vector, or columns.
+
+        `batch` has consecutive rows of the file from the position `start` on, with the columns of `file_schema`. Any
+        exception of PyIceberg or Arrow means that the file's schema does not fit the table's.
+        """
+        kept = None
+        if deleted:
+            kept = _kept(deleted, start, start + batch.num_rows)
+            # Without columns only the number of rows matters.
+            batch = batch.take(kept) if batch.num_columns else batch.slice(0, len(kept))
+        visitor = _Visitor(
+            self.file_schema,
+            self._downcast,
+            projected_missing_fields=self._constants,
+            allow_timestamp_tz_mismatch=True,
+        )
+        made = visit_with_partner(self._requested, batch, visitor, ArrowAccessor(self.file_schema))
+        return self._lineage.filled(pyarrow.RecordBatch.from_struct_array(made), start, kept)
+
+
+def _kept(deleted: list[Any], start: int, end: int) -> Any:
+    """Return which rows of a range of positions remain, counted from its start."""
+    if not isinstance(deleted[0], BitMap64):
+        return _combine_positional_deletes(deleted, start, end)
+    # Only this range is expanded: a vector of a few bytes can have any number of positions.
+    (vector,) = deleted
+    left = (BitMap64(range(start, end)) - vector).to_array()
+    positions = pyarrow.Array.from_buffers(pyarrow.int64(), len(left), [None, pyarrow.py_buffer(left)])
+    return compute.subtract(positions, start)
+
+
+class _Visitor(ArrowProjectionVisitor):
+    """PyIceberg's own visitor turns null lists and maps of structs into empty ones.
+
+    It also fills the required fields of a struct that a file lacks with nulls, which Arrow refuses.
+    """
+
+    def struct(self, struct: Any, struct_array: Any, field_results: Any) -> Any:
+        made = super().struct(struct, struct_array, field_results)
+        if made is None:
+            return None
+        lacking = [
+            found is None and field.field_type.is_struct and made.field(place).null_count == len(made)
+            for place, (field, found) in enumerate(zip(struct.fields, field_results, strict=True))
+        ]
+        if True not in lacking:
+            return made
+        columns = [made.field(place) for place in range(len(lacking))]
+        return pyarrow.StructArray.from_arrays(
+            [
+                _nulls(column.type, len(made), nullable=True) if lacks else column
+                for column, lacks in zip(columns, lacking, strict=True)
+            ],
+            fields=list(made.type),
+            mask=made.is_null() if made.null_count else None,
+        )
+
+    def list(self, list_type: Any, list_array: Any, value_array: Any) -> Any:
+        made = super().list(list_type, list_array, value_array)
+        if made is None or made.null_count == list_array.null_count:
+            return made
+        return type(made).from_arrays(_whole(made.offsets), made.values, type=made.type, mask=list_array.is_null())
+
+    def map(self, map_type: Any, map_array: Any, key_result: Any, value_result: Any) -> Any:
+        made = super().map(map_type, map_array, key_result, value_result)
+        if made is None or made.null_count == map_array.null_count:
+            return made
+        return pyarrow.MapArray.from_arrays(
+            _whole(made.offsets), made.keys, made.items, type=made.type, mask=map_array.is_null()
+        )
+
+
+def _whole(offsets: Any) -> Any:
+    """Return a copy that is not a slice: Arrow takes no mask with slices, such as batches of large row groups."""
+    return compute.add(offsets, pyarrow.scalar(0, offsets.type)) if offsets.offset else offsets
+
+
+def _nulls(kind: pyarrow.DataType, length: int, *, nullable: bool) -> Any:
+    """Return nulls; for a required field below a null struct, placeholder values that are never visible."""
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return pyarrow.ExtensionArray.from_storage(kind, _nulls(kind.storage_type, length, nullable=nullable))
+    nulls = pyarrow.nulls(length, kind)
+    if pyarrow.types.is_struct(kind):
+        children = [_nulls(each.type, length, nullable=each.nullable) for each in kind]
+        valid = nulls.buffers()[0] if nullable else None
+        return pyarrow.Array.from_buffers(kind, length, [valid], children=children)
+    if nullable or not length:
+        return nulls
+    if pyarrow.types.is_nested(kind):
+        empty: list[Any] = []
+        return pyarrow.repeat(pyarrow.scalar(empty, kind), length)
+    return pyarrow.Array.from_buffers(kind, length, [None, *nulls.buffers()[1:]])
+
+
+# -- row lineage -------------------------------------------------------------------------------------------------------
+
+
+class RowLineage:
+    """The lineage columns of a scan for the rows of one file.
+
+    `first_row_id` is the file's, possibly inherited; `sequence_number` is its data sequence number, which
+    a file that only moves rows has from the rows before.
+    """
+
+    def __init__(
+        self, schema: Schema, first_row_id: int | None, sequence_number: int | None, *, is_avro: bool = False
+    ) -> None:
+        places = {field.field_id: place for place, field in enumerate(schema.fields)}
+        self._row_id, self._last_updated, self._position = (
+            places.get(each) for each in (ROW_ID, LAST_UPDATED, POSITION)
+        )
+        self._first = first_row_id
+        self._number = sequence_number if is_avro or first_row_id is not None else None
+
+    def filled(self, rows: Any, start: int, kept: Any) -> Any:
+        """Return the rows with the lineage values that the file does not store.
+
+        `start` is the position in the file of the first row that was read; `kept` says which of them these are, None
+        for all.
+        """
+        if self._row_id is not None or self._position is not None:
+            positions = pyarrow.array(range(rows.num_rows), pyarrow.int64()) if kept is None else kept
+            positions = compute.add(positions.cast(pyarrow.int64()), start)
+            if self._position is not None:
+                rows = self._with(rows, self._position, positions)
+            if self._row_id is not None:
+                computed = None if self._first is None else compute.add(positions, self._first)
+                rows = self._with(rows, self._row_id, computed)
+        if self._last_updated is not None:
+            number = None if self._number is None else pyarrow.scalar(self._number, pyarrow.int64())
+            rows = self._with(rows, self._last_updated, number)
+        return rows
+
+    def _with(self, rows: Any, place: int, computed: Any) -> Any:
+        field = pyarrow.field(rows.schema.field(place).name, pyarrow.int64())
+        if computed is None:
+            return rows.set_column(place, field, pyarrow.nulls(rows.num_rows, pyarrow.int64()))
+        stored = rows.column(place).cast(pyarrow.int64())
+        return rows.set_column(place, field, compute.coalesce(stored, computed))
+
+
+class FurtherColumns:
+    """Further columns of a scan.
+
+    Each is at the end of the scan's schema, with the structs around it, even if the scan has it already, so the scan's
+    own columns do not matter. `schema` has the `width` columns of the scan, and then these. With `required`, a file
+    must have them all.
+    """
+
+    def __init__(self, schema: Schema, metadata: Any, field_ids: Iterable[int], *, required: bool = False) -> None:
+        names = {each.name for each in schema.fields}
+        fields = list(schema.fields)
+        self.width = len(fields)
+        self._columns: dict[int, tuple[int, int, NestedField]] = {}
+        for field_id in field_ids:
+            path = _path(schema, metadata, field_id)
+            name = path[0].name
+            while name in names:
+                name += "'"
+            names.add(name)
+            self._columns[field_id] = (len(fields), len(path) - 1, path[-1])
+            fields.append(_only(path, name, required))
+        self.schema = Schema(*fields)
+
+    def field(self, field_id: int) -> NestedField:
+        """Return the table's field with this id."""
+        return self._columns[field_id][2]
+
+    def column(self, rows: pyarrow.Table | pyarrow.RecordBatch, field_id: int) -> Any:
+        """Return the values of a field; null also where a struct around it is null."""
+        position, depth, _ = self._columns[field_id]
+        found = rows.column(position)
+        return compute.struct_field(found, [0] * depth) if depth else found
+
+
+def path_to(fields: Iterable[NestedField], field_id: int) -> list[NestedField] | None:
+    """Return a field and the structs around it, outermost first; None if it is in a list or a map."""
+    for field in fields:
+        if field.field_id == field_id:
+            return [field]
+        if isinstance(field.field_type, StructType):
+            below = path_to(field.field_type.fields, field_id)
+            if below is not None:
+                return [field, *below]
+    return None
+
+
+def _path(schema: Schema, metadata: Any, field_id: int) -> list[NestedField]:
+    """From the table's schema, or else the newest that has the field."""
+    older = sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
+    # The table's schema first: the scan may have asked for a part of a struct.
+    for each in (metadata.schema(), schema, *older):
+        if field_id in each.field_ids:
+            found = path_to(each.fields, field_id)
+            if found is None:
+                raise FormatError(f"the column {each.find_column_name(field_id)} is needed, which is no single value")
+            return found
+    raise FormatError(f"a column with the id {field_id} is needed, which the table never had")
+
+
+def _only(path: list[NestedField], name: str, required: bool) -> NestedField:
+    """Return a field that contains only one path."""
+    first, *rest = path
+    return NestedField(
+        field_id=first.field_id,
+        name=name,
+        field_type=StructType(_only(rest, rest[0].name, required)) if rest else first.field_type,
+        required=required,
+        # A default does not replace a column that the file must have.
+        initial_default=None if rest or required else first.initial_default,
+    )

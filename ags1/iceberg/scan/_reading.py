@@ -1,0 +1,332 @@
+"""Reading the tasks of a scan into Arrow: Parquet and Avro files, with deletes of every kind.
+
+    file  --rows by position-->  not deleted  --projected-->  the scan's columns  --filter, equality deletes-->  rows
+
+PyIceberg submits all files of a scan at once and keeps the rows of each until its turn. Here a window of files is read
+ahead, of each no more than a few batches, so a scan of any size needs the memory of these and of its deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, _get_file_format, pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+
+from ags1.core.blocks import usable_cpus
+from ags1.iceberg.files.file_io import row_group_limit
+from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.scan._delete_index import EqualityDeletes
+from ags1.iceberg.scan._equality_deletes import DeletedKeys
+from ags1.iceberg.scan._planning import ScanTask
+from ags1.iceberg.scan._projection import POSITION, ROW_ID, FurtherColumns, Projection, name_mapping
+from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
+from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
+from ags1.iceberg.scan._variant import ParquetVariants
+from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
+from ags1.storage import Location
+from ags1.support.parallel import in_parallel, streams_in_parallel
+
+__all__ = ["EncryptedArrowScan", "FileRows"]
+
+_PROBLEM = "cannot be read"
+# Opening a file in a store is mostly waiting, so several files wait at once.
+_REMOTE_FILES = 8
+# Bytes of rows that wait until those before them are taken; and of those that equality deletes are applied to at once,
+# because each time a table of the deleted keys is made.
+_WAITING, _COMPARED = 1 << 30, 64 << 20
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """The part of one file that a scan reads.
+
+    `deleted` has the positions of deleted rows: one pyroaring.BitMap64 of a deletion vector, or columns of position
+    deletes. `batches` has the remaining rows that pass the filter, once, until the next file is requested.
+    """
+
+    task: ScanTask
+    deleted: list[Any]
+    batches: Iterator[pyarrow.RecordBatch]
+
+
+class EncryptedArrowScan(ArrowScan):
+    """PyIceberg's scan, with Avro files, equality deletes, our row filter and bounded memory."""
+
+    def __init__(
+        self,
+        metadata: Any,
+        file_io: Any,
+        schema: Schema,
+        row_filter: RowFilter | None = None,
+        limit: int | None = None,
+    ) -> None:
+        # PyIceberg's own filter refuses some literals, and is never applied to a row.
+        super().__init__(metadata, file_io, schema, AlwaysTrue(), True, limit)
+        self._filter = row_filter
+        self._groups_at_once, self._use_threads = 1, True
+
+    def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
+        """Return batches of all tasks, in their order, with one schema.
+
+        A FormatError names a damaged file. A TypeError refuses tasks that plan_files() did not make: PyIceberg's own
+        tasks do not state which deletes apply.
+        """
+        return self._batches_of(tasks, _WAITING)
+
+    def to_table(self, tasks: Iterable[Any]) -> pyarrow.Table:
+        """Return the rows of all tasks; raises as :meth:`to_record_batches`."""
+        schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
+        return pyarrow.Table.from_batches(self._batches_of(tasks, None), schema)
+
+    def _batches_of(self, tasks: Iterable[Any], waiting: int | None) -> Iterator[pyarrow.RecordBatch]:
+        left = self._limit
+        with closing(self.by_file(tasks, waiting)) as files:
+            for file in files:
+                for batch in file.batches:
+                    if left is not None:
+                        batch = batch.slice(0, left)
+                        left -= batch.num_rows
+                    yield batch
+                    if left is not None and left <= 0:
+                        return
+
+    def by_file(self, tasks: Iterable[Any], waiting: int | None = _WAITING) -> Generator[FileRows, None, None]:
+        """Return the rows of each task, in their order, without a limit; raises as :meth:`to_record_batches`.
+
+        Of all files, about so many bytes of rows wait to be taken; with None, of a window of files all.
+        """
+        tasks = list(tasks)
+        if not all(isinstance(task, ScanTask) for task in tasks):
+            raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
+        at_once = _files_at_once(tasks)
+        # Threads within a file cost more than threads for files; they are for what waits, or has no others beside it.
+        self._groups_at_once = max(1, at_once // max(1, len(tasks)))
+        self._use_threads = waiting is not None or len(tasks) < at_once
+        each_waiting = None if waiting is None else waiting // (2 * at_once)
+        deleted_of = self._deleted_positions(tasks, at_once)
+        keys = self._deleted_keys(tasks, at_once)
+
+        def read(task: ScanTask) -> Generator[pyarrow.RecordBatch, None, None]:
+            return self._rows(task, deleted_of(task), keys)
+
+        streams = streams_in_parallel(read, tasks, at_once, size=bytes_of, most=each_waiting)
+        with closing(streams):
+            for task, batches in zip(tasks, streams, strict=True):
+                yield FileRows(task, deleted_of(task), batches)
+
+    def _rows(
+        self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
+    ) -> Generator[pyarrow.RecordBatch, None, None]:
+        """Return rows of a data file with one schema: text in files may have short or long offsets."""
+        schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
+        with naming(task.file.file_path, _PROBLEM), closing(self._left(task, positions, keys)) as left:
+            for batch in left:
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+    def _left(
+        self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
+    ) -> Generator[pyarrow.RecordBatch, None, None]:
+        """Return the rows of a data file that pass the filter and are not deleted."""
+        groups = task.deletes.equality_deletes if isinstance(task, ScanTask) else ()
+        field_ids = dict.fromkeys(() if self._filter is None else self._filter.field_ids)
+        field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
+        columns = FurtherColumns(self._projected_schema, self._table_metadata, field_ids)
+        own = range(columns.width)
+        left = self._limit
+        # Without a limit, because rows are removed after reading.
+        whole = EncryptedArrowScan(self._table_metadata, self._io, columns.schema, self._filter)
+        whole._groups_at_once, whole._use_threads = self._groups_at_once, self._use_threads
+        with closing(whole._batches(task, positions)) as batches:
+            passing = (passing for batch in batches if (passing := self._passing(batch, columns)).num_rows)
+            for batch in _without_keys(passing, groups, keys, columns, task) if groups else passing:
+                yield batch.select(own)
+                if left is not None:
+                    left -= batch.num_rows
+                    if left <= 0:
+                        return
+
+    def _passing(self, batch: pyarrow.RecordBatch, columns: FurtherColumns) -> pyarrow.RecordBatch:
+        if self._filter is None or batch.num_rows == 0:
+            return batch
+        mask = self._filter.passing(lambda field_id: columns.column(batch, field_id), batch.num_rows)
+        passing = mask.true_count
+        if passing == batch.num_rows:
+            return batch
+        return batch.filter(mask) if passing else batch.slice(0, 0)
+
+    def _deleted_positions(self, tasks: list[ScanTask], at_once: int) -> Callable[[ScanTask], list[Any]]:
+        """Read the position deletes and deletion vectors of all tasks; return a function for those of one task."""
+        files = {each.file_path: each for task in tasks for each in task.deletes.position_deletes}
+        vectors: dict[str, list[DeletionVector]] = {}
+        for vector in dict.fromkeys(task.deletes.vector for task in tasks):
+            if vector is not None:
+                vectors.setdefault(vector.path, []).append(vector)
+        by_file = dict(zip(files, in_parallel(self._read_positions, files.values(), at_once), strict=True))
+        reading = in_parallel(self._read_vectors, vectors.values(), at_once)
+        by_vector = {vector: found for each in reading for vector, found in each.items()}
+
+        def of(task: ScanTask) -> list[Any]:
+            if task.deletes.vector is not None:
+                return [by_vector[task.deletes.vector]]
+            found = (by_file[each.file_path].get(task.file.file_path) for each in task.deletes.position_deletes)
+            return [each for each in found if each is not None]
+
+        return of
+
+    def _read_vectors(self, vectors: list[DeletionVector]) -> dict[DeletionVector, Any]:
+        path = vectors[0].path
+        with naming(path, _PROBLEM), self._io.new_input(path).open() as file:
+            return deleted_positions(file, vectors)
+
+    def _read_positions(self, file: Any) -> dict[str, pyarrow.ChunkedArray]:
+        path = file.file_path
+        with naming(path, _PROBLEM), self._io.new_input(path).open() as opened:
+            return read_position_deletes(opened, file.file_format.value.lower())
+
+    def _deleted_keys(self, tasks: list[Any], at_once: int) -> dict[EqualityDeletes, DeletedKeys]:
+        columns = {}
+        for group in dict.fromkeys(group for task in tasks for group in task.deletes.equality_deletes):
+            with naming(group.files[0][0].file_path, _PROBLEM):
+                columns[group] = FurtherColumns(Schema(), self._table_metadata, group.field_ids, required=True)
+        files = [(file, columns[group]) for group in columns for file, _ in group.files]
+        tables = in_parallel(lambda each: self._read_keys(*each), files, at_once)
+        made = {}
+        for group in columns:
+            of_group = list(islice(tables, len(group.files)))
+            with naming(group.files[0][0].file_path, _PROBLEM):
+                made[group] = DeletedKeys(group, of_group, columns[group])
+        return made
+
+    def _read_keys(self, file: Any, columns: FurtherColumns) -> pyarrow.Table:
+        with naming(file.file_path, _PROBLEM):
+            every = EncryptedArrowScan(self._table_metadata, self._io, columns.schema)
+            batches = list(every._batches(FileScanTask(file), None))
+            if batches:
+                return pyarrow.Table.from_batches(batches)
+            return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
+
+    def _batches(self, task: Any, positions: list[Any] | None) -> Generator[pyarrow.RecordBatch, None, None]:
+        """Return rows of a data file as the scan's columns, without those at some positions, and without the filter."""
+        if task.file.file_format == FileFormat.AVRO:
+            from ags1.iceberg.scan._avro_files import read_task
+
+            yield from read_task(self, task, positions)
+            return
+        with naming(task.file.file_path, _PROBLEM):
+            yield from self._parquet_batches(task, positions)
+
+    def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
+        """Read as PyIceberg does, but with a projection that keeps null lists, and in bounded batches."""
+        downcast = self._downcast_ns_timestamp_to_us
+        version = self._table_metadata.format_version
+        path = task.file.file_path
+        with self._io.new_input(path).open() as file:
+            source: Any
+            if task.file.file_format == FileFormat.PARQUET:
+                limit = row_group_limit(self._io.properties)
+                remote = not Location(path).is_local
+                # While one is decoded, the next one is fetched.
+                at_once = max(self._groups_at_once, 2 if remote else 1)
+                source = RowGroups(file, limit, is_remote=remote, at_once=at_once, use_threads=self._use_threads)
+            else:
+                source = _OrcFile(task.file.file_format, file)
+            variants = ParquetVariants(source.schema, self._table_metadata)
+            file_schema = pyarrow_to_schema(
+                variants.schema,
+                name_mapping(self),
+                downcast_ns_timestamp_to_us=version <= 2 if downcast is None else downcast,
+                format_version=version,
+            )
+            projection = Projection(self, task, file_schema)
+            variants.check(projection.file_schema)
+            # Positions and row ids count all rows.
+            counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self._projected_schema.field_ids)
+            groups = None
+            if self._filter is not None and not counted and isinstance(source, RowGroups):
+                groups = _hopeful_groups(source, file_schema, self._filter)
+            start = 0
+            names = [column.name for column in projection.file_schema.columns]
+            with closing(source.batches(names, groups)) as batches:
+                for batch in batches:
+                    rows = projection.rows(batch, start, positions)
+                    start += batch.num_rows
+                    if rows.num_rows:
+                        yield rows
+
+
+class _OrcFile:
+    """An ORC file, with the interface of RowGroups."""
+
+    def __init__(self, file_format: FileFormat, file: Any) -> None:
+        self._fragment = _get_file_format(file_format).make_fragment(file)
+        self.schema: pyarrow.Schema = self._fragment.physical_schema
+
+    def batches(self, names: list[str], groups: None) -> Generator[pyarrow.RecordBatch, None, None]:
+        import pyarrow.dataset as dataset
+
+        yield from dataset.Scanner.from_fragment(self._fragment, schema=self.schema, columns=names).to_batches()
+
+
+def _without_keys(
+    batches: Iterable[pyarrow.RecordBatch],
+    groups: Iterable[EqualityDeletes],
+    keys: dict[EqualityDeletes, DeletedKeys],
+    columns: FurtherColumns,
+    task: Any,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Return the rows that equality deletes leave."""
+    for several in _together(batches):
+        table = pyarrow.Table.from_batches(several)
+        for group in groups:
+            table = keys[group].left(table, columns, task.sequence_number)
+        yield from (batch for batch in table.to_batches() if batch.num_rows)
+
+
+def _together(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[pyarrow.RecordBatch]]:
+    several: list[pyarrow.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        several.append(batch)
+        size += batch.nbytes
+        if size >= _COMPARED:
+            yield several
+            several, size = [], 0
+    if several:
+        yield several
+
+
+def _hopeful_groups(source: RowGroups, file_schema: Schema, row_filter: RowFilter) -> list[int]:
+    """Return the row groups in which rows may pass a filter."""
+    metadata, physical = source.metadata, source.schema
+    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+    # Only fields outside structs: a name may contain dots.
+    leaves = {column.name: index for index, column in enumerate(columns) if column.name == column.path}
+    top = {field.field_id: field.name for field in file_schema.fields}
+
+    def may_pass(group: Any) -> bool:
+        def ranges(column: FilteredColumn) -> list[ValueRange]:
+            name = top.get(column.field_id)
+            if name not in leaves or column.nested:
+                return []
+            found = of_row_group(column, group.column(leaves[name]).statistics, physical.field(name).type)
+            return [] if found is None else [found]
+
+        return True in row_filter.possible(ranges)
+
+    return [index for index in range(metadata.num_row_groups) if may_pass(metadata.row_group(index))]
+
+
+def _files_at_once(tasks: list[ScanTask]) -> int:
+    """Return the number of files open at once: one per CPU, more for a store with a high latency."""
+    remote = any(not Location(task.file.file_path).is_local for task in tasks[:1])
+    return max(usable_cpus(), _REMOTE_FILES) if remote else usable_cpus()

@@ -1,0 +1,388 @@
+"""Parquet files by row groups, in batches of bounded size: a file of a few bytes may have terabytes of values.
+
+    footer         --sizes that it states-->  refused above the limit
+    column chunks  --fetched, compressed-->  sizes of pages, lengths in dictionaries  -->  refused above the limit
+                   --so many rows that a batch is small-->  batches, counted: refused above the limit
+
+Arrow's scanner decodes whole row groups, and several at once, whatever the size of its batches. Its reader of batches
+has one page of each column in memory. What a batch needs is known from the page headers, which Arrow follows; where
+values repeat those before them (DELTA_BYTE_ARRAY), it is only known how long one of them can be, so few are read.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from bisect import bisect_right
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+import pyarrow.compute as compute
+import pyarrow.parquet
+
+from ags1.errors import FormatError, LimitError
+from ags1.parquet.structure.page_sizes import PageSizes, longest_value, page_sizes
+from ags1.support.parallel import in_parallel, streams_in_parallel
+
+__all__ = ["RowGroups", "bytes_of"]
+
+_MOST_ROWS, _BATCH_BYTES = 1 << 20, 64 << 20
+# A batch takes this part of the limit, if each of its values is the longest.
+_WORST_PART = 4
+# Chunks with no more bytes between them are fetched together, as Arrow does.
+_HOLE, _TOGETHER = 8 << 10, 32 << 20
+_REQUESTS = 8
+# Bytes of a value in Arrow: of texts and binaries, the offset.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+_DECIMAL, _LEVELS = 16, 4
+# Bytes of a dictionary's entry in Arrow, without its value.
+_ENTRY = 16
+
+
+class RowGroups:
+    """The row groups of an open Parquet file.
+
+    Parameters
+    ----------
+    file : file object
+        The plaintext: a file of PyArrow, or any with ``pread``, or with ``seek`` and ``read``.
+    limit : int
+        Most bytes of a row group, decoded, of the columns that are read.
+    is_remote : bool
+        Whether the file is fetched by several requests at once.
+    at_once : int
+        Number of row groups that are decoded at once.
+    use_threads : bool
+        Whether columns of a row group are decoded at once.
+    """
+
+    def __init__(
+        self, file: Any, limit: int, *, is_remote: bool = False, at_once: int = 1, use_threads: bool = True
+    ) -> None:
+        self._source = _Source(file, is_remote)
+        self._limit = limit
+        self._at_once, self._use_threads = at_once, use_threads
+        opened = pyarrow.parquet.ParquetFile(file, pre_buffer=False)
+        self.metadata = opened.metadata
+        self.schema: pyarrow.Schema = opened.schema_arrow
+        paths = opened.reader.column_paths
+        self._leaves = [_leaf(index, path, opened.schema.column(index)) for index, path in enumerate(paths)]
+
+    def batches(
+        self, names: Sequence[str], groups: Iterable[int] | None = None
+    ) -> Generator[pyarrow.RecordBatch, None, None]:
+        """Return rows with these columns, of some row groups or of all.
+
+        Raises
+        ------
+        LimitError
+            A row group is larger than the limit.
+        FormatError, TruncatedError
+            A page is not where it should be, or damaged.
+        """
+        leaves = [leaf for leaf in self._leaves if leaf.top in set(names)]
+        chosen = list(range(self.metadata.num_row_groups) if groups is None else groups)
+        for index in chosen:
+            group = self.metadata.row_group(index)
+            columns = [(leaf, group.column(leaf.index)) for leaf in leaves]
+            self._check(
+                index, sum(max(each.total_uncompressed_size, each.num_values * leaf.width) for leaf, each in columns)
+            )
+
+        def read(index: int) -> Generator[pyarrow.RecordBatch, None, None]:
+            yield from self._decode(self._fetch(index, leaves), leaves)
+
+        if self._at_once < 2 or len(chosen) < 2:
+            streams: Iterator[Iterator[pyarrow.RecordBatch]] = map(read, chosen)
+        else:
+            streams = streams_in_parallel(read, chosen, self._at_once, size=bytes_of, most=_BATCH_BYTES)
+        try:
+            for stream in streams:
+                for batch in stream:
+                    yield batch.select(list(names))
+        finally:
+            if isinstance(streams, Generator):
+                streams.close()
+
+    def _check(self, index: int, size: int) -> None:
+        if size > self._limit:
+            raise LimitError(
+                f"row group {index} has {size:,} bytes or more once it is decoded, and at most {self._limit:,} are "
+                "read: if it is meant to be so large, open the table with a higher property ags1.row-group-limit"
+            )
+
+    def _fetch(self, index: int, leaves: Sequence[_Leaf]) -> _Group:
+        """Fetch the column chunks of a row group, and check what they become."""
+        group = self.metadata.row_group(index)
+        places = []
+        for leaf in leaves:
+            column = group.column(leaf.index)
+            start, length = column.data_page_offset, column.total_compressed_size
+            if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
+                start = column.dictionary_page_offset
+            if min(start, length, column.num_values) < 0 or start + length > self._source.size:
+                raise FormatError(f"the pages of column {leaf.name} in row group {index} are not in the file")
+            places.append((start, length))
+        ranges = _joined(places)
+        held = _Held(self._source, [start for start, _ in ranges], self._source.parts(ranges))
+        found = _Group(index, max(1, group.num_rows), held)
+        for leaf, (start, length) in zip(leaves, places, strict=True):
+            column = group.column(leaf.index)
+            pages = page_sizes(held.part(start, length), start, column.num_values, leaf.name, index)
+            count = max(column.num_values, pages.count)
+            found.columns.append(_Column(leaf, column.compression, count, pages, pages.dictionary))
+        self._check(index, sum(each.least for each in found.columns))
+        for refine in (self._find_longest, self._measure):
+            for each in sorted(found.columns, key=lambda each: each.indexed, reverse=True):
+                if each.indexed and found.size > self._limit:
+                    refine(found, each)
+        self._check(index, found.size)
+        return found
+
+    def _find_longest(self, group: _Group, column: _Column) -> None:
+        """Set the length of the longest value in the dictionary."""
+        pages = column.pages
+        values = group.held.part(*pages.dictionary_place)
+        column.longest = longest_value(values, column.codec, pages.dictionary, pages.dictionary_values)
+
+    def _measure(self, group: _Group, column: _Column) -> None:
+        """Set the sum of the lengths of the values, for which Arrow reads their places in the dictionary."""
+        size = 0
+        # Arrow has no dictionaries of decimals: only few are read at once, as they are longer in the file.
+        dictionaries = () if column.leaf.is_decimal else self._dictionaries(group, column.leaf)
+        for dictionary, indices in dictionaries:
+            lengths = compute.binary_length(dictionary).cast(pyarrow.int64())
+            size += compute.sum(lengths.take(indices)).as_py() or 0
+        column.measured = size
+
+    def _dictionaries(self, group: _Group, leaf: _Leaf) -> Iterator[tuple[pyarrow.Array, pyarrow.Array]]:
+        reader = self._reader(group, [leaf.name])
+        for batch in reader.iter_batches(_MOST_ROWS, [group.index], column_indices=[leaf.index], use_threads=False):
+            array = batch.column(0)
+            while not isinstance(array, pyarrow.DictionaryArray):
+                if isinstance(array, pyarrow.ExtensionArray):
+                    array = array.storage
+                elif isinstance(array, pyarrow.StructArray):
+                    (array,) = array.flatten()
+                else:
+                    array = array.flatten()
+            yield array.dictionary, array.indices
+
+    def _decode(self, group: _Group, leaves: Sequence[_Leaf]) -> Iterator[pyarrow.RecordBatch]:
+        """Return the rows of a row group, in batches of about the same size."""
+        rows = group.rows_at_once(self._limit)
+        indices = [leaf.index for leaf in leaves]
+        size = gathered_bytes = 0
+        gathered: list[pyarrow.RecordBatch] = []
+        reader = self._reader(group)
+        for batch in reader.iter_batches(rows, [group.index], column_indices=indices, use_threads=self._use_threads):
+            size += batch.nbytes
+            self._check(group.index, size)
+            gathered.append(batch)
+            gathered_bytes += batch.nbytes
+            if gathered_bytes >= _BATCH_BYTES or rows * len(gathered) >= _MOST_ROWS:
+                yield _one(gathered)
+                gathered, gathered_bytes = [], 0
+        if gathered:
+            yield _one(gathered)
+
+    def _reader(self, group: _Group, dictionaries: list[str] | None = None) -> Any:
+        file = pyarrow.PythonFile(group.held, mode="r")
+        opened = pyarrow.parquet.ParquetFile(
+            file, metadata=self.metadata, read_dictionary=dictionaries, pre_buffer=False
+        )
+        return opened.reader
+
+
+# -- what is decoded -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A column of the file; `width` are the bytes of a value in Arrow, for texts and binaries without their own."""
+
+    index: int
+    path: list[str]
+    width: int
+    has_lengths: bool
+    is_decimal: bool
+
+    @property
+    def top(self) -> str:
+        return self.path[0]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+def _leaf(index: int, path: list[str], column: Any) -> _Leaf:
+    has_lengths = column.physical_type == "BYTE_ARRAY"
+    width = _WIDTHS.get(column.physical_type, column.length)
+    is_decimal = column.logical_type.type == "DECIMAL"
+    if is_decimal:
+        width = max(width, _DECIMAL)
+    return _Leaf(index, path, width + (_LEVELS if column.max_repetition_level else 0), has_lengths, is_decimal)
+
+
+@dataclass
+class _Column:
+    """A column chunk with so many values, nulls included, and the length of the longest in the dictionary."""
+
+    leaf: _Leaf
+    codec: str
+    count: int
+    pages: PageSizes
+    longest: int
+    measured: int | None = None
+
+    @property
+    def least(self) -> int:
+        """Bytes that are there in any case: the pages, or values without their lengths, and an index of each entry."""
+        entries = self.pages.dictionary_values * max(_ENTRY, self.leaf.width)
+        return max(self.pages.total, self.pages.values, self.count * self.leaf.width) + entries
+
+    @property
+    def indexed(self) -> int:
+        """Most bytes of the values in the dictionary that rows refer to."""
+        return self.pages.indexed * self.longest if self.leaf.has_lengths else 0
+
+    @property
+    def size(self) -> int:
+        """Most bytes, without what DELTA_BYTE_ARRAY repeats."""
+        if not self.leaf.has_lengths:
+            return self.least
+        indexed = self.indexed if self.measured is None else self.measured
+        return max(self.least, self.pages.values + self.count * self.leaf.width + indexed)
+
+    @property
+    def longest_read(self) -> int:
+        """Most bytes of one value that Arrow decodes."""
+        if not self.leaf.has_lengths:
+            return 0
+        return max(self.longest if self.pages.indexed else 0, self.pages.expanding)
+
+    @property
+    def likely(self) -> int:
+        """Bytes, if each value of the dictionary is used as often as any other."""
+        if not self.leaf.has_lengths:
+            return self.count * self.leaf.width
+        indexed = self.measured
+        if indexed is None:
+            indexed = self.pages.indexed * self.pages.dictionary // max(1, self.pages.dictionary_values)
+        return self.pages.values + self.count * self.leaf.width + indexed
+
+
+class _Group:
+    """A row group, fetched."""
+
+    def __init__(self, index: int, num_rows: int, held: _Held) -> None:
+        self.index, self.num_rows, self.held = index, num_rows, held
+        self.columns: list[_Column] = []
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.columns)
+
+    def rows_at_once(self, limit: int) -> int:
+        likely = sum(each.likely for each in self.columns)
+        longest = max(1, sum(each.longest_read for each in self.columns))
+        rows = min(_BATCH_BYTES * self.num_rows // max(1, likely), limit // _WORST_PART // longest)
+        return max(1, min(_MOST_ROWS, rows))
+
+
+def bytes_of(batch: pyarrow.RecordBatch) -> int:
+    return int(batch.nbytes)
+
+
+def _one(batches: list[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
+    return batches[0] if len(batches) == 1 else pyarrow.concat_batches(batches)
+
+
+# -- what is fetched -----------------------------------------------------------------------------------------------
+
+
+class _Source:
+    """Reads ranges of a file; of a remote one, several at once."""
+
+    def __init__(self, file: Any, is_remote: bool) -> None:
+        self._file = file
+        self._is_remote = is_remote
+        self._lock = threading.Lock()
+        self.size: int = file.seek(0, io.SEEK_END)
+        file.seek(0)
+
+    def parts(self, ranges: list[tuple[int, int]]) -> list[pyarrow.Buffer]:
+        if self._is_remote and len(ranges) > 1 and (hasattr(self._file, "pread") or hasattr(self._file, "read_at")):
+            return list(in_parallel(lambda each: self._at(*each), ranges, _REQUESTS))
+        return [self.part(start, length) for start, length in ranges]
+
+    def part(self, start: int, length: int) -> pyarrow.Buffer:
+        # Arrow's memory, which it uses again.
+        read = getattr(self._file, "read_buffer", None) or self._file.read
+        with self._lock:
+            self._file.seek(start)
+            data = read(length)
+        return self._whole(data, start, length)
+
+    def _at(self, start: int, length: int) -> pyarrow.Buffer:
+        pread = getattr(self._file, "pread", None)
+        return self._whole(self._file.read_at(length, start) if pread is None else pread(start, length), start, length)
+
+    @staticmethod
+    def _whole(data: Any, start: int, length: int) -> pyarrow.Buffer:
+        if len(data) != length:
+            raise FormatError(f"the file ends inside of its pages, after {start + len(data)} bytes")
+        return pyarrow.py_buffer(data)
+
+
+class _Held:
+    """A file of which some parts are in memory, for Arrow."""
+
+    closed = False
+
+    def __init__(self, source: _Source, starts: list[int], parts: list[pyarrow.Buffer]) -> None:
+        self._source, self._starts, self._parts = source, starts, parts
+        self._position = 0
+
+    def part(self, start: int, length: int) -> pyarrow.Buffer:
+        place = bisect_right(self._starts, start) - 1
+        if place >= 0:
+            offset = start - self._starts[place]
+            if offset + length <= self._parts[place].size:
+                return self._parts[place].slice(offset, length)
+        # Arrow reads a little more after the pages of some writers.
+        return self._source.part(start, length)
+
+    def read_buffer(self, size: int) -> pyarrow.Buffer:
+        found = self.part(self._position, max(0, min(size, self._source.size - self._position)))
+        self._position += found.size
+        return found
+
+    def read(self, size: int) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + (self._source.size if whence == io.SEEK_END else 0)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges as offset and length that have all these places, in their order in the file."""
+    found: list[tuple[int, int]] = []
+    for start, length in sorted(places):
+        first, whole = found[-1] if found else (0, -1)
+        end = first + whole
+        if found and (start < end or (start <= end + _HOLE and start + length - first <= _TOGETHER)):
+            found[-1] = (first, max(whole, start + length - first))
+        else:
+            found.append((start, length))
+    return found

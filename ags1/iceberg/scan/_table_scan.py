@@ -1,0 +1,178 @@
+"""Scans of a table: rows and columns to read, and the result types."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Sequence
+from typing import Any
+
+import pandas
+import pyarrow
+from pyiceberg.expressions import AlwaysTrue, And
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from ags1.iceberg.scan._planning import ScanTask, plan_scan
+from ags1.iceberg.scan._projection import LINEAGE
+from ags1.iceberg.scan._reading import EncryptedArrowScan, FileRows
+from ags1.iceberg.scan._row_filter import RowFilter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["EncryptedTableScan"]
+
+
+class EncryptedTableScan:
+    """Rows and columns to read, made by :meth:`EncryptedTable.scan`. Nothing is read before rows are requested.
+
+    Attributes
+    ----------
+    plan : pyiceberg.table.DataScan
+        PyIceberg's scan, for methods that are missing here. Its own reads filter rows as PyIceberg does, and refuse a
+        filter that was given as text.
+    schema : pyiceberg.schema.Schema
+        Schema of the rows.
+    """
+
+    def __init__(
+        self, plan: Any, row_filter: RowFilter, columns: Sequence[str] | None = None, lineage: Collection[str] = ()
+    ) -> None:
+        self.plan = plan
+        self._filter = row_filter
+        self.schema = _in_order(plan, columns, lineage)
+
+    def plan_files(self) -> list[ScanTask]:
+        """Return the data files to read, with the deletes that apply to them.
+
+        A plan takes about 2 KiB of memory for each of these files, for any number of columns, and none for skipped
+        files.
+
+        Raises
+        ------
+        FormatError, AuthenticationError
+            A manifest is damaged, or one of the files cannot be read. The message names it; no file is left out.
+        KeyAccessError
+            A key is not available, or a file is plaintext although it must be encrypted.
+        """
+        return plan_scan(self.plan, self._filter)
+
+    def _arrow_scan(self, *, narrow: bool = False) -> EncryptedArrowScan:
+        plan = self.plan
+        schema = self.schema
+        if narrow:
+            # Counting needs one column.
+            simple = next((each.name for each in schema.fields if each.field_type.is_primitive), None)
+            schema = schema if simple is None else schema.select(simple)
+        row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
+        return EncryptedArrowScan(plan.table_metadata, plan.io, schema, row_filter, plan.limit)
+
+    def narrowed(
+        self, columns: Sequence[str] | None = None, row_filter: Any = None, limit: int | None = None
+    ) -> EncryptedTableScan:
+        """Return a scan of some of these rows and columns.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns of this scan, in this order.
+        row_filter : pyiceberg expression, optional
+            Applied in addition to the scan's own filter.
+        limit : int, optional
+            Maximum number of rows.
+        """
+        plan = self.plan
+        limits = [each for each in (plan.limit, limit) if each is not None]
+        if row_filter is not None and plan.limit is not None:
+            raise ValueError("a scan with a limit cannot be filtered further: its rows are not known before it is read")
+        expression = plan.row_filter if row_filter is None else And(plan.row_filter, row_filter)
+        metadata = plan.table_metadata
+        made = EncryptedTableScan(
+            plan.update(row_filter=expression, limit=min(limits, default=None)),
+            self._filter if row_filter is None else RowFilter(expression, metadata.schema(), plan.case_sensitive),
+        )
+        fields = {each.name: each for each in self.schema.fields}
+        made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))
+        return made
+
+    def by_file(self, tasks: list[ScanTask]) -> Generator[FileRows, None, None]:
+        """Return the rows of each task, in their order, in bounded memory; `limit` is not applied."""
+        return self._arrow_scan().by_file(tasks)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return all rows."""
+        return self._arrow_scan().to_table(self.plan_files())
+
+    def to_record_batches(self) -> pyarrow.RecordBatchReader:
+        """Return the rows batch by batch, in bounded memory: a few files are read at a time, in order."""
+        schema = schema_to_pyarrow(self.schema, include_field_ids=False)
+        batches: Iterator[Any] = self._arrow_scan().to_record_batches(self.plan_files())
+        return pyarrow.RecordBatchReader.from_batches(schema, batches)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """Return all rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> polars.LazyFrame:
+        """Return a polars LazyFrame. Only ``collect`` reads, and only the columns and rows that the query needs.
+
+        Filters mean what they mean to polars. For one with a Python function, polars needs the package cloudpickle.
+        """
+        from ags1.iceberg.scan._engines import polars_frame
+
+        return polars_frame(self)
+
+    def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
+        """Register the scan as a table of a DuckDB connection, and return the connection.
+
+        Each query scans again, only the columns and rows that it needs, in bounded memory.
+        """
+        try:
+            import duckdb
+        except ImportError:
+            raise ImportError("to_duckdb() needs DuckDB: pip install duckdb") from None
+        from ags1.iceberg.scan._engines import ScanDataset
+
+        connection = duckdb.connect() if connection is None else connection
+        connection.register(table_name, ScanDataset(self))
+        return connection
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the rows batch by batch, for any reader of Arrow's stream interface; each call scans again."""
+        return self.to_record_batches().__arrow_c_stream__(requested_schema)
+
+    def count(self) -> int:
+        """Return the number of rows; from metadata alone, where that is exact."""
+        total: int = 0
+        to_read = []
+        for task in self.plan_files():
+            if task.residual == AlwaysTrue() and not task.delete_files:
+                total += task.file.record_count
+            else:
+                to_read.append(task)
+        total += sum(batch.num_rows for batch in self._arrow_scan(narrow=True).to_record_batches(to_read))
+        return total if self.plan.limit is None else min(total, self.plan.limit)
+
+
+def _in_order(plan: Any, columns: Sequence[str] | None, lineage: Collection[str]) -> Any:
+    """Return the schema of a scan with its columns in the requested order, lineage columns too."""
+    projected = plan.projection()
+    if columns is None:
+        return projected
+    if "*" in columns:
+        further = [LINEAGE[name] for name in dict.fromkeys(columns) if name in lineage]
+        return Schema(*projected.fields, *further, schema_id=projected.schema_id)
+    # A column stands where it, or a part of it, is first named.
+    places: dict[int, int] = {}
+    fields = list(projected.fields)
+    for place, name in enumerate(columns):
+        if name in lineage:
+            if LINEAGE[name].field_id not in places:
+                fields.append(LINEAGE[name])
+                places[LINEAGE[name].field_id] = place
+            continue
+        wanted = projected.find_field(name, plan.case_sensitive).field_id
+        for field in projected.fields:
+            if wanted in Schema(field).field_ids:
+                places.setdefault(field.field_id, place)
+    return Schema(*sorted(fields, key=lambda field: places[field.field_id]), schema_id=projected.schema_id)

@@ -1,0 +1,296 @@
+"""Known ranges of a column's values, without reading them: in a manifest, a file, a partition, a Parquet row group.
+
+Everything unknown is possible. Nothing here may exclude a value that is present.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow
+from pyiceberg import transforms, types
+
+__all__ = ["FilteredColumn", "ValueRange", "of_file", "of_partition", "of_row_group", "of_summaries"]
+
+_WHOLE: dict[type, tuple[int, ...]] = {
+    types.BooleanType: (1,),
+    types.IntegerType: (4,),
+    # The bounds of a promoted column have the old type.
+    types.LongType: (4, 8),
+    types.DateType: (4,),
+    types.TimeType: (8,),
+    types.TimestampType: (8,),
+    types.TimestamptzType: (8,),
+    types.TimestampNanoType: (8,),
+    types.TimestamptzNanoType: (8,),
+}
+_TIMES = (transforms.YearTransform, transforms.MonthTransform, transforms.DayTransform, transforms.HourTransform)
+# Per unit of a date or a timestamp.
+_PER_DAY: dict[type, int] = {
+    types.DateType: 1,
+    types.TimestampType: 86_400_000_000,
+    types.TimestamptzType: 86_400_000_000,
+    types.TimestampNanoType: 86_400_000_000_000,
+    types.TimestamptzNanoType: 86_400_000_000_000,
+}
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class FilteredColumn:
+    """A column of a row filter; `nested` if it is in a struct."""
+
+    field_id: int
+    name: str
+    type: Any
+    nested: bool
+
+    @property
+    def is_float(self) -> bool:
+        return isinstance(self.type, (types.FloatType, types.DoubleType))
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """What a column may contain: nulls, values, NaN, and the bounds of the values.
+
+    The bounds exclude null and NaN, and have the units of :mod:`ags1.iceberg.scan._literal_values`; None if not
+    known. With a `transform`, they are bounds of its results; it returns None if the result is not known; `ordered`
+    says whether it keeps the order of values.
+    """
+
+    lower: Any = None
+    upper: Any = None
+    nulls: bool = True
+    values: bool = True
+    nans: bool = True
+    transform: Callable[[Any], Any] | None = None
+    ordered: bool = True
+
+    @property
+    def exact(self) -> bool:
+        """Whether the range describes the values themselves."""
+        return self.transform is None
+
+    def image(self, value: Any) -> Any:
+        """Return a value as it is compared with the bounds; None if that is not known."""
+        return value if self.transform is None else self.transform(value)
+
+    def bounds(self, value: Any) -> tuple[Any, Any]:
+        """Return the bounds for comparison with a value: whole numbers become floats if it is a float."""
+        if isinstance(value, float) and self.transform is None:
+            lower, upper = (None if each is None else float(each) for each in (self.lower, self.upper))
+            return lower, upper
+        return self.lower, self.upper
+
+
+# -- sources -------------------------------------------------------------------------------------------------------
+
+
+def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
+    """Return the range from the metrics in a data file's manifest entry."""
+    total, nulls, nans = (
+        _metric(file, name, column) for name in ("value_counts", "null_value_counts", "nan_value_counts")
+    )
+    if not column.is_float:
+        nans = 0
+    lower, upper = _ends(_metric(file, "lower_bounds", column), _metric(file, "upper_bounds", column), column.type)
+    return ValueRange(
+        lower,
+        upper,
+        # Writers differ in whether null structs around a field count.
+        nulls=column.nested or nulls != 0,
+        values=total is None or nulls is None or nans is None or total > nulls + nans,
+        nans=nans != 0,
+    )
+
+
+def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, Any]) -> list[ValueRange]:
+    """Return ranges from the partition of a data file: Avro values by field id; `fields` are the spec's."""
+    made = []
+    for field in fields:
+        if field.source_id != column.field_id or field.field_id not in partition:
+            continue
+        if (image := _image(field.transform, column.type)) is None:
+            continue
+        value = partition[field.field_id]
+        if value is None:
+            # The field itself may be null, or the struct around it.
+            made.append(ValueRange(values=False, nans=False))
+            continue
+        if value != value:
+            made.append(ValueRange(nulls=False, values=False))
+            continue
+        known = _internal(value, column.type)
+        made.append(_transformed(field.transform, image, known, known, nulls=False, nans=False))
+    return made
+
+
+def of_summaries(column: FilteredColumn, fields: Any, summaries: Any, kinds: Any) -> list[ValueRange]:
+    """Return ranges from a manifest list's partition summaries: one summary for each field of the spec."""
+    made = []
+    for field, summary, kind in zip(fields, summaries, kinds, strict=True):
+        if field.source_id != column.field_id or (image := _image(field.transform, column.type)) is None:
+            continue
+        lower, upper = _ends(summary.get("lower_bound"), summary.get("upper_bound"), kind)
+        nans = column.is_float and summary.get("contains_nan") is not False
+        nulls = summary.get("contains_null") is not False
+        made.append(_transformed(field.transform, image, lower, upper, nulls=nulls, nans=nans))
+    return made
+
+
+def _metric(file: Mapping[str, Any], name: str, column: FilteredColumn) -> Any:
+    """Return a column's value in a map of metrics; None if it is not known."""
+    return next((each["value"] for each in file.get(name) or () if each["key"] == column.field_id), None)
+
+
+def _ends(lower: bytes | None, upper: bytes | None, kind: Any) -> tuple[Any, Any]:
+    """Return bounds in the units of literals; None for both if one is NaN."""
+    ends = _decoded(lower, kind), _decoded(upper, kind)
+    return (None, None) if any(each != each for each in ends) else ends
+
+
+def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType) -> ValueRange | None:
+    """Return the range from a column's statistics in a Parquet file; None if they are missing or of another type."""
+    if statistics is None:
+        return None
+    lower = upper = None
+    if statistics.has_min_max:
+        if kind in _RAW.get(type(column.type), ()):
+            lower, upper = statistics.min_raw, statistics.max_raw
+        elif isinstance(column.type, types.StringType) and kind in (pyarrow.string(), pyarrow.large_string()):
+            lower, upper = _text(statistics.min_raw), _text(statistics.max_raw)
+    nulls = not statistics.has_null_count or statistics.null_count != 0
+    # The statistics do not count NaN.
+    return ValueRange(lower, upper, nulls=nulls, nans=column.is_float)
+
+
+# Bounds of int, from before promotion to long, and of long.
+_LARGEST = ((1 << 31) - 1, (1 << 63) - 1)
+_MICROSECONDS = (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC"))
+_RAW: dict[type, tuple[pyarrow.DataType, ...]] = {
+    types.IntegerType: (pyarrow.int32(),),
+    types.LongType: (pyarrow.int32(), pyarrow.int64()),
+    types.DateType: (pyarrow.date32(),),
+    types.TimestampType: _MICROSECONDS,
+    types.TimestamptzType: _MICROSECONDS,
+}
+
+
+def _transformed(
+    transform: Any, image: Callable[[Any], Any], lower: Any, upper: Any, *, nulls: bool, nans: bool
+) -> ValueRange:
+    if isinstance(transform, transforms.IdentityTransform):
+        return ValueRange(lower, upper, nulls=nulls, nans=nans)
+    if isinstance(transform, _TIMES) and lower is not None and lower <= 0:
+        # Old writers stored values before 1970 one too high.
+        lower -= 1
+    if (
+        isinstance(transform, transforms.TruncateTransform)
+        and isinstance(lower, int)
+        and isinstance(upper, int)
+        and any(lower <= largest < upper + transform.width for largest in _LARGEST)
+    ):
+        # The smallest numbers have no multiple of the width below them: in Java the result wraps around to the largest
+        # ones.
+        lower = None
+    return ValueRange(lower, upper, nulls, True, nans, image, not isinstance(transform, transforms.BucketTransform))
+
+
+def _decoded(data: bytes | None, kind: Any) -> Any:
+    """Return a bound in the units of literals; None if it is missing, of another type, or of a type without order."""
+    if data is None:
+        return None
+    size = len(data)
+    if size in _WHOLE.get(type(kind), ()):
+        return int.from_bytes(data, "little", signed=True)
+    if isinstance(kind, (types.FloatType, types.DoubleType)) and size in (4, 8):
+        return struct.unpack("<f" if size == 4 else "<d", data)[0]
+    if isinstance(kind, types.DecimalType):
+        return int.from_bytes(data, "big", signed=True)
+    if isinstance(kind, types.StringType):
+        return _text(data)
+    # Java compared UUIDs as signed numbers in the past.
+    return data if isinstance(kind, (types.BinaryType, types.FixedType)) else None
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _internal(value: Any, kind: Any) -> Any:
+    """Return a partition value in the units of literals; None for a type without order."""
+    if isinstance(kind, types.DecimalType) and isinstance(value, bytes):
+        return Fraction(int.from_bytes(value, "big", signed=True))
+    return None if isinstance(kind, types.UUIDType) else value
+
+
+def _image(transform: Any, kind: Any) -> Callable[[Any], Any] | None:
+    """Return a transform's result for a literal's value; None for an unknown transform."""
+    if isinstance(transform, transforms.IdentityTransform):
+        return lambda value: value
+    if isinstance(transform, transforms.TruncateTransform):
+        width = transform.width
+        return lambda value: _truncated(value, width)
+    if isinstance(transform, _TIMES) and type(kind) in _PER_DAY:
+        per_day = _PER_DAY[type(kind)]
+        return lambda value: _moment(value, transform, per_day)
+    if isinstance(transform, transforms.BucketTransform) and isinstance(kind, _HASHED):
+        hashed = transform.transform(kind)
+        return lambda value: _bucket(value, kind, hashed)
+    return None
+
+
+_HASHED = (
+    types.IntegerType,
+    types.LongType,
+    types.DateType,
+    types.TimestampType,
+    types.TimestamptzType,
+    types.DecimalType,
+    types.StringType,
+)
+
+
+def _truncated(value: Any, width: int) -> Any:
+    if isinstance(value, (str, bytes)):
+        return value[:width]
+    return None if isinstance(value, float) else value - value % width
+
+
+def _moment(value: Any, transform: Any, per_day: int) -> int | None:
+    if not isinstance(value, Fraction):
+        return None
+    days = value // per_day
+    if isinstance(transform, transforms.DayTransform):
+        return days
+    if isinstance(transform, transforms.HourTransform):
+        return value * 24 // per_day
+    if not 1 <= days + _EPOCH <= datetime.date.max.toordinal():
+        return None
+    day = datetime.date.fromordinal(days + _EPOCH)
+    years = day.year - 1970
+    return years if isinstance(transform, transforms.YearTransform) else years * 12 + day.month - 1
+
+
+def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int | None:
+    if isinstance(value, float):
+        return None
+    if isinstance(value, Fraction):
+        value = int(value)
+        if isinstance(kind, types.DecimalType):
+            # Arithmetic would round to the digits of the decimal context.
+            value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -kind.scale))
+        elif not -(1 << 63) <= value < 1 << 63:
+            return None
+    found: int = hashed(value)
+    return found

@@ -1,0 +1,1 @@
+"""Walks over all files of a table: audit, verification, and the table as a tree."""

@@ -1,0 +1,1 @@
+"""Keys of Parquet files: configurations, key management services, key material."""

@@ -1,0 +1,1 @@
+"""Parquet without decoding it, natively: Thrift, page headers, pages, their modules, conversion."""

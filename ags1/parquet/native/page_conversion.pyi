@@ -1,0 +1,9 @@
+from typing import Final
+
+from ags1.support.typing import Buffer
+
+__pyx_capi__: Final[dict[str, object]]
+__test__: Final[dict[str, str]]
+
+def crc32(data: Buffer) -> int: ...
+def stretch(structure: Buffer, length: int) -> bytes: ...

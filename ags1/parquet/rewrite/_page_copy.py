@@ -1,0 +1,101 @@
+"""Copies column chunks from one file to another: finds pages, converts them in many threads, writes them in order.
+
+file to file     while threads convert and write the newest pages, this one finds the next
+anything else    windows of the source in memory  -->  converted pages in memory  -->  write
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ags1.parquet.native.conversion import Conversion
+from ags1.parquet.native.pages import Chunk, PageList
+from ags1.parquet.structure._source_file import PageWindows, SourceFile
+from ags1.storage import DescriptorSource, Output
+
+# Bytes of pages that are converted at once: enough for every core, with progress many times a second.
+_BATCH_BYTES = 32 << 20
+_BATCH_PAGES = 16384
+# Bytes of one request to an object store.
+_WINDOW = 16 << 20
+
+
+def move_chunks(
+    source: SourceFile,
+    chunks: Iterable[Chunk],
+    output: Output,
+    conversion: Conversion,
+    advance: Callable[[int], None],
+) -> None:
+    """Convert column chunks and write them, one behind the other.
+
+    `advance` is called with the number of bytes of the source processed since its last call.
+    """
+    between_files = isinstance(source.source, DescriptorSource) and output.descriptor is not None
+    (_between_files if between_files else _through_memory)(source, chunks, output, conversion, advance)
+
+
+def _between_files(
+    source: SourceFile,
+    chunks: Iterable[Chunk],
+    output: Output,
+    conversion: Conversion,
+    advance: Callable[[int], None],
+) -> None:
+    pages = source.pages()
+    assert pages is not None
+    assert output.descriptor is not None
+    walked, moving = PageList(source.footer.file_aad), PageList(source.footer.file_aad)
+    try:
+        for chunk in chunks:
+            while not chunk.done:
+                walked.add(chunk, pages, _BATCH_BYTES, _BATCH_PAGES)
+                if walked.stored >= _BATCH_BYTES or walked.count >= _BATCH_PAGES:
+                    _land(conversion, moving, output, advance)
+                    conversion.start(walked, pages, output.descriptor, output.position, target_name=output.name)
+                    walked, moving = moving, walked
+        _land(conversion, moving, output, advance)
+        if walked.count:
+            conversion.start(walked, pages, output.descriptor, output.position, target_name=output.name)
+            _land(conversion, walked, output, advance)
+    except BaseException:
+        conversion.stop()
+        raise
+
+
+def _land(conversion: Conversion, moving: PageList, output: Output, advance: Callable[[int], None]) -> None:
+    if moving.count:
+        output.position = conversion.wait()
+        stored = moving.stored
+        moving.clear()
+        advance(stored)
+
+
+def _through_memory(
+    source: SourceFile,
+    chunks: Iterable[Chunk],
+    output: Output,
+    conversion: Conversion,
+    advance: Callable[[int], None],
+) -> None:
+    pages = PageList(source.footer.file_aad)
+    windows = PageWindows(source, _WINDOW)
+
+    def flush() -> None:
+        if pages.count:
+            output.write(conversion.convert(pages, windows.source, output.position))
+            stored = pages.stored
+            pages.clear()
+            advance(stored)
+
+    for chunk in chunks:
+        while not chunk.done:
+            if not windows.has(chunk.position):
+                flush()
+                windows.move_to(chunk.position)
+            complete = pages.add(chunk, windows.source, _BATCH_BYTES, _BATCH_PAGES)
+            if not complete or pages.stored >= _BATCH_BYTES or pages.count >= _BATCH_PAGES:
+                flush()
+            if not complete:
+                windows.move_to(chunk.position)
+    flush()

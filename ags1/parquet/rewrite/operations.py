@@ -1,0 +1,276 @@
+"""One file of a tree: its kind, the operation on it, and whether an earlier run finished that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ags1.errors import Ags1Error, FormatError
+from ags1.kms import ServiceRefusal
+from ags1.parquet.keys._columns import MissingColumnsError
+from ags1.parquet.keys._material_file import is_key_material_name, key_material_entries
+from ags1.parquet.keys.config_arguments import dotted, one_of
+from ags1.parquet.keys.material import parse_key_metadata
+from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.rewrite.conversions import decrypt_file, encrypt_file, rekey_file
+from ags1.parquet.structure._copying import copy_bytes, counting, seekable
+from ags1.parquet.structure._source_file import SourceFile
+from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
+from ags1.parquet.structure.inspection import inspect
+from ags1.storage import Location, open_output, status
+from ags1.streams.files import Progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    from ags1.parquet.keys._columns import ColumnName
+
+    Encryption: TypeAlias = EncryptionConfig | Callable[[str], EncryptionConfig]
+    FilePath: TypeAlias = str | os.PathLike[Any]
+    Decryption: TypeAlias = DecryptionConfig | Callable[[str], DecryptionConfig]
+
+__all__ = [
+    "COPY",
+    "LEAVE_OUT",
+    "OTHER",
+    "PARQUET",
+    "Decrypting",
+    "Encrypting",
+    "FileOperation",
+    "Lacking",
+    "Rekeying",
+    "classify",
+    "copy_file",
+    "refuse_missing_columns",
+    "refuse_others",
+]
+
+PARQUET, COPY, LEAVE_OUT, OTHER = "parquet", "copy", "leave out", "other"
+
+_SUFFIXES = (".parquet", ".parq")
+_SHORTEST = 12
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The columns that the configuration for a file names, those that the file lacks, and a message about them."""
+
+    name: str
+    named: list[ColumnName]
+    missing: list[ColumnName]
+    text: str
+
+
+class FileOperation:
+    """An operation on each Parquet file, and the check whether an earlier run finished it."""
+
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
+        """Process one file; `name` is its name in the tree."""
+        raise NotImplementedError
+
+    def check(self, footer: Footer, target: Any, name: str) -> bool:
+        """Whether the footer of a target is one that this operation writes."""
+        raise NotImplementedError
+
+    def lacking(self, source: Any, name: str) -> Lacking:
+        """The columns that a file lacks."""
+        return Lacking(name, [], [], "")
+
+    def is_finished(self, source: Any, target: Any, name: str) -> bool:
+        """Whether the target is newer than the source, and its footer is one that this operation writes."""
+        before, after = _modified(source), _modified(target)
+        # An equal time is not enough: clocks of file systems are coarse.
+        if before is None or after is None or after <= before:
+            return False
+        try:
+            with seekable(target) as opened:
+                return opened is not None and self.check(read_footer(opened, None), target, name)
+        except (Ags1Error, OSError, ValueError):
+            return False
+
+
+class Encrypting(FileOperation):
+    """The operation of :func:`encrypt_tree`."""
+
+    def __init__(self, encryption: Encryption, *, missing_columns: str = "fail") -> None:
+        self._encryption = encryption
+        self.missing_columns = one_of(missing_columns, ("fail", "skip"), "missing_columns")
+
+    def config(self, name: str) -> EncryptionConfig:
+        """The configuration for the file with this name."""
+        config = self._encryption(name) if callable(self._encryption) else self._encryption
+        return config.allowing_missing_columns() if self.missing_columns == "skip" else config
+
+    def lacking(self, source: Any, name: str) -> Lacking:
+        """What columns a file lacks. A file that cannot be read lacks nothing: the work on it meets the error again."""
+        config = self._encryption(name) if callable(self._encryption) else self._encryption
+        named = config.column_names
+        try:
+            if named:
+                reading = self._reading(name)
+                with SourceFile(source, reading, optional=reading is None) as file:
+                    config.protections([leaf.path for leaf in file.leaves])
+        except MissingColumnsError as error:
+            return Lacking(name, named, error.names, str(error))
+        except ServiceRefusal:
+            raise
+        except (Ags1Error, OSError, ValueError):
+            return Lacking(name, [], [], "")
+        return Lacking(name, named, [], "")
+
+    def _reading(self, name: str) -> DecryptionConfig | None:
+        return None
+
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
+        """Encrypt one file."""
+        encrypt_file(source, target, self.config(name), **options)
+
+    def check(self, footer: Footer, target: Any, name: str) -> bool:
+        """Whether the file and each column are encrypted as configured, and the key material exists."""
+        config = self.config(name)
+        if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
+            return False
+        if footer.aad_prefix != (config.aad_prefix if config.store_aad_prefix else None):
+            return False
+        if config.fresh_keys:
+            reference = footer.key_metadata is not None and parse_key_metadata(footer.key_metadata)
+            if isinstance(reference, str) and reference not in key_material_entries(Location(target)):
+                return False
+        found = inspect(target, config.reading())
+        if not found.footer_readable:
+            return False
+        # A file without row groups does not show the protection of its columns.
+        return not found.row_groups or [each.protection for each in found.columns] == config.protections(
+            [each.path for each in found.columns]
+        )
+
+
+class Decrypting(FileOperation):
+    """The operation of :func:`decrypt_tree`."""
+
+    def __init__(self, decryption: Decryption, *, drop_bloom_filters: bool = False) -> None:
+        self._decryption = decryption
+        self._drop_bloom_filters = drop_bloom_filters
+
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
+        """Decrypt one file."""
+        config = self._decryption(name) if callable(self._decryption) else self._decryption
+        decrypt_file(source, target, config, drop_bloom_filters=self._drop_bloom_filters, **options)
+
+    def check(self, footer: Footer, target: Any, name: str) -> bool:
+        """Whether it is not encrypted."""
+        return footer.algorithm is None
+
+
+class Rekeying(Encrypting):
+    """The operation of :func:`rekey_tree`."""
+
+    def __init__(
+        self,
+        decryption: Decryption,
+        encryption: Encryption,
+        *,
+        plaintext_columns: Iterable[ColumnName] = (),
+        drop_bloom_filters: bool = False,
+        missing_columns: str = "fail",
+    ) -> None:
+        super().__init__(encryption, missing_columns=missing_columns)
+        self._decryption = decryption
+        self._plaintext_columns = plaintext_columns if isinstance(plaintext_columns, str) else list(plaintext_columns)
+        self._drop_bloom_filters = drop_bloom_filters
+
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
+        """Re-key one file."""
+        rekey_file(
+            source,
+            target,
+            self._reading(name),
+            self.config(name),
+            plaintext_columns=self._plaintext_columns,
+            drop_bloom_filters=self._drop_bloom_filters,
+            **options,
+        )
+
+    def _reading(self, name: str) -> DecryptionConfig:
+        return self._decryption(name) if callable(self._decryption) else self._decryption
+
+
+def refuse_missing_columns(found: Iterable[Lacking], missing_columns: str, way_out: str) -> None:
+    """Raise ValueError if a file lacks a column; with ``missing_columns="skip"``, if all files lack one."""
+    named: dict[ColumnName, bool] = {}
+    lacking: list[Lacking] = []
+    for each in found:
+        for column in each.named:
+            named[column] = named.get(column, False) or column not in each.missing
+        if each.missing and (missing_columns == "fail" or len(lacking) < _SHOWN):
+            lacking.append(each)
+    if missing_columns == "skip":
+        never = [dotted(column) for column, there in named.items() if not there]
+        if never:
+            raise ValueError(f"no file has the column {', '.join(never)}: nothing was written; {lacking[0].text}")
+    elif lacking:
+        first, *others = lacking
+        more = f"; so do {shown_names([each.name for each in others])}" if others else ""
+        raise ValueError(f"{first.name} lacks a column: {first.text}{more}: nothing was written; {way_out}")
+
+
+def classify(path: FilePath, name: str, known: set[str]) -> tuple[str, str]:
+    """What to do with a file of a tree with these `known` names: PARQUET, COPY, LEAVE_OUT or OTHER; and the reason."""
+    folder, _, last = name.rpartition("/")
+    if is_key_material_name(last):
+        return LEAVE_OUT, "it is the key material of another file"
+    if last.startswith(".") and last.endswith(".crc") and os.path.join(folder, last[1:-4]) in known:
+        return LEAVE_OUT, "it is a checksum of the old file"
+    if last == "_metadata" and _is_parquet(path):
+        return LEAVE_OUT, "it repeats the statistics of all files, and readers do not need it"
+    if last.endswith(_SUFFIXES) or _is_parquet(path):
+        return PARQUET, ""
+    if last.startswith(("_", ".")) and _is_empty(path):
+        return COPY, "it is an empty marker"
+    return OTHER, "it is not a Parquet file"
+
+
+def refuse_others(names: list[str], way_out: str) -> None:
+    """Raise FormatError if there are files that are not Parquet; it names the first ones."""
+    if names:
+        are = "is not a Parquet file" if len(names) == 1 else "are not Parquet files"
+        raise FormatError(f"{shown_names(names)} {are}: nothing was written; {way_out}")
+
+
+def shown_names(names: list[str]) -> str:
+    """The first names of a list, as text."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+
+
+def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:
+    """Copy a file unchanged; the target appears whole or not at all."""
+    with seekable(source) as opened:
+        if opened is None:
+            raise OSError(22, "it is a pipe, a socket or a device, which cannot be copied", Location(source).text)
+        with open_output(target, mode=opened.mode) as output:
+            copy_bytes(opened, opened.size, output, counting(progress, opened.size))
+            output.commit(durable=durable)
+
+
+def _modified(path: FilePath) -> int | None:
+    try:
+        return status(Location(path)).modified or None
+    except OSError:
+        return None
+
+
+def _is_parquet(path: FilePath) -> bool:
+    with seekable(path) as opened:
+        if opened is None or opened.size < _SHORTEST:
+            return False
+        ends = {bytes(memoryview(opened.read(0, 4))), bytes(memoryview(opened.read(opened.size - 4, 4)))}
+        # One of the two is enough: a file with a damaged end must not be skipped silently.
+        return bool(ends & {MAGIC, ENCRYPTED_MAGIC})
+
+
+def _is_empty(path: FilePath) -> bool:
+    with seekable(path) as opened:
+        return opened is not None and opened.size == 0

@@ -1,0 +1,489 @@
+"""Directories of Parquet files: each file is encrypted, decrypted, re-keyed or verified, and keeps its name.
+
+>>> from ags1 import parquet
+>>> encryption = parquet.EncryptionConfig.from_kms("aws:?region=eu-central-1", "alias/lake")  # doctest: +SKIP
+>>> parquet.encrypt_tree("people", "people-encrypted", encryption)  # doctest: +SKIP
+
+The content of a file decides what is done with it; if that is not enough, its name:
+
+    Parquet, whatever its name; NAME.parquet    the work is done on it
+    _metadata                                   left out: it repeats statistics of all files, and points into old bytes
+    .NAME.crc beside NAME                       left out: a checksum of bytes that change
+    _KEY_MATERIAL_FOR_NAME.json                 left out: it goes with the old keys; new ones are written where needed
+    empty, beginning with _ or . (_SUCCESS)     copied
+    anything else                               refused, copied or left out, as `others` says
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ags1.core.blocks import usable_cpus
+from ags1.errors import Ags1Error
+from ags1.kms import ServiceRefusal
+from ags1.parquet.keys.config_arguments import one_of
+from ags1.parquet.keys.properties import EncryptionConfig
+from ags1.parquet.rewrite.operations import (
+    COPY,
+    LEAVE_OUT,
+    OTHER,
+    PARQUET,
+    Decrypting,
+    Encrypting,
+    FileOperation,
+    Rekeying,
+    classify,
+    copy_file,
+    refuse_missing_columns,
+    refuse_others,
+)
+from ags1.parquet.verify.expected import ExpectedFiles
+from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
+from ags1.storage import Entry, Location, list_files, make_parent
+from ags1.streams.files import Progress
+from ags1.support.parallel import SharedProgress, in_parallel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, TypeAlias, TypeVar
+
+    from ags1.parquet.keys._columns import ColumnName
+    from ags1.parquet.rewrite.operations import Decryption, Encryption
+    from ags1.parquet.verify.expected import Expected
+    from ags1.parquet.verify.report import VerifyReport
+
+    FilePath: TypeAlias = str | os.PathLike[str]
+    T = TypeVar("T")
+
+# Each file waits for its requests most of the time.
+_REMOTE_FILES = 16
+_EMPTY = "there are no Parquet files in {}"
+
+__all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
+
+
+@dataclass
+class TreeReport:
+    """The results for the files of a tree. Names are relative to it; there are no keys.
+
+    Attributes
+    ----------
+    done : list of str
+        Files that were processed.
+    done_bytes : int
+        Their size in the source, in bytes.
+    finished_before : list of str
+        Files that an earlier run had finished, with ``resume=True``.
+    copied : list of str
+        Files that were copied unchanged.
+    left_out : list of (str, str)
+        Files that the target does not have, and the reason.
+    errors : list of (str, Exception)
+        Files that failed, with ``on_error="collect"``.
+    results : dict of str to VerifyReport
+        The report for each file, from :func:`verify_tree`.
+    missing : list of str
+        Files that :func:`verify_tree` expected and did not find.
+    unexpected : list of (str, str)
+        Files that it did not expect, and the reason.
+    is_verification : bool
+        Whether :func:`verify_tree` made it.
+    """
+
+    done: list[str] = field(default_factory=list)
+    done_bytes: int = 0
+    finished_before: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[tuple[str, Exception]] = field(default_factory=list)
+    results: dict[str, VerifyReport] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[tuple[str, str]] = field(default_factory=list)
+    is_verification: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed, and every verified file is authentic, or has only allowed deviations.
+
+        False if a verification found no file.
+        """
+        found = self.errors or self.missing or self.unexpected or (self.is_verification and not self.results)
+        return not found and all(each.ok for each in self.results.values())
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """The number of files for each outcome of :func:`verify_tree`."""
+        found = [each.outcome for each in self.results.values()] + [outcome_of(error) for _, error in self.errors]
+        return {each: found.count(each) for each in sorted(set(found))}
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of all files, as :attr:`VerifyReport.outcome`: damage has precedence, then "not checked".
+
+        A set with missing or unexpected files is "damaged". A set without files is "not checked".
+        """
+        if self.missing or self.unexpected:
+            return DAMAGED
+        return worst_outcome(self.outcomes) if self.outcomes else NOT_CHECKED
+
+
+def encrypt_tree(
+    source: FilePath,
+    target: FilePath,
+    encryption: Encryption,
+    *,
+    shared_keys: bool = False,
+    missing_columns: str = "fail",
+    others: str = "error",
+    on_error: str = "fail",
+    resume: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> TreeReport:
+    """Encrypt the Parquet files of a directory into another. Each file appears whole or not at all.
+
+    A directory without Parquet files is most likely another one than was meant: a warning says so.
+
+    Parameters
+    ----------
+    source, target : path or URL
+        Directories. Files keep their names; other files in the target are not changed. A link in the target is replaced
+        where a file is written, and refused in the way to it: nothing is written outside of the target.
+    encryption : EncryptionConfig or callable
+        One configuration for all files, or a function that returns one for the name of a file, with ``/`` between its
+        parts: ``lambda name: config.with_aad_prefix(name.encode())`` binds each file to its place.
+    shared_keys : bool
+        Encrypt many files with the same given keys. AES GCM allows 2**32 invocations for a key, over all files of this
+        and all other runs, and they are not counted across runs. With ``from_kms``, each file has new keys.
+    missing_columns : {"fail", "skip"}
+        What to do with files that lack a column that has a key: refuse the tree before anything is written, or encrypt
+        the columns that each file has. A column that no file has is an error in both cases, before anything is written.
+    others : {"error", "copy", "skip"}
+        What to do with files that are not Parquet: refuse the tree before anything is written, copy them unencrypted,
+        or leave them out.
+    on_error : {"fail", "collect"}
+        Stop at the first file that fails, or continue and report it. If the key management service refuses every file,
+        or cannot be reached, that is always raised.
+    resume : bool
+        Skip files that an earlier run has finished: the target is newer than the source, and its footer has the same
+        algorithm, mode, stored AAD prefix and, if keys were given, the same key.
+    threads : int, optional
+        Threads in all, for several files at once or within large ones; by default every usable CPU. For an object
+        store, always sixteen files are processed at once. Functions that return configurations are called by several
+        threads.
+    progress : callable, optional
+        Called as ``progress(done, total)`` with bytes of all files. An exception from it stops the work.
+    durable : bool
+        Wait until each file is on the disk.
+    storage_options : mapping, optional
+        Endpoint, credentials and the like for URLs, of source and target, as :func:`ags1.open`; key material beside
+        files is found by what the environment says.
+
+    Raises
+    ------
+    ValueError
+        Given keys for many files, without `shared_keys`; the same directory as source and target; missing columns.
+    FormatError, LimitError, KeyAccessError, OSError
+        As :func:`encrypt_file`. Files written before stay.
+    """
+    work = Encrypting(encryption, missing_columns=missing_columns)
+    return _run(
+        work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
+        unshared=None if shared_keys else encryption,
+    )  # fmt: skip
+
+
+def decrypt_tree(
+    source: FilePath,
+    target: FilePath,
+    decryption: Decryption,
+    *,
+    drop_bloom_filters: bool = False,
+    others: str = "error",
+    on_error: str = "fail",
+    resume: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> TreeReport:
+    """Decrypt the Parquet files of a directory into another.
+
+    Parameters
+    ----------
+    decryption : DecryptionConfig or callable
+        One configuration for all files, or a function that returns one for the name of a file.
+    drop_bloom_filters : bool
+        As :func:`decrypt_file`.
+    source, target, others, on_error, resume, threads, progress, durable, storage_options
+        As :func:`encrypt_tree`; a file is finished if it is newer and not encrypted.
+
+    Raises
+    ------
+    AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
+        As :func:`decrypt_file`.
+    """
+    work = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
+    return _run(work, source, target, storage_options, others, on_error, resume, threads, progress, durable)
+
+
+def rekey_tree(
+    source: FilePath,
+    target: FilePath,
+    decryption: Decryption,
+    encryption: Encryption,
+    *,
+    plaintext_columns: Iterable[ColumnName] = (),
+    drop_bloom_filters: bool = False,
+    shared_keys: bool = False,
+    missing_columns: str = "fail",
+    others: str = "error",
+    on_error: str = "fail",
+    resume: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> TreeReport:
+    """Re-encrypt the encrypted Parquet files of a directory into another directory.
+
+    Parameters
+    ----------
+    plaintext_columns, drop_bloom_filters
+        As :func:`rekey_file`.
+    source, target, decryption, encryption, shared_keys, missing_columns, others, on_error, resume, threads, progress,
+    durable, storage_options
+        As :func:`decrypt_tree` and :func:`encrypt_tree`.
+
+    Raises
+    ------
+    AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
+        As :func:`rekey_file`.
+    """
+    work = Rekeying(
+        decryption,
+        encryption,
+        plaintext_columns=plaintext_columns,
+        drop_bloom_filters=drop_bloom_filters,
+        missing_columns=missing_columns,
+    )
+    return _run(
+        work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
+        unshared=None if shared_keys else encryption,
+    )  # fmt: skip
+
+
+def verify_tree(
+    source: FilePath,
+    decryption: Decryption | None,
+    *,
+    missing_keys: str = "error",
+    require_encrypted: Iterable[ColumnName] = (),
+    allow_unauthenticated_pages: bool = False,
+    expected: Expected | None = None,
+    on_error: str = "fail",
+    threads: int | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> TreeReport:
+    """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
+
+    A directory without Parquet files is not authentic: a warning says so, its report is not ok, and its outcome is "not
+    checked".
+
+    Parameters
+    ----------
+    source, decryption, on_error, threads, progress, storage_options
+        As :func:`decrypt_tree`. Modules that fail are in the results; "fail" is about files that cannot be examined.
+    missing_keys, require_encrypted, allow_unauthenticated_pages
+        As :func:`verify_file`.
+    expected : str, bytes, path or iterable of str and bytes, optional
+        The files of the set, each once: names in the tree as str, AAD prefixes as bytes, or the path of a text file
+        with one name in each line. ``part-{0..99}.parquet`` stands for 100 names. The report names missing files and
+        unexpected Parquet files.
+
+    Raises
+    ------
+    AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
+        As :func:`verify_file`, with ``on_error="fail"``; or `expected` names no file.
+    """
+    from ags1.parquet.verify.verification import verify_file
+
+    one_of(on_error, ("fail", "collect"), "on_error")
+    required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
+    wanted = None if expected is None else ExpectedFiles(expected)
+    report = TreeReport(is_verification=True)
+    plan = _classified(_listed(source, None, storage_options), threads)
+    report.left_out += [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
+    chosen = [each for each, kind, _ in plan if kind == PARQUET]
+    if not chosen:
+        warnings.warn(_EMPTY.format(Location(source)), stacklevel=2)
+    at_once, share = _shares(chosen, threads)
+
+    def verify(each: Entry, within: Progress) -> VerifyReport:
+        return verify_file(
+            each.location,
+            decryption(each.name) if callable(decryption) else decryption,
+            missing_keys=missing_keys,
+            require_encrypted=required,
+            allow_unauthenticated_pages=allow_unauthenticated_pages,
+            threads=share,
+            progress=within,
+        )
+
+    advance = SharedProgress(progress, sum(each.size for each in chosen))
+    for each, found in _outcomes(advance, chosen, verify, on_error, at_once):
+        prefix, checked = None, False
+        if isinstance(found, Exception):
+            report.errors.append((each.name, found))
+        else:
+            report.results[each.name] = found
+            report.done.append(each.name)
+            report.done_bytes += each.size
+            prefix, checked = found.aad_prefix, found.failure_count == 0
+        if wanted is not None:
+            why = wanted.take(each.name, prefix, checked=checked)
+            if why is not None:
+                report.unexpected.append((each.name, why))
+    if wanted is not None:
+        report.missing = wanted.missing()
+    return report
+
+
+def _outcomes(
+    advance: SharedProgress, files: list[Entry], work: Callable[[Entry, Progress], T], on_error: str, at_once: int
+) -> Iterator[tuple[Entry, T | Exception]]:
+    """Yield each file with the result of the work on it, or with its error if errors are collected.
+
+    The first error that is not collected ends the work on all files and is raised.
+    """
+
+    def one(each: Entry) -> T | Exception:
+        with advance.part(each.size) as within:
+            try:
+                return work(each, within)
+            except (Ags1Error, OSError, ValueError) as error:
+                if on_error == "fail" or isinstance(error, ServiceRefusal):
+                    advance.fail(error)
+                    raise
+                return error
+
+    with advance.errors(), contextlib.closing(in_parallel(one, files, at_once, stop=advance.stop)) as outcomes:
+        yield from zip(files, outcomes, strict=True)
+
+
+def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
+    """The number of files to process at once, and the threads for each."""
+    usable = usable_cpus() if threads is None else threads
+    wanted = max(usable, _REMOTE_FILES) if any(not each.location.is_local for each in files) else usable
+    at_once = max(1, min(len(files), wanted))
+    return at_once, threads if at_once == 1 else max(1, usable // at_once)
+
+
+def _run(
+    work: FileOperation,
+    source: FilePath,
+    target: FilePath,
+    storage_options: Mapping[str, Any] | None,
+    others: str,
+    on_error: str,
+    resume: bool,
+    threads: int | None,
+    progress: Progress | None,
+    durable: bool,
+    unshared: Encryption | None = None,
+) -> TreeReport:
+    """Process a tree; `unshared` has keys that must not be given for many files."""
+    files, root = _listed(source, target, storage_options), Location(target, storage_options).as_root()
+    if len(files) > 1 and isinstance(unshared, EncryptionConfig) and not unshared.fresh_keys:
+        raise ValueError(
+            "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
+            "give a configuration with from_kms, which makes new keys for each file, a function that returns a "
+            "configuration for the name of each file, or shared_keys=True"
+        )
+    one_of(others, ("error", "copy", "skip"), "others")
+    one_of(on_error, ("fail", "collect"), "on_error")
+    report = TreeReport()
+    plan = _classified(files, threads)
+    if others == "error":
+        names = [each.name for each, kind, _ in plan if kind == OTHER]
+        refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
+    kept = [(each, COPY if kind == OTHER and others == "copy" else kind, reason) for each, kind, reason in plan]
+    report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
+    files = [each for each, kind, _ in kept if kind == PARQUET]
+    copied = [each for each, kind, _ in kept if kind == COPY]
+    if not files:
+        warnings.warn(_EMPTY.format(Location(source)), stacklevel=3)
+    work_bytes = sum(each.size for each in files)
+    all_bytes = work_bytes + sum(each.size for each in copied)
+    at_once, share = _shares(files, threads)
+    if isinstance(work, Encrypting) and (work.missing_columns == "skip" or (on_error == "fail" and len(files) > 1)):
+        # The single file of a tree is refused by the work on it.
+        with contextlib.closing(
+            in_parallel(lambda each: work.lacking(each.location, each.name), files, at_once)
+        ) as looked:
+            refuse_missing_columns(
+                looked, work.missing_columns, "missing_columns='skip' encrypts those that a file has"
+            )
+
+    def convert(each: Entry, within: Progress) -> bool:
+        """Process a file; return False if it was finished before."""
+        place = root.join(each.name)
+        if resume and work.is_finished(each.location, place, each.name):
+            return False
+        make_parent(place)
+        work.run(each.location, place, each.name, threads=share, progress=within, durable=durable)
+        return True
+
+    for each, outcome in _outcomes(SharedProgress(progress, all_bytes), files, convert, on_error, at_once):
+        if isinstance(outcome, Exception):
+            report.errors.append((each.name, outcome))
+        elif outcome:
+            report.done.append(each.name)
+            report.done_bytes += each.size
+        else:
+            report.finished_before.append(each.name)
+    # Markers such as _SUCCESS state that the set is complete, so they are copied last, and only if nothing failed.
+    if report.errors:
+        report.left_out += [(each.name, "a file before it failed") for each in copied]
+        return report
+
+    def copy(each: Entry, within: Progress) -> None:
+        place = root.join(each.name)
+        make_parent(place)
+        copy_file(each.location, place, progress=within, durable=durable)
+
+    for each, error in _outcomes(SharedProgress(progress, all_bytes, work_bytes), copied, copy, on_error, 1):
+        if error is None:
+            report.copied.append(each.name)
+        else:
+            report.errors.append((each.name, error))
+    return report
+
+
+def _classified(files: list[Entry], threads: int | None) -> list[tuple[Entry, str, str]]:
+    known = {each.name for each in files}
+    at_once, _ = _shares(files, threads)
+    return list(in_parallel(lambda each: (each, *classify(each.location, each.name, known)), files, at_once))
+
+
+def _listed(source: FilePath, target: FilePath | None, storage_options: Mapping[str, Any] | None) -> list[Entry]:
+    """The files of a tree, without those of the target if that is inside the tree."""
+    root = Location(source, storage_options)
+    outside = None if target is None else Location(target, storage_options)
+    if outside is not None and _same_directory(root, outside):
+        raise ValueError(f"source and target are the same directory ({root}): write to another, then rename")
+    return list_files(root, outside=outside)
+
+
+def _same_directory(one: Location, other: Location) -> bool:
+    if one.is_local and other.is_local:
+        return os.path.realpath(one.path) == os.path.realpath(other.path)
+    return one.text.rstrip("/") == other.text.rstrip("/")

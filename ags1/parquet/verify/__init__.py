@@ -1,0 +1,1 @@
+"""Verification of Parquet files, and its report."""

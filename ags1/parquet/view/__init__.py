@@ -1,0 +1,1 @@
+"""Encrypted Parquet files as plaintext ones, for any reader."""

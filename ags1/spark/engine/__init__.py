@@ -1,0 +1,1 @@
+"""Work on a cluster: planning, sealed payloads, tasks, results, progress."""

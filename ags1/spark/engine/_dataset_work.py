@@ -1,0 +1,239 @@
+"""Encryption, decryption and verification in a task: the workers of :mod:`ags1.dataset`.
+
+Encrypted files are synced and recorded. A unit to decrypt has a manifest entry, or a range of one, with sealed keys;
+the task unwraps the keys of the classes. Or it names a leaf of the manifests, which the task reads: no key of a
+manifest travels.
+Entries travel as plain tuples: there are many, and pickling an instance of a class costs ten times as much.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ags1.core.gcm import random_bytes
+from ags1.dataset.classes import KeyClass
+from ags1.dataset.entries import Entry, Part, SourceIdentity
+from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.names import new_object_name, sort_key
+from ags1.dataset.runs import Done as Recorded
+from ags1.dataset.runs import RunKeys, write_record
+from ags1.dataset.transaction import open_root
+from ags1.dataset.versions import Version
+from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker
+from ags1.dataset.worker import Outcome as Done
+from ags1.errors import Ags1Error
+from ags1.layout import encrypted_length
+from ags1.spark.engine._planning import Unit
+from ags1.spark.engine._results import error_of
+from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine._sealing import Opener, class_keys, kms_client, of_process
+from ags1.storage import Location, Unsynced
+
+__all__ = ["DecryptWork", "EncryptWork", "Told", "VerifyWork", "packed", "rows_of"]
+
+
+def packed(entry: Entry) -> tuple[Any, ...]:
+    parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
+    return entry.path, parts, entry.key_class, entry.version, entry.mode, entry.modified_ns
+
+
+def _unpacked(data: Any) -> Any:
+    if isinstance(data, ReadUnit):
+        return data
+    path, parts, key_class, version, mode, modified = data
+    source = None if modified is None else SourceIdentity(0, modified)
+    return Entry(path, tuple(Part(*each) for each in parts), key_class, version, source, mode)
+
+
+def _synced(unsynced: Unsynced, found: list[Done]) -> list[Done]:
+    try:
+        unsynced.sync()
+    except OSError as error:
+        # The disk lost some of this data, and does not report which.
+        return [each if each.error is not None else each._replace(done=None, error=error) for each in found]
+    return found
+
+
+def _row(unit: Unit, done: Done, where: str) -> Outcome:
+    """The result of a unit as a row; `where` is its file."""
+    error = done.error
+    if isinstance(error, FileNotFoundError):
+        text = "is in the manifest, but its object is missing from the dataset"
+        error = FileNotFoundError(errno.ENOENT, text, unit.path)
+    if error is not None:
+        return Outcome.failed(unit, error, target=where, seconds=done.seconds)
+    stored = done.unit.stored if isinstance(done.unit, ReadUnit) else done.unit.file_length
+    return Outcome(unit.path, where, unit.size, stored, seconds=done.seconds, start=unit.start)
+
+
+@dataclass
+class DecryptWork:
+    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its packed entry, or a ReadUnit.
+
+    The classes hold wrapped keys only.
+    """
+
+    source: Location
+    target: Location
+    classes: tuple[KeyClass, ...]
+    kms: str
+    verb: str = "decrypt"
+
+    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        """Decrypt some files. A file with a row is on the disk."""
+        told, unsynced = Told(tell), Unsynced(self.target)
+        keys = class_keys(self.classes, self.kms, self.source)
+        worker = DecryptWorker(self.source, self.target, keys, progress=told.within)
+        found: list[Done] = []
+        for done in worker.run(_unpacked(unit.data) for unit in units):
+            unit = done.unit
+            if done.error is None:
+                unsynced.add(unit.path if isinstance(unit, Entry) else unit.into)
+            found.append(done)
+            told.past(worker.size_of(unit), is_file=isinstance(unit, Entry) or unit.start == 0)
+        found = _synced(unsynced, found)
+        above = self.target.text.rstrip("/")
+        for unit, each in zip(units, found, strict=True):
+            yield _row(unit, each, f"{above}/{unit.path}")
+
+
+@dataclass
+class VerifyWork:
+    """Authenticates files of a version of a dataset.
+
+    The ``data`` of a unit is a ReadUnit or a packed entry. A unit without any is a leaf of the version's manifests, by
+    its first path: the task reads it, and the ``detail`` of its row has the result of each file, as tuples for
+    :func:`rows_of`.
+    """
+
+    source: Location
+    version: Version
+    kms: str
+    verb: str = "verify"
+
+    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        told = Told(tell)
+        keys = class_keys(self.version.classes, self.kms, self.source)
+        worker = VerifyWorker(self.source, keys, progress=told.within)
+        manifests = Manifests(self.source, self.version.uuid)
+        for unit in units:
+            if unit.data is None:
+                yield self._leaf(unit, manifests, worker, told)
+        rest = [unit for unit in units if unit.data is not None]
+        above = self.source.text.rstrip("/")
+        for unit, done in zip(rest, worker.run(_unpacked(unit.data) for unit in rest), strict=True):
+            told.past(unit.size, is_file=unit.start == 0)
+            entry = done.unit.entry if isinstance(done.unit, ReadUnit) else done.unit
+            yield _row(unit, done, f"{above}/{entry.parts[0].name}")
+
+    def _leaf(self, unit: Unit, manifests: Manifests, worker: VerifyWorker, told: Told) -> Outcome:
+        try:
+            leaf = next(manifests.leaves(self._root(manifests), sort_key(unit.path)))
+            entries = [
+                each
+                for each in manifests.children(leaf, keep=False)
+                if isinstance(each, Entry) and not each.is_directory
+            ]
+        except (Ags1Error, OSError) as error:
+            return Outcome.failed(unit, error)
+        above = self.source.text.rstrip("/")
+        verified, failed = [], []
+        for done in worker.run(entries):
+            entry: Entry = done.unit
+            size, where = entry.plaintext_length, f"{above}/{entry.parts[0].name}"
+            told.past(size)
+            if done.error is None:
+                verified.append((entry.path, where, size, entry.file_length, "ok", None, None, 0, done.seconds))
+            else:
+                failed.append(_row(Unit(entry.path, size), done, where))
+        return Outcome(unit.path, detail=(verified, failed), files=len(entries))
+
+    def _root(self, manifests: Manifests) -> Node | None:
+        """The root of the version's manifests: each process asks the KMS once for its key."""
+        name = ("root", self.kms, self.source, self.version.digest)
+        return of_process(name, lambda: open_root(manifests, self.version, kms_client(self.kms)))
+
+
+def rows_of(leaf: Outcome) -> list[Outcome]:
+    """A row for each file of a leaf. Raise if the leaf is not readable: nothing else could be verified."""
+    if leaf.status == "error":
+        raise error_of(leaf)
+    verified, failed = leaf.detail
+    rows: list[Outcome] = [*(Outcome(*each) for each in verified), *failed]
+    for each in rows:
+        each.attempt = leaf.attempt
+    return rows
+
+
+class Told:
+    """Reports progress: of large files as they are done, of other units at their end."""
+
+    def __init__(self, tell: Callable[[int, int], None]) -> None:
+        self._tell = tell
+        self._told = 0
+
+    def within(self, done: int) -> None:
+        """Report the bytes of the current unit that are done."""
+        self._tell(0, done - self._told)
+        self._told = done
+
+    def past(self, size: int, *, is_file: bool = True) -> None:
+        self._tell(1 if is_file else 0, size - self._told)
+        self._told = 0
+
+
+@dataclass
+class EncryptWork:
+    """Encrypts units of a tree into objects of a dataset. It has no secret, and can be pickled.
+
+    The ``detail`` of a row describes what was written; it is on the disk by then.
+    """
+
+    source: Location
+    target: Location
+    opener: Opener
+    again: bool = False
+    verb: str = "encrypt"
+
+    def run(self, units: list[EncryptUnit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        told, unsynced = Told(tell), Unsynced(self.target)
+        keys = self.opener.keys()
+        worker = EncryptWorker(self.source, self.target, keys, progress=told.within, again=self.again)
+        found: list[Done] = []
+        # Another attempt of this task may have used the names from the driver, and may still be writing to them.
+        named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
+        for done in worker.run(named):
+            if done.done is not None:
+                unsynced.add(*(name for name, _ in done.done))
+            found.append(done)
+            told.past(done.unit.size, is_file=done.unit.start == 0)
+        found = _synced(unsynced, found)
+        self._record(keys, found)
+        yield from (self._row(each) for each in found)
+
+    def _record(self, keys: RunKeys, found: list[Done]) -> None:
+        """Note the files that are complete, for the next run if this one is interrupted."""
+        whole = [
+            Recorded(each.unit.path, each.unit.key_class, each.done, each.unit.identity, each.unit.mode)
+            for each in found
+            # Only the driver knows when all ranges of a big file are there.
+            if each.done is not None and each.unit.whole < 0
+        ]
+        if whole:
+            # A missing record costs repeated work, but no file is lost.
+            with suppress(OSError):
+                write_record(self.target, keys, random_bytes(6).hex(), whole)
+
+    def _row(self, done: Done) -> Outcome:
+        unit: EncryptUnit = done.unit
+        where = self.target.join(unit.name).text
+        if done.error is not None:
+            return Outcome.failed(unit, done.error, target=where, seconds=done.seconds)
+        return Outcome(
+            unit.path, where, unit.size, encrypted_length(unit.size), seconds=done.seconds, start=unit.start,
+            detail=done.done,
+        )  # fmt: skip

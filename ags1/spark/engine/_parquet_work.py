@@ -1,0 +1,457 @@
+"""Work on Parquet files: whole files one after the other; the bytes of each show whether it is Parquet.
+
+    driver:   names, sizes, the URL of the KMS, ids of master keys          (no key)
+    worker:   URL  -->  KMS client, one configuration for the process  -->  file after file
+
+Two attempts at one file do not disturb each other: each makes its own data keys and keeps them in the file, and the
+file appears whole and durable, so the last one counts. Key material beside the file could come from the other attempt,
+so none is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.sources import place_of
+from ags1.errors import Ags1Error, FormatError
+from ags1.kms import ServiceRefusal
+from ags1.parquet.keys.material import KeyMaterial, parse_key_metadata
+from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
+from ags1.parquet.rewrite.operations import (
+    COPY,
+    LEAVE_OUT,
+    OTHER,
+    PARQUET,
+    Decrypting,
+    Encrypting,
+    FileOperation,
+    Rekeying,
+    classify,
+    copy_file,
+)
+from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
+from ags1.parquet.verify.report import NOT_PROTECTED
+from ags1.parquet.verify.verification import VerifyFinding, VerifyReport
+from ags1.spark.engine._planning import Unit
+from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine._sealing import kms_client, of_process
+from ags1.storage import Entry, Location, PipeSource, make_parent, open_source, status
+from ags1.streams.metadata_files import text_of_prefix
+
+Tell = Callable[[int, int], None]
+
+__all__ = [
+    "LEFT_OUT",
+    "Advance",
+    "Copying",
+    "Examining",
+    "Looking",
+    "Reading",
+    "Transferring",
+    "Verifying",
+    "Writing",
+    "failed",
+    "prefix_of",
+    "timed",
+    "unit_of",
+]
+
+LEFT_OUT = "left out"
+"""Status of a file that is passed over; the reason is in its error."""
+
+# Placeholder for the AAD prefix of each file in the configuration that all files share.
+_SOME_PREFIX = b"?"
+# At most so many columns are named in a message.
+_NAMED = 20
+
+# -- keys --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read, in the form sent to workers; `options` are further arguments of the configuration.
+
+    `kms` is None for files that are not encrypted. In an AAD prefix of type str, ``{path}`` and ``{name}`` are those
+    of the file.
+    """
+
+    kms: str | None
+    options: tuple[tuple[str, Any], ...] = ()
+    aad_prefix: str | bytes | None = None
+
+    def config(self, name: str) -> Any:
+        """The configuration for the file of this name; each process asks the KMS once for all files."""
+        made = of_process(self, self._make)
+        return made if self.aad_prefix is None else made.with_aad_prefix(prefix_of(self.aad_prefix, name))
+
+    def _make(self) -> Any:
+        if self.kms is None:
+            return DecryptionConfig(**dict(self.options))
+        return DecryptionConfig.from_kms(kms_client(self.kms), **dict(self.options))
+
+
+@dataclass(frozen=True)
+class Writing(Reading):
+    """How files are encrypted, in the form sent to workers: names of keys, but no key."""
+
+    footer_key_id: str = ""
+    columns: tuple[tuple[str, tuple[Any, ...]], ...] | None = None
+
+    def _make(self) -> Any:
+        assert self.kms is not None
+        columns = None if self.columns is None else {master: list(names) for master, names in self.columns}
+        prefix = None if self.aad_prefix is None else _SOME_PREFIX
+        return EncryptionConfig.from_kms(
+            kms_client(self.kms), self.footer_key_id, columns, aad_prefix=prefix, **dict(self.options)
+        )
+
+    @property
+    def master_key_ids(self) -> list[str]:
+        return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
+
+
+def prefix_of(given: str | bytes, name: str) -> bytes:
+    if isinstance(given, bytes):
+        return given
+    return text_of_prefix(given, name).encode("utf-8", "surrogateescape")
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def unit_of(path: str, source: str, identity: SourceIdentity) -> Unit:
+    """The unit of a file that was listed; `source` is its name in the source."""
+    return Unit(path, identity.size, (source, identity))
+
+
+def _check_unchanged(place: Location, unit: Unit) -> None:
+    """Raise if a source was replaced since it was listed."""
+    now, before = status(place), unit.data[1]
+    etags = now.etag and before.etag
+    same = now.etag == before.etag if etags else now.modified == before.mtime_ns
+    if now.size != unit.size or not same:
+        text = "was changed since it was listed; nothing was written: use a source that does not change"
+        raise OSError(errno.EBUSY, text, place.text)
+
+
+def _ready(root: Location, name: str) -> Location:
+    """The path of a file in the target; makes the directories above it. Nothing is written through a link."""
+    place = root.as_root().join(name)
+    make_parent(place)
+    if place.is_local:
+        try:
+            status(place)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EISDIR):
+                raise
+            text = "is in the way, and not a regular file: move it away"
+            raise FileExistsError(errno.EEXIST, text, place.text) from None
+    return place
+
+
+def _refuse_foreign(place: Location) -> None:
+    """Refuse to replace a file that is not Parquet: no earlier run can have written it."""
+    try:
+        opened = open_source(place)
+    except FileNotFoundError:
+        return
+    try:
+        assert not isinstance(opened, PipeSource)
+        begin = bytes(memoryview(opened.read(0, min(4, opened.size))))
+    finally:
+        opened.close()
+    if begin and begin not in (MAGIC, ENCRYPTED_MAGIC):
+        text = "a file that is not Parquet is in the way: move it away"
+        raise FileExistsError(errno.EEXIST, text, place.text)
+
+
+class _Names:
+    """The names of a tree, for occasional look-ups."""
+
+    def __init__(self, root: Location) -> None:
+        self._root = root
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and status(self._root.join(name)) is not None
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+
+
+@dataclass
+class _TreeWork:
+    """Base of the work on the files of a tree, one after the other."""
+
+    verb: str
+    source: Location
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        """Do the work; an error becomes an outcome. When the KMS refuses everything, the other files are not tried."""
+        refusal: Outcome | None = None
+        for unit in units:
+            if refusal is not None:
+                tell(1, unit.size)
+                yield Outcome(unit.path, status="error", error=f"not tried: {refusal.error}", kind=refusal.kind)
+                continue
+            outcome = timed(self._one, unit, tell)
+            if outcome.kind == ServiceRefusal.__name__:
+                refusal = outcome
+            yield outcome
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        raise NotImplementedError
+
+    def _place(self, unit: Unit) -> Location:
+        return place_of(self.source, unit.data[0])
+
+    def _classify(self, unit: Unit) -> tuple[str, str]:
+        place: Any = self._place(unit)
+        names: Any = _Names(self.source)
+        return classify(place, unit.path, names)
+
+
+class Advance:
+    """Converts the progress in one file, in any unit, to its bytes; reports each byte once."""
+
+    def __init__(self, size: int, tell: Tell) -> None:
+        self._size = size
+        self._tell = tell
+        self._told = 0
+
+    def __call__(self, done: int, total: int | None) -> None:
+        now = min(self._size, self._size * done // total) if total else 0
+        if now > self._told:
+            self._tell(0, now - self._told)
+            self._told = now
+
+    def finish(self) -> None:
+        self._tell(1, self._size - self._told)
+        self._told = self._size
+
+
+def timed(work: Callable[[Unit, Advance], Outcome], unit: Unit, tell: Tell) -> Outcome:
+    """Work on one file and measure the time; an exception becomes its outcome."""
+    started = time.monotonic()
+    advance = Advance(unit.size, tell)
+    try:
+        outcome = work(unit, advance)
+    except Exception as error:
+        outcome = failed(unit.path, error)
+    outcome.seconds = time.monotonic() - started
+    advance.finish()
+    return outcome
+
+
+def failed(path: str, error: Exception) -> Outcome:
+    kind = type(error).__name__
+    text = str(error) or kind
+    if not isinstance(error, (Ags1Error, OSError, ValueError)):
+        text = f"{kind}: {text}"
+    status = NOT_PROTECTED if getattr(error, "not_protected", False) else "error"
+    return Outcome(path, status=status, error=text, kind=kind)
+
+
+@dataclass
+class Examining(_TreeWork):
+    """Finds out whether files are Parquet, for decisions before anything is written."""
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        kind, _ = self._classify(unit)
+        return Outcome(unit.path, detail=kind)
+
+
+@dataclass
+class Copying(_TreeWork):
+    """Copies files as they are. `resume` skips files whose copy in the target is newer and has the same length."""
+
+    target: Location
+    resume: bool = True
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        target = _ready(self.target, unit.path)
+        if self.resume:
+            there = _newer(target, unit)
+            if there is not None and there.size == unit.size:
+                return Outcome(unit.path, target.text, unit.size, unit.size, status="skipped")
+        source: Any = self._place(unit)
+        into: Any = target
+        copy_file(source, into, progress=advance, durable=True)
+        return Outcome(unit.path, target.text, unit.size, status(target).size)
+
+
+@dataclass
+class Transferring(_TreeWork):
+    """Encrypts, decrypts or re-keys the Parquet files of a tree, as :func:`ags1.spark.rekey_parquet` has it.
+
+    `reading` is None for files that are not encrypted, `writing` for files that will not be.
+    """
+
+    target: Location
+    reading: Reading | None
+    writing: Writing | None
+    others: str = "error"
+    resume: bool = True
+    threads: int = 1
+    plaintext_columns: tuple[Any, ...] = ()
+    drop_bloom_filters: bool = False
+    missing_columns: str = "fail"
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        kind, reason = self._classify(unit)
+        if kind == COPY or (kind == OTHER and self.others == "copy"):
+            # Markers are copied after all other files: a marker says that everything is there.
+            return Outcome(unit.path, status=LEFT_OUT, detail=unit)
+        if kind == OTHER and self.others == "error":
+            raise FormatError(f"{unit.path}: {reason}; others='copy' copies such files, others='skip' leaves them out")
+        if kind in (OTHER, LEAVE_OUT):
+            return Outcome(unit.path, status=LEFT_OUT, error=reason)
+        assert kind == PARQUET
+        return self._transfer(unit, advance)
+
+    def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
+        work, target = self.operation(), _ready(self.target, unit.path)
+        if self.resume:
+            length = self._finished_length(work, unit, target)
+            if length is not None:
+                return self._outcome(unit, target.text, length, status="skipped")
+        _refuse_foreign(target)
+        source: Any = self._place(unit)
+        into: Any = target
+        _check_unchanged(source, unit)
+        work.run(source, into, unit.path, threads=self.threads, progress=advance, durable=True)
+        return self._outcome(unit, target.text, status(target).size)
+
+    def _outcome(self, unit: Unit, url: str, length: int, status: str = "ok") -> Outcome:
+        # The length of the plaintext of an encrypted source is not known before it is decrypted.
+        plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
+        return Outcome(unit.path, url, plain, stored, status=status)
+
+    def operation(self) -> FileOperation:
+        """The operation on each file, made in the process that calls this."""
+        if self.writing is None:
+            assert self.reading is not None
+            return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
+        if self.reading is None:
+            return Encrypting(self.writing.config, missing_columns=self.missing_columns)
+        return Rekeying(
+            self.reading.config,
+            self.writing.config,
+            plaintext_columns=self.plaintext_columns,
+            drop_bloom_filters=self.drop_bloom_filters,
+            missing_columns=self.missing_columns,
+        )
+
+    def _finished_length(self, work: FileOperation, unit: Unit, target: Location) -> int | None:
+        """Bytes of the target if an earlier run finished it under the same master key."""
+        there = _newer(target, unit)
+        if there is None:
+            return None
+        try:
+            opened = open_source(target)
+            try:
+                if isinstance(opened, PipeSource):
+                    return None
+                footer = read_footer(opened, None)
+                under = self.writing is None or _is_under(footer, self.writing.footer_key_id)
+                finished = under and work.check(footer, target.text, unit.path)
+            finally:
+                opened.close()
+        except (Ags1Error, OSError, ValueError):
+            return None
+        return there.size if finished else None
+
+
+@dataclass
+class Looking(_TreeWork):
+    """Finds the columns that the Parquet files of a tree lack, before `transfer` writes anything."""
+
+    transfer: Transferring
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        if self._classify(unit)[0] != PARQUET:
+            return Outcome(unit.path)
+        return Outcome(unit.path, detail=self.transfer.operation().lacking(self._place(unit), unit.path))
+
+
+def _newer(target: Location, unit: Unit) -> Entry | None:
+    """The file in the target, if it is newer than its source was when it was listed."""
+    before = unit.data[1].mtime_ns
+    try:
+        there = status(target)
+    except (OSError, ValueError):
+        return None
+    # The same time is not enough: the clocks of file systems are coarse.
+    return there if before and there.modified > before else None
+
+
+def _is_under(footer: Footer, master_key_id: str) -> bool:
+    if footer.key_metadata is None:
+        return False
+    material = parse_key_metadata(footer.key_metadata)
+    return isinstance(material, KeyMaterial) and material.master_key_id == master_key_id
+
+
+# -- verifying -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Verifying(_TreeWork):
+    """Authenticates every module of the Parquet files of a tree, as :func:`ags1.spark.verify_parquet` has it."""
+
+    reading: Reading
+    missing_keys: str = "error"
+    threads: int = 1
+    require_encrypted: tuple[Any, ...] = ()
+    allow_unauthenticated_pages: bool = False
+
+    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+        from ags1.parquet.verify.verification import verify_file
+
+        kind, reason = self._classify(unit)
+        if kind != PARQUET:
+            return Outcome(unit.path, status=LEFT_OUT, error=reason)
+        known = self.reading.kms is not None or dict(self.reading.options).get("allow_plaintext")
+        config = self.reading.config(unit.path) if known else None
+        report = verify_file(
+            self._place(unit),
+            config,
+            missing_keys=self.missing_keys,
+            require_encrypted=self.require_encrypted,
+            allow_unauthenticated_pages=self.allow_unauthenticated_pages,
+            threads=self.threads,
+            progress=advance,
+        )
+        found = (report.aad_prefix, not report.failure_count)
+        outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=found)
+        if not report.ok:
+            outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
+            outcome.kind, outcome.error = _fault(report)
+        elif report.problem_count:
+            outcome.error = f"problem: {_first(report.problems, report.problem_count)}"
+        return outcome
+
+
+def _fault(report: VerifyReport) -> tuple[str, str]:
+    """Kind and message of the failure: the first failed module, or the missing keys."""
+    if report.failure_count:
+        first = report.failures[0]
+        return first.error or "FormatError", _first(report.failures, report.failure_count)
+    if report.outcome == NOT_PROTECTED:
+        return "AuthenticationError", f"not protected: {'; '.join(report.unprotected())}"
+    if report.footer_key_missing:
+        return "KeyAccessError", "the key of the footer is missing, so its signature could not be checked"
+    names = sorted(report.missing_keys)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    why = report.missing_keys[names[0]]
+    return "KeyAccessError", f"not checked, because a key is missing: {', '.join(names[:_NAMED])}{more} ({why})"
+
+
+def _first(findings: list[VerifyFinding], count: int) -> str:
+    return f"{findings[0]}{f', and {count - 1} more' if count > 1 else ''}"

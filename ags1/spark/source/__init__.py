@@ -1,0 +1,1 @@
+"""Spark's data source ``format("ags1")``, with its decoders and encoders."""

@@ -1,0 +1,380 @@
+"""Where rows come from: a dataset, plain AGS1 files, or encrypted Parquet files, listed on the driver, opened in tasks.
+
+Keys are loaded where a file is opened. The driver sends to the tasks only paths, ranges, and the number and digest of
+the version that it read. The key of plain AGS1 files is given by reference:
+
+env:NAME      an environment variable of the executors: the key in hexadecimal or base64
+file:PATH     a key file as ``ags1 keygen`` makes it, or key metadata; on every executor
+file:DIR      a directory with NAME.key-metadata for each file, as ``ags1 encrypt --key-metadata-out`` makes it
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import ags1.dataset as datasets
+from ags1.core.gcm import Key
+from ags1.dataset.selection import Filter
+from ags1.dataset.versions import latest_number
+from ags1.errors import KeyAccessError
+from ags1.keys import KeyMetadata, decode_metadata
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._sealing import kms_client, kms_reference
+from ags1.spark.source._directories import is_hidden
+from ags1.spark.source._options import SourceOptions
+from ags1.spark.source.decoders import Plain
+from ags1.storage import Location, list_files, match, status
+from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
+from ags1.streams.stream import Reader
+from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_file
+
+__all__ = ["DatasetFiles", "FileKeys", "Input", "Listed", "cached_input", "no_dataset", "open_input"]
+
+_KEPT = 4
+_SIZES = (16, 24, 32)
+_log = logging.getLogger("ags1.spark")
+_warned_of: set[int] = set()
+
+# For this process only: a forked child would share the descriptors' positions and the connections of its parent.
+_cache: dict[tuple[Any, ...], Input] = {}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One file.
+
+    Attributes
+    ----------
+    path : str
+        The name in rows, and the argument of :meth:`Input.open`.
+    base : int
+        Length of the part of the path above the given directory.
+    length, file_length : int
+        Bytes of plaintext, as far as they are known without opening the file, and of the file.
+    """
+
+    path: str
+    base: int
+    length: int
+    file_length: int
+
+    @property
+    def name(self) -> str:
+        """The path below the given directory."""
+        return self.path[self.base :]
+
+
+class Input(Protocol):
+    """A set of files. Holds keys, or the means to get them: it cannot be pickled."""
+
+    identity: str
+
+    def files(self) -> Iterator[Listed]:
+        """All files, in the order of their paths."""
+
+    def open(self, file: Listed) -> Plain:
+        """Open one of them."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+def open_input(options: SourceOptions, identity: str | None = None) -> Input:
+    """Open the input of the options; `identity` is the one that the driver read, so that a task reads the same."""
+    if options.keyref:
+        return _KeyedFiles(options)
+    if options.decode == "parquet" and (len(options.path) > 1 or not _is_dataset(locate(options.path[0]))):
+        return _ParquetFiles(options)
+    if identity is None:
+        return DatasetFiles(options)
+    number, digest = identity.split(" ")
+    return DatasetFiles(options, int(number), digest)
+
+
+def cached_input(options: SourceOptions, identity: str) -> Input:
+    """As `opened`, but cached for the next tasks of this process: one call to the KMS for all of them."""
+    key = (os.getpid(), options)
+    found = _cache.get(key)
+    if found is not None and found.identity == identity:
+        return found
+    made = open_input(options, identity)
+    for old in [each for each in _cache if each[0] != key[0]]:
+        # It belongs to the parent process: do not close it here.
+        del _cache[old]
+    if found is not None:
+        found.close()
+    _cache[key] = made
+    while len(_cache) > _KEPT:
+        _cache.pop(next(iter(_cache))).close()
+    return made
+
+
+def _is_dataset(location: Location) -> bool:
+    return latest_number(location) > 0
+
+
+def _decryption(options: SourceOptions, *, plaintext: bool) -> Any:
+    """Keys for encrypted Parquet files, if the options name a KMS."""
+    if options.decode != "parquet" or not options.kms:
+        return None
+    from ags1.parquet.keys.properties import DecryptionConfig
+
+    return DecryptionConfig.from_kms(options.kms, allow_plaintext=plaintext)
+
+
+class DatasetFiles:
+    """The files of one version of a dataset, by default the last one, which must be the expected one."""
+
+    def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
+        self._options = options
+        location = locate(options.path[0])
+        expected = options.expected_version if number is None and options.expected_version >= 0 else None
+        try:
+            self.dataset = datasets.open(
+                location,
+                kms_client(kms_reference(options.kms)),
+                version=number,
+                expected_version=expected,
+                expected_digest=digest,
+                key_id=options.key_id or None,
+                threads=options.threads,
+            )
+        except FileNotFoundError:
+            if number is not None or _is_dataset(location):
+                raise
+            raise no_dataset(location) from None
+        self.identity = f"{self.dataset.version} {self.dataset.digest}"
+        self._decryption = _decryption(options, plaintext=True)
+
+    def files(self) -> Iterator[Listed]:
+        prefix = self._options.prefix
+        if prefix and not self.dataset.files.is_directory(prefix):
+            raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
+        return self.wanted(self.dataset.files.below(prefix))
+
+    def wanted(self, entries: Iterator[datasets.Entry]) -> Iterator[Listed]:
+        """The files that the options select."""
+        wanted = Filter(self._options.include or None, self._options.exclude or None)
+        for entry in entries:
+            if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
+                yield Listed(entry.path, 0, entry.plaintext_length, entry.file_length)
+
+    def open(self, file: Listed) -> Plain:
+        reader = self.dataset.open(file.path)
+        return Plain(f"{self.dataset.path}/{file.path}", file.path, reader, self._decryption)
+
+    def close(self) -> None:
+        self.dataset.close()
+
+
+def no_dataset(location: Location) -> FileNotFoundError:
+    """The error for a place without a dataset, with a hint."""
+    above, _, below = location.text.rpartition("/")
+    while above and not above.endswith(("/", ":")):
+        if _is_dataset(Location(above, location.storage_options)):
+            text = f"this is inside of the dataset {above}: load that, with the option prefix={below}"
+            return FileNotFoundError(errno.ENOENT, text, location.text)
+        above, _, name = above.rpartition("/")
+        below = f"{name}/{below}"
+    text = (
+        "there is no ags1 dataset here, or its first run was not completed (for single AGS1 files give the option "
+        "keyref, for encrypted Parquet files decode=parquet)"
+    )
+    return FileNotFoundError(errno.ENOENT, text, location.text)
+
+
+def _left_out(name: str, options: SourceOptions) -> bool:
+    # decode=binary reads files whose names begin with a point or _ too; other formats would fail on _SUCCESS.
+    return options.decode != "binary" and is_hidden(name)
+
+
+class _Files:
+    """Single files, each on its own."""
+
+    identity = "files"
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def files(self) -> Iterator[Listed]:
+        wanted = Filter(self._options.include or None, self._options.exclude or None)
+        seen: set[str] = set()
+        for path in self._options.path:
+            count = 0
+            for url, base, size in _found(locate(path)):
+                count += 1
+                name = url[base:]
+                hidden = _left_out(name, self._options) or name.endswith(KEY_METADATA_SUFFIX)
+                if url not in seen and wanted.accepts(name) and not hidden:
+                    seen.add(url)
+                    yield Listed(url, base, size, size)
+            if count == 0:
+                raise FileNotFoundError(errno.ENOENT, "there is no such file, and none that matches", path)
+
+    def close(self) -> None:
+        pass
+
+
+class _KeyedFiles(_Files):
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._keys = FileKeys(options)
+        if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0])):
+            raise ValueError(
+                f"{options.path[0]} is a dataset, where each file has a key of its own: give the option kms, not keyref"
+            )
+        self._decryption = _decryption(options, plaintext=True)
+
+    def open(self, file: Listed) -> Plain:
+        metadata = self._keys.metadata_for(file.path, file.name)
+        length = metadata.file_length
+        if length is None:
+            if self._options.trust_fs_length:
+                length = file.file_length
+            else:
+                _warn_of_length(file.path)
+        reader = Reader(
+            locate(file.path),
+            metadata.encryption_key,
+            aad_prefix=metadata.aad_prefix or b"",
+            length=length,
+            threads=self._options.threads,
+        )
+        return Plain(file.path, file.path, reader, self._decryption)
+
+
+def _warn_of_length(path: str) -> None:
+    if os.getpid() not in _warned_of:
+        _warned_of.add(os.getpid())
+        _log.warning(
+            "%s: the length of this file and of the others is not trusted, so blocks missing at an end would go "
+            "unnoticed; key metadata has lengths, and trust_fs_length=true silences this warning",
+            path,
+        )
+
+
+class _ParquetFiles(_Files):
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._decryption = _decryption(options, plaintext=options.allow_plaintext)
+
+    def open(self, file: Listed) -> Plain:
+        return Plain(file.path, file.path, locate(file.path), self._decryption)
+
+
+def _found(location: Location) -> Iterator[tuple[str, int, int]]:
+    """Files of a name: path or URL, the length of its part above the directory, size."""
+    if location.is_local:
+        yield from _found_locally(location.path)
+        return
+    try:
+        one = status(location)
+    except (FileNotFoundError, IsADirectoryError):
+        magic = glob.has_magic(location.path)
+        base = len(_above_magic(location.text)) if magic else len(location.text.rstrip("/")) + 1
+        yield from ((each.path, base, each.size) for each in (match(location) if magic else list_files(location)))
+    else:
+        yield location.text, len(location.text) - len(location.name), one.size
+
+
+def _found_locally(root: str) -> Iterator[tuple[str, int, int]]:
+    if os.path.isdir(root):
+        base = len(root.rstrip("/")) + 1
+        yield from ((path, base, os.stat(path).st_size) for path in _below(root))
+    elif os.path.exists(root):
+        yield root, len(os.path.dirname(root).rstrip("/")) + 1, os.stat(root).st_size
+    elif glob.has_magic(root):
+        base = len(_above_magic(root))
+        for match in sorted(glob.glob(root, recursive=True)):
+            for path in _below(match) if os.path.isdir(match) else [match]:
+                yield path, base, os.stat(path).st_size
+
+
+def _above_magic(pattern: str) -> str:
+    """The directories in front of the first part with a wildcard."""
+    parts = pattern.split("/")
+    first = next(index for index, part in enumerate(parts) if glob.has_magic(part))
+    return "/".join(parts[:first]) + "/"
+
+
+def _below(directory: str) -> Iterator[str]:
+    found = []
+    for above, _, names in os.walk(directory):
+        found += [os.path.join(above, name) for name in names]
+    return iter(sorted(found))
+
+
+class FileKeys:
+    """The keys of a reference, each read once. Holds keys: it cannot be pickled."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._kind, _, self._where = options.keyref.partition(":")
+        self._options = options
+        self._found: KeyMetadata | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether each file has key metadata of its own."""
+        return self._kind == "file" and os.path.isdir(self._where)
+
+    def metadata_for(self, path: str, name: str) -> KeyMetadata:
+        """Key, AAD prefix and recorded length (if any) of a file, by its name below the given directory.
+
+        No message shows the content of a variable or a file.
+        """
+        if self.several:
+            return decode_metadata(_read(metadata_beside(self._where, path, name)), path)
+        if self._found is None:
+            self._found = self._load()
+        found = self._found
+        if found.aad_prefix is None and (self._options.aad_prefix or self._options.aad_prefix_hex):
+            return KeyMetadata(found.encryption_key, self._aad_prefix(name), found.file_length)
+        return found
+
+    def _load(self) -> KeyMetadata:
+        if self._kind == "env":
+            text = os.environ.get(self._where)
+            where = f"the environment variable {_name(self._where)}"
+            if text is None:
+                raise KeyAccessError(f"{where} is not set in this process: executors need it too, or use keyref=file:")
+            return _parsed(text.encode("utf-8", "surrogateescape"), where, raw=False)
+        return _parsed(_read(self._where), self._where, raw=True)
+
+    def _aad_prefix(self, name: str) -> bytes:
+        if self._options.aad_prefix_hex:
+            return bytes.fromhex(self._options.aad_prefix_hex)
+        return os.fsencode(text_of_prefix(self._options.aad_prefix, name.removesuffix(SUFFIX)))
+
+    def __repr__(self) -> str:
+        return "<ags1.spark.FileKeys, redacted>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys cannot be pickled: they are read where they are used")
+
+
+def _name(text: str) -> str:
+    """The name of a variable for a message; if the caller gave a key instead of a name, it is not shown."""
+    return text if text.isidentifier() and len(text) not in (32, 48, 64) else "of this name"
+
+
+def _read(path: str) -> bytes:
+    try:
+        return read_key_file(path)[0]
+    except KeyAccessError as error:
+        raise KeyAccessError(f"{error}; every executor needs it under this path") from None
+
+
+def _parsed(data: bytes, where: str, *, raw: bool) -> KeyMetadata:
+    """A key in raw bytes, hexadecimal or base64, or key metadata in any of them."""
+    text = data.strip()
+    for each in (data if raw else b"", from_hex(text) or b"", from_base64(text) or b""):
+        if each.startswith(b"\x01") and len(each) not in _SIZES:
+            return decode_metadata(each, where)
+    # A warning about bytes that could also be text would not be seen in an executor.
+    return KeyMetadata(Key(parse_key(data, where, raw=raw, note=lambda remark: None)))

@@ -1,0 +1,336 @@
+"""The reader of ``format("ags1")``: splits planned on the driver, rows read in tasks.
+
+No pickled object has a key: the reader carries options, schema and conditions, and the partitions paths and ranges. A
+task opens the dataset itself, once in each process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ags1 import layout
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
+from ags1.spark.engine._runner import forget_archives
+from ags1.spark.source._directories import constant, inferred, values_of
+from ags1.spark.source._filters import Condition, may_have, understood
+from ags1.spark.source._inputs import Input, Listed, cached_input, open_input
+from ags1.spark.source._options import SourceOptions
+from ags1.spark.source._splits import Split, packed, plan, unpacked
+from ags1.spark.source.decoders import Decoder, Plain, decoder_for
+from ags1.spark.source.decoders._types import find
+
+__all__ = [
+    "PushdownReader",
+    "SourceReader",
+    "arrow_schema",
+    "infer_schema",
+    "read_partition",
+    "read_splits",
+    "reader_for",
+]
+
+_log = logging.getLogger("ags1.spark")
+
+
+# -- the schema --------------------------------------------------------------------------------------------------------
+
+
+def infer_schema(options: SourceOptions) -> StructType:
+    """The schema of the input: columns of the data, then of the directories, then the path."""
+    source = open_input(options)
+    try:
+        made = _inferred(source, options)
+    finally:
+        source.close()
+    return from_arrow_schema(made, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark requires of batches: it compares names, order, types and nullability."""
+    try:
+        made: pa.Schema = to_arrow_schema(schema, timezone="UTC")  # type: ignore[call-arg, unused-ignore]
+    except TypeError:
+        # Before 4.2 it always was UTC.
+        made = to_arrow_schema(schema)
+    return made
+
+
+def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
+    decoder = decoder_for(options)
+    try:
+        data = decoder.infer(_samples(source))
+    except FormatError:
+        if next(iter(source.files()), None) is not None:
+            raise
+        raise FormatError(
+            f"{', '.join(options.path)}: there is no file to take a schema from, or the options include, exclude and "
+            "prefix leave none: look at them, or give one with .schema(...)"
+        ) from None
+    directories = inferred(each.name for each in source.files()) if options.partition_discovery else []
+    fields = {field.name: field for field in data}
+    for name, kind in directories:
+        # A column of the directories wins over a column of the file.
+        fields.pop(name, None)
+        fields[name] = pa.field(name, kind)
+    if options.path_column and options.path_column not in fields:
+        fields[options.path_column] = pa.field(options.path_column, pa.string())
+    made = pa.schema(list(fields.values()))
+    if not options.columns:
+        return made
+    chosen = [find(made, name) for name in options.columns]
+    missing = [name for name, index in zip(options.columns, chosen, strict=True) if index is None]
+    if missing:
+        raise ValueError(f"there is no column {', '.join(map(repr, missing))}; there are {', '.join(made.names)}")
+    return pa.schema([made.field(index) for index in chosen])
+
+
+def _samples(source: Input) -> Iterator[Plain]:
+    """Files one after the other, each closed when the next one is opened; empty files are left out."""
+    for file in source.files():
+        if file.length == 0:
+            continue
+        plain = source.open(file)
+        try:
+            yield plain
+        except GeneratorExit:
+            _close(plain)
+            raise
+        _close(plain)
+
+
+def _close(plain: Plain) -> None:
+    if hasattr(plain.source, "close"):
+        plain.source.close()
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def read_splits(
+    source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions, conditions: list[Condition]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some splits, in batches of exactly `schema`; row groups that cannot meet all conditions are skipped.
+
+    Data that is not authentic always raises AuthenticationError with the file and the block, whatever the options are.
+    """
+    if not options.content:
+        return _gathered(_metadata_rows(source, splits, schema, options), options.batch_bytes)
+    decoder = decoder_for(options)
+    return _gathered(_all_rows(source, splits, schema, options, conditions, decoder), options.batch_bytes)
+
+
+def read_partition(
+    partition: InputPartition | None, schema: StructType, options: SourceOptions, conditions: list[Condition]
+) -> Iterator[pa.RecordBatch]:
+    # Spark turns an empty list into None, or into a partition with None in it.
+    value = getattr(partition, "value", None)
+    if value is None:
+        return
+    identity, splits = unpacked(value)
+    yield from read_splits(cached_input(options, identity), splits, arrow_schema(schema), options, conditions)
+    forget_archives()
+
+
+def _all_rows(
+    source: Input,
+    splits: Iterable[Split],
+    schema: pa.Schema,
+    options: SourceOptions,
+    conditions: list[Condition],
+    decoder: Decoder,
+) -> Iterator[pa.RecordBatch]:
+    types = {field.name: field.type for field in schema}
+    plain: Plain | None = None
+    opened: Listed | None = None
+    try:
+        for split in splits:
+            constants = _constants(split.file, schema, options)
+            data = pa.schema([field for field in schema if field.name not in constants])
+            if plain is None or opened != split.file:
+                if plain is not None:
+                    _close(plain)
+                opened = split.file
+                plain = _opened(source, split.file, options)
+                if plain is None:
+                    continue
+            useful = [each for each in conditions if each.column not in constants]
+            try:
+                for batch in decoder.read(
+                    plain, split.start, split.end, data, lambda group, useful=useful: may_have(group, useful, types)
+                ):
+                    yield _completed(batch, constants, schema)
+            except Ags1Error as error:
+                raise _named(error, plain.name) from None
+    finally:
+        if plain is not None:
+            _close(plain)
+
+
+def _opened(source: Input, file: Listed, options: SourceOptions) -> Plain | None:
+    try:
+        return source.open(file)
+    except OSError as error:
+        # Errors of ags1 that are also an OSError report wrong data.
+        if options.on_error == "skip" and not isinstance(error, Ags1Error):
+            _log.warning("%s is left out, because on_error=skip: %s", file.path, error.strerror or error)
+            return None
+        raise
+    except Ags1Error as error:
+        raise _named(error, file.path) from None
+
+
+def _named(error: Any, name: str) -> Any:
+    """The same error, with the name of the file in it."""
+    if name in str(error):
+        return error
+    made = type(error)(f"{name}: {error}")
+    if isinstance(error, AuthenticationError):
+        made.block_index = error.block_index
+    return made
+
+
+def _constants(file: Listed, schema: pa.Schema, options: SourceOptions) -> dict[str, Any]:
+    """Columns with values from a file's path, as scalars."""
+    found = {}
+    if options.partition_discovery:
+        for key, value in values_of(file.name).items():
+            index = find(schema, key)
+            if index is not None:
+                field = schema.field(index)
+                found[field.name] = constant(value, field, file.path, options.time_zone)
+    if options.path_column in schema.names:
+        found[options.path_column] = pa.scalar(_text(file.path), schema.field(options.path_column).type)
+    return found
+
+
+def _text(path: str) -> str:
+    """A path as text for rows: Arrow's strings cannot contain bytes that are not UTF-8."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _completed(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    if not constants:
+        return batch
+    columns = [
+        pa.repeat(constants[field.name], batch.num_rows)
+        if field.name in constants
+        else batch.column(batch.schema.get_field_index(field.name))
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _metadata_rows(
+    source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """A row for each file. For a dataset, the manifest has all values: no file is opened."""
+    for split in splits:
+        file = split.file
+        length, block_length = file.length, layout.DEFAULT_BLOCK_LENGTH
+        if options.keyref:
+            plain = _opened(source, file, options)
+            if plain is None:
+                continue
+            length, block_length = plain.source.size, plain.source.block_length
+            _close(plain)
+        row = {
+            "path": _text(file.path),
+            "length": length,
+            "file_length": file.file_length,
+            "blocks": layout.block_count(length, block_length),
+            **{name: value.as_py() for name, value in _constants(file, schema, options).items()},
+        }
+        unknown = [name for name in schema.names if name not in row]
+        if unknown:
+            raise ValueError(f"with content=false there is no column {', '.join(unknown)}")
+        yield pa.RecordBatch.from_pylist([row], schema=schema)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Combine small batches of many small files: each batch costs Spark as much as many rows."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if waiting and size + batch.nbytes > batch_bytes:
+            yield _joined(waiting)
+            waiting, size = [], 0
+        waiting.append(batch)
+        size += batch.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+# -- what Spark asks for -----------------------------------------------------------------------------------------------
+
+
+class SourceReader(DataSourceReader):
+    """Reads the input of the options as rows of a schema. Can be pickled: it has no key and no open file."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options.columns and [name.lower() for name in schema.names] != [name.lower() for name in options.columns]:
+            raise ValueError(
+                f"the option columns names {', '.join(options.columns)}, and the schema {', '.join(schema.names)}: "
+                "with a schema, leave columns out, and put only what is wanted into the schema"
+            )
+        self._options = options
+        self._schema = schema
+        self._conditions: list[Condition] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks: a list, empty if there are no files."""
+        options = self._options
+        source = open_input(options)
+        try:
+            schema = arrow_schema(self._schema)
+            files = (each for each in source.files() if self._may_have(each, schema))
+            return [InputPartition(packed(source.identity, splits)) for splits in plan(files, options)]
+        finally:
+            source.close()
+
+    def _may_have(self, file: Listed, schema: pa.Schema) -> bool:
+        if not self._conditions:
+            return True
+        known = {name: value.as_py() for name, value in _constants(file, schema, self._options).items()}
+        if self._options.decode == "binary":
+            known["path"] = _text(file.path)
+        return all(each.accepts(known[each.column]) is not False for each in self._conditions if each.column in known)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition, self._schema, self._options, self._conditions)
+
+
+class PushdownReader(SourceReader):
+    """Adds Spark's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled is true."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Keep the filters that skip data; return those that Spark still has to apply."""
+        path_column = "path" if self._options.decode == "binary" else self._options.path_column
+        for each in filters:
+            condition = understood(each)
+            if condition is None:
+                yield each
+                continue
+            self._conditions.append(condition)
+            # A filter on the path holds for every row of a file; other filters only show that a file may have such
+            # rows.
+            if condition.column != path_column or condition.accepts("") is None:
+                yield each
+
+
+def reader_for(options: SourceOptions, schema: StructType) -> SourceReader:
+    return PushdownReader(options, schema) if options.pushdown else SourceReader(options, schema)

@@ -1,0 +1,283 @@
+"""The writer of ``format("ags1")``: tasks write encrypted objects, and the driver commits them to a dataset.
+
+    planning   keys of the write, one for each class        ags1.dataset.runs
+    a task     rows -> bytes of a format -> AGS1 -> objects under names of its own, synced
+    commit     a new version that names them; or abort, which removes what tasks have reported
+
+An object is not visible before a version names it. Spark takes one of two attempts of a task; the objects of the other
+stay unreferenced until the dataset is expired.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ags1.core.gcm import random_bytes
+from ags1.dataset.classes import ClassKeys, class_of, merge_classes
+from ags1.dataset.entries import Entry
+from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
+from ags1.dataset.pins import Pins
+from ags1.dataset.runs import Done, RunKeys, RunReference
+from ags1.dataset.transaction import Transaction
+from ags1.dataset.versions import read_latest
+from ags1.errors import ConflictError, FormatError
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys
+from ags1.spark.source._directories import Directories, partitioned_schema
+from ags1.spark.source._options import WriteOptions
+from ags1.spark.source._reader import arrow_schema
+from ags1.spark.source.decoders.arrow import sliced
+from ags1.spark.source.encoders import Encoding, encoding_for
+from ags1.storage import Location, Unsynced, make_parent, remove
+from ags1.streams.stream import Writer
+
+__all__ = ["Ags1Writer", "Written", "writer_for"]
+
+_PIECE = 16 << 20
+_GATHERED = 64 << 20
+_GATHERED_OF_MANY = 8 << 20
+_OPEN_FILES = 16
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """The message of a task about its files; it has no key."""
+
+    files: list[Done] = field(default_factory=list)
+
+
+def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Ags1Writer:
+    """Check all that can be checked before a task runs, and begin the write."""
+    checked = WriteOptions.parse(options)
+    columns = arrow_schema(schema)
+    _refuse_twins(columns)
+    encoding = encoding_for(checked, partitioned_schema(columns, checked.partition_by))
+    location = locate(checked.path).as_root()
+    client = kms_client(kms_reference(checked.kms))
+    base = read_latest(location)
+    if base is None:
+        if not checked.key_id:
+            text = "there is no ags1 dataset yet: give the option key_id, the master key that it is to be under"
+            raise FileNotFoundError(errno.ENOENT, text, location.text)
+        classes = merge_classes((), checked.key_id, client, location.text)
+    else:
+        classes = base.classes
+        base.authenticate(ClassKeys(classes, client, location.text), location.text)
+        if checked.key_id and checked.key_id != base.key_id:
+            raise ValueError(
+                f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
+                "or rewrap the dataset"
+            )
+    run = RunReference.create([each for each in classes if each.pattern is not None], client)
+    uuid, version = (None, 0) if base is None else (base.uuid, base.version)
+    return Ags1Writer(checked, location, run, uuid, version, encoding, overwrite)
+
+
+def _refuse_twins(schema: pa.Schema) -> None:
+    if not schema.names:
+        raise ValueError("there is no column to write")
+    twins = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twins:
+        raise ValueError(f"several columns have the name {', '.join(map(repr, twins))}: rename all but one")
+
+
+@dataclass(eq=False, repr=False)
+class Ags1Writer(DataSourceArrowWriter):
+    """Writes rows into a dataset. Can be pickled: it has wrapped keys only.
+
+    `version` is the one when the write began. For a new dataset, `uuid` is None and `version` 0.
+    """
+
+    _options: WriteOptions
+    _location: Location
+    _run: RunReference
+    _uuid: str | None
+    _version: int
+    _encoding: Encoding
+    _overwrite: bool
+
+    # -- in a task -------------------------------------------------------------------------------------------------
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        partition, attempt = (0, random_bytes(4).hex()) if context is None else (
+            context.partitionId(), str(context.taskAttemptId())
+        )  # fmt: skip
+        stem = f"part-{partition:05d}-{self._run.run}-{attempt}"
+        files = _Files(self._location, self._run, self._options, self._encoding, stem)
+        try:
+            if self._options.partition_by:
+                directories = Directories(self._options.partition_by, _GATHERED)
+                for batch in iterator:
+                    files.write_all(directories.add(batch))
+                files.write_all(directories.rest())
+            else:
+                for batch in iterator:
+                    files.write("", batch)
+            return Written(files.close())
+        except BaseException:
+            files.abort()
+            raise
+
+    # -- on the driver ---------------------------------------------------------------------------------------------
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Add the files to the dataset, in one new version.
+
+        It raises ConflictError if the dataset was removed or replaced meanwhile, or if `expire` has given up this
+        write, which took too long.
+        """
+        files = sorted(
+            (file for each in messages if isinstance(each, Written) for file in each.files),
+            key=lambda file: sort_key(file.path),
+        )
+        client = kms_client(self._options.kms)
+        # A dataset that another writer made in the meantime keeps its classes.
+        keys = self._options.key_id if read_latest(self._location) is None else None
+        operation = "overwrite" if self._overwrite else "append"
+        # The files are encrypted under the class that the write began with, so that must still have its master key.
+        pins = Pins(key_id=self._run.classes[self._run.default].key_id, version=self._version)
+        with Transaction.begin(self._location, client, operation, keys=keys, pins=pins) as transaction:
+            if self._uuid is not None and (transaction.base is None or transaction.base.uuid != self._uuid):
+                raise ConflictError(f"{self._location} is another dataset than when this write began: write again")
+            run = run_keys(self._run, self._options.kms)
+            transaction.take_over(self._run.run, self._version)
+            entries = [transaction.entry(self._checked(file), run) for file in files]
+            dropped: Iterator[Entry] = iter(())
+            if self._overwrite:
+                dropped = transaction.manifests.entries(transaction.root)
+            new = {entry.path for entry in entries}
+            for entry in heapq.merge(entries, dropped, key=lambda entry: entry.key):
+                if entry.path in new:
+                    transaction.put(entry)
+                else:
+                    transaction.remove(entry.path)
+            transaction.commit()
+
+    def _checked(self, file: Done) -> Done:
+        check_path(file.path)
+        if any(run_of(name) != self._run.run for name, _ in file.parts):
+            raise FormatError(f"{file.path}: a task reported this file, but its object is of another run")
+        return file
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the objects that tasks reported. Others are unreferenced, and `expire` removes them."""
+        remove(
+            self._location.join(name)
+            for each in messages
+            if isinstance(each, Written)
+            for file in each.files
+            for name, _ in file.parts
+        )
+
+
+class _Files:
+    """The files that a task has open, and those that it has finished."""
+
+    def __init__(
+        self, location: Location, run: RunReference, options: WriteOptions, encoding: Encoding, stem: str
+    ) -> None:
+        self._location = location
+        self._unsynced = Unsynced(location)
+        self._run = run
+        self._options = options
+        self._encoding = encoding
+        self._stem = stem
+        self._keys = run_keys(run, options.kms)
+        # In the order in which they were last used.
+        self._open: dict[str, _File] = {}
+        self._count = 0
+        self._done: list[Done] = []
+
+    def write_all(self, parts: Iterator[tuple[str, pa.RecordBatch]]) -> None:
+        for directory, batch in parts:
+            self.write(directory, batch)
+
+    def write(self, directory: str, batch: pa.RecordBatch) -> None:
+        """Write rows that belong to a directory, which is "" or ends with a slash."""
+        if batch.num_rows == 0:
+            return
+        for piece in sliced(batch, min(_PIECE, self._options.max_file_bytes)):
+            file = self._open.pop(directory, None)
+            if file is None:
+                while len(self._open) >= _OPEN_FILES:
+                    self._finish(next(iter(self._open)))
+                file = self._new(directory)
+            self._open[directory] = file
+            file.encoder.write(piece)
+            if file.writer.tell() >= self._options.max_file_bytes:
+                self._finish(directory)
+
+    def _new(self, directory: str) -> _File:
+        path = f"{directory}{self._stem}-c{self._count:03d}{self._encoding.extension}"
+        self._count += 1
+        gathered = _GATHERED_OF_MANY if self._options.partition_by else _GATHERED
+        key_class = class_of(list(self._run.classes.values()), path).id
+        return _File(
+            self._location, path, key_class, self._keys, self._encoding, min(gathered, self._options.max_file_bytes)
+        )
+
+    def _finish(self, directory: str) -> None:
+        file = self._open[directory]
+        length = file.close()
+        del self._open[directory]
+        self._unsynced.add(file.name)
+        self._done.append(Done(file.path, file.key_class, ((file.name, length),), run=self._run.run))
+
+    def close(self) -> list[Done]:
+        """Finish the open files; return all files, which are then on the disk."""
+        while self._open:
+            self._finish(next(iter(self._open)))
+        self._unsynced.sync()
+        return self._done
+
+    def abort(self) -> None:
+        for file in self._open.values():
+            file.abort()
+        self._open = {}
+        try:
+            remove(self._location.join(name) for done in self._done for name, _ in done.parts)
+        except OSError:
+            # The storage itself failed. Objects that are left there are unreferenced.
+            pass
+
+
+class _File:
+    """One encrypted file that is being written, under the name of its object."""
+
+    def __init__(
+        self,
+        location: Location,
+        path: str,
+        key_class: str,
+        keys: RunKeys,
+        encoding: Encoding,
+        gathered_bytes: int,
+    ) -> None:
+        self.path = path
+        self.key_class = key_class
+        self.name = new_object_name(path, keys.reference.run)
+        metadata = keys.object_key(key_class, self.name)
+        place = location.join(self.name)
+        make_parent(place)
+        self.writer = Writer(place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
+        self.encoder = encoding.open(self.writer, gathered_bytes)
+
+    def close(self) -> int:
+        """Finish the file; return its bytes of plaintext."""
+        self.encoder.close()
+        length = self.writer.tell()
+        self.writer.close()
+        return length
+
+    def abort(self) -> None:
+        self.encoder.abort()
+        self.writer.abort()

@@ -1,0 +1,189 @@
+"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
+
+::
+
+    ags1.spark.register(spark)
+    vault = spark.read.format("ags1").option("kms", "aws:")
+    events = vault.option("decode", "json").option("prefix", "events").load("s3a://vault")
+    events.write.format("ags1").mode("append").options(kms="aws:", decode="parquet").save("s3a://other")
+    new = spark.readStream.format("ags1").options(kms="aws:", decode="json").load("s3a://vault")
+
+Names of options may be written with or without ``_``, in any case: ``splitBytes`` is ``split_bytes``. Sizes may have a
+unit: ``64m``. Lists have commas. An option that is not known, or that means nothing to the ``decode``, is an error. No
+option is a secret: keys are given by reference, and every task loads them itself.
+
+What is read
+    A dataset, as :func:`ags1.spark.encrypt_files`, :func:`ags1.dataset.encrypt` and a write make it: ``load(PATH)``
+    with ``kms``. Single AGS1 files, directories or globs of them: with ``keyref``. Encrypted Parquet files outside of
+    AGS1: with ``kms`` and ``decode=parquet``.
+
+======================= =============== ========================================================================
+Reading                 Default         Meaning
+======================= =============== ========================================================================
+``path``                                what ``load`` gives; several, or globs, for files with ``keyref``
+``kms``                                 URL of the KMS as :func:`ags1.kms.load` takes it: ``aws:``,
+                                        ``vault:https://HOST``, ``local:PATH?key_file=PATH`` ...
+``key_id``              any             the master key that the dataset must be under
+``expected_version``    any             the version that the dataset must have
+``keyref``                              where the key of single files is: ``env:NAME`` (of the executors),
+                                        ``file:PATH``, or ``file:DIRECTORY`` with key metadata for each file
+``aad_prefix``          none            AAD prefix of single files; ``{name}``, ``{path}`` are those of each file
+``aad_prefix_hex``      none            the same in hexadecimal
+``trust_fs_length``     false           no warning about single files without a recorded length
+``decode``              binary          what is inside: binary (a row for each block), text, json, csv, avro,
+                                        arrow or parquet
+``include``             all             globs of paths that are read: ``*.json``, ``day=1/**``
+``exclude``             none            globs of paths that are not
+``prefix``              all             a directory of the dataset; only what is below it is read
+``columns``             all             columns to read: Spark does not tell a Python source which a query needs
+``content``             true            false, for binary: a row for each file, with path, length, file_length,
+                                        blocks; nothing is decrypted
+``path_column``         none            name of a column that gets the path of the file
+``partition_discovery`` true            directories like ``day=1`` become columns
+``split_bytes``         256m            plaintext of a task; bigger files are cut, unless they cannot be
+``min_partitions``      1               smaller splits, for about as many tasks
+``batch_bytes``         4m              plaintext of an Arrow batch
+``threads``             1               threads that decrypt in a task
+``on_error``            fail            skip: leave out files that are missing or cannot be opened, with a
+                                        warning; what is not authentic fails all the same
+``pushdown``            false           once: filters skip files and row groups, see below
+``mode``                permissive      json, csv: records that cannot be read become nulls; dropmalformed leaves
+                                        them out, failfast fails
+``corrupt_column``      _corrupt_record json, csv: the column that gets their text, if the schema has it
+``sampling_bytes``      1m              json, csv: text to infer a schema from
+``time_zone``           UTC             json, csv: of times without one
+``multiline``           false           json, csv: a document, or values with line ends; files are not cut
+``line_sep``            any line end    text, json, csv: what ends a line
+``max_unpacked_bytes``  256m            text, json, csv: what a line of a gzip file, or one that is read as one piece,
+                                        may unpack to
+``wholetext``           false           text: a row for each file
+``header``              false           csv: the first line has names
+``infer_schema``        false           csv: types are guessed from a sample; else all are strings
+``sep``                 ,               csv: between values; one character
+``quote``               "               csv: around values; empty for none
+``escape``              none            csv: in front of quotes; without one they are doubled
+``null_value``          empty           csv: what is null, besides nothing at all
+``missing_keys``        error           parquet: drop leaves out columns whose key the KMS refuses
+``allow_plaintext``     false           parquet, outside of AGS1: files that are not encrypted are read too
+======================= =============== ========================================================================
+
+Text, JSON and CSV are UTF-8. Their ``.gz`` files are unpacked, a file by one task; other compressed text is refused.
+
+======================= =============== ========================================================================
+Writing                 Default         Meaning
+======================= =============== ========================================================================
+``path``                                what ``save`` gives: a dataset, which is made if there is none
+``kms``                                 URL of the KMS
+``key_id``              the dataset's   the master key; needed to make a dataset
+``decode``                              the format, as for reading: text, json, csv, avro, arrow or parquet
+``compression``         by ``decode``   text, json, csv: **none**, gzip; avro: **deflate**, none; arrow: **none**,
+                                        lz4, zstd; parquet: **snappy**, zstd, gzip, none
+``partition_by``        none            columns that become directories; Spark does not pass ``partitionBy`` to Python
+                                        sources
+``max_file_bytes``      1g              plaintext after which a task starts another file
+``header``              false           csv: names in the first line
+``sep``                 ,               csv: between values
+``quote``               "               csv: around values that need it; empty for none
+``null_value``          empty           csv: what is written for null
+======================= =============== ========================================================================
+
+One task reads a whole gzip file, so ``max_file_bytes``, of the compressed text, limits how far a read can be
+distributed. Parquet files are plain ones inside of AGS1: files with Parquet's own encryption are made by
+:func:`ags1.spark.encrypt_parquet`.
+
+Use ``mode("append")``, which adds a version with more files, or ``mode("overwrite")``, whose version has only the new
+files: Spark refuses the other modes for Python sources, also its default. Nothing is visible before the commit.
+
+========================== ========== ======================================================================
+Streaming                  Default    Meaning, besides the options of reading
+========================== ========== ======================================================================
+``starting_version``       earliest   where a query without a checkpoint begins: earliest, latest (what comes from
+                                      now on), or the first version whose files are read
+``max_versions_per_batch`` all        how many versions of the dataset a batch takes at most
+========================== ========== ======================================================================
+
+A stream follows one dataset, so ``keyref``, ``expected_version`` and ``pushdown`` are not for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from ags1.spark.source._options import SourceOptions, StreamOptions
+from ags1.spark.source._reader import infer_schema, reader_for
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+__all__ = ["Ags1DataSource", "register"]
+
+
+class Ags1DataSource(DataSource):
+    """Encrypted files as rows: of a dataset, of single AGS1 files, or of encrypted Parquet files.
+
+    The module :mod:`ags1.spark.source.data_source` lists the options. Keys are never sent: ``kms`` is a URL, and
+    ``keyref`` names a variable or a file; every task loads the keys itself.
+
+    Notes
+    -----
+    A file that is not authentic fails the query, whatever ``mode`` and ``on_error`` are. In single files without a
+    recorded length, missing blocks at the end are not detected; datasets and key metadata have lengths.
+
+    Spark does not tell Python data sources which columns a query needs, so a count decrypts everything: use the
+    options ``columns`` and ``content=false``. Filters reach the source by ``pushdown=once``, and only if
+    ``spark.sql.python.filterPushdown.enabled`` is true; Spark raises DATA_SOURCE_PUSHDOWN_DISABLED otherwise. Then
+    load the DataFrame again for each query, and for each side of a self-join: Spark up to 4.3 reuses the splits of one
+    query for others on the same DataFrame, and rows are missing there.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return "ags1"
+
+    def schema(self) -> StructType:
+        """Infer the schema from the data."""
+        # Spark does not tell whether the schema is for a stream.
+        return infer_schema(StreamOptions.parse(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make the reader."""
+        return reader_for(SourceOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Begin a write."""
+        from ags1.spark.source._writer import writer_for
+
+        return writer_for(self.options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Make the reader of a growing dataset."""
+        from ags1.spark.source._stream import stream_reader_for
+
+        return stream_reader_for(self.options, schema)
+
+
+def register(spark: Any) -> None:
+    """Register ``format("ags1")`` in a session, also one of Spark Connect.
+
+    Parameters
+    ----------
+    spark : SparkSession
+
+    Notes
+    -----
+    ``help(ags1.spark.source.data_source)`` lists the options of ``spark.read``, ``df.write`` and
+    ``spark.readStream`` with this format. Executors need ags1 too. Without it, Spark raises DATA_SOURCE_NOT_FOUND.
+
+    Examples
+    --------
+    >>> ags1.spark.register(spark)  # doctest: +SKIP
+    >>> reader = spark.read.format("ags1").option("kms", "aws:")  # doctest: +SKIP
+    >>> reader.option("decode", "csv").option("header", True).load("s3a://vault").show()  # doctest: +SKIP
+    """
+    spark.dataSource.register(Ags1DataSource)

@@ -1,0 +1,71 @@
+"""From plaintext to Arrow: a range of one file as record batches, without Spark.
+
+A decoder gets a reader of the plaintext and a range of it. Ranges that tile a file give every row exactly once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ags1.errors import FormatError
+from ags1.spark.source._options import SourceOptions
+
+__all__ = ["Decoder", "Plain", "decoder_for"]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One open file.
+
+    Attributes
+    ----------
+    name : str
+        Name in errors.
+    path : str
+        Name in rows.
+    source : Reader, or what ags1.parquet.open takes
+        The plaintext; a path, URL or file object where encrypted Parquet lies outside of AGS1.
+    decryption : DecryptionConfig or None
+        Keys of encrypted Parquet.
+    """
+
+    name: str
+    path: str
+    source: Any
+    decryption: Any = None
+
+
+class Decoder:
+    """Reads a format. It has no open file."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def infer(self, files: Iterable[Plain]) -> pa.Schema:
+        """The schema of the data, from one or more files; each is opened when it is needed."""
+        for file in files:
+            return self.schema_of(file)
+        raise FormatError("there is no file to take the schema from: give one with .schema(...)")
+
+    def schema_of(self, file: Plain) -> pa.Schema:
+        """The schema of one file."""
+        raise NotImplementedError
+
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of a range of plaintext, which may end after the file, in batches of exactly `schema`.
+
+        For Parquet, `rows` selects the row groups that may have matching rows.
+        """
+        raise NotImplementedError
+
+
+def decoder_for(options: SourceOptions) -> Decoder:
+    """The decoder of the options; only its own libraries are imported."""
+    module = importlib.import_module(f"ags1.spark.source.decoders.{options.decode}")
+    made: Decoder = module.make(options)
+    return made

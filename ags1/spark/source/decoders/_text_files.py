@@ -1,0 +1,119 @@
+"""Files of lines, plain or gzip: their lines, their first one, and all of their text.
+
+A file whose name ends in ``.gz`` cannot be cut: the range that begins at 0 has all of it, and the others nothing. It
+is unpacked in pieces: memory depends neither on the size of the file nor on that of its text.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError
+from ags1.spark.source._options import SourceOptions
+from ags1.spark.source.decoders import Plain
+from ags1.spark.source.decoders._lines import Chunk, chunks, chunks_of_stream, first_of, read_buffer, refuse_compressed
+
+__all__ = ["Gunzip", "first_line_of", "is_gzip", "lines_of", "sampled_lines_of", "text_of"]
+
+_STEP = 64 << 10
+_END = 1 << 62
+_MAGIC = b"\x1f\x8b"
+
+
+def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[Chunk]:
+    if not is_gzip(file.name):
+        refuse_compressed(file.name)
+        return chunks(file.source, start, end, options.line_sep, options.batch_bytes)
+    return _from_start(file, _END, options.batch_bytes, options) if start == 0 < end else iter(())
+
+
+def sampled_lines_of(file: Plain, size: int, options: SourceOptions) -> Iterator[Chunk]:
+    """The lines that begin in the first `size` bytes of the text."""
+    return _from_start(file, size, min(size, options.batch_bytes), options)
+
+
+def first_line_of(file: Plain, options: SourceOptions) -> tuple[int, bytes] | None:
+    """Offset and bytes of the first line that is not empty; None if there is none."""
+    return first_of(_from_start(file, _END, _STEP, options))
+
+
+def _from_start(file: Plain, end: int, step: int, options: SourceOptions) -> Iterator[Chunk]:
+    if is_gzip(file.name):
+        stream = Gunzip(file.source, file.name)
+        return chunks_of_stream(stream, end, options.line_sep, step, options.max_unpacked_bytes)
+    refuse_compressed(file.name)
+    return chunks(file.source, 0, end, options.line_sep, step)
+
+
+def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
+    """All of a file. Raise LimitError if it unpacks to more than the options allow."""
+    if not is_gzip(file.name):
+        refuse_compressed(file.name)
+        # An empty file has a tag, which this looks at.
+        return read_buffer(file.source, 0, max(1, file.source.size))
+    most = options.max_unpacked_bytes
+    text = Gunzip(file.source, file.name).read(most + 1)
+    if len(text) > most:
+        raise LimitError(
+            f"{file.name}: it unpacks to more than {most} bytes, the limit of the option max_unpacked_bytes for a file "
+            "that is read as one piece, with wholetext or multiLine: raise it"
+        )
+    return pa.py_buffer(text)
+
+
+def is_gzip(name: str) -> bool:
+    """Whether the name of a file ends in .gz, with or without the ending of AGS1 files."""
+    return name.lower().removesuffix(".ags1").endswith(".gz")
+
+
+class Gunzip:
+    """The text of a gzip file, from its start. It has one or more members; zeros may follow the last one.
+
+    The reader has the compressed plaintext. It is read to its end, so that all of it is authentic.
+    """
+
+    def __init__(self, reader: Any, name: str) -> None:
+        self._reader = reader
+        self.name = name
+        reader.seek(0)
+        self._file = gzip.GzipFile(fileobj=reader, mode="rb")
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes, fewer only at the end."""
+        reader = self._reader
+        if reader.size == 0:
+            # It has a tag all the same.
+            reader.pread(0, 1)
+        try:
+            return self._file.read(size)
+        except Ags1Error:
+            # Errors of the reader, also those that are an EOFError.
+            raise
+        except EOFError:
+            raise self._truncated() from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            if not str(error).startswith("Not a gzipped file"):
+                raise FormatError(
+                    f"{self.name}: its gzip data is damaged near byte {reader.tell()} ({error}). What is encrypted is "
+                    "authentic, so it was damaged before that"
+                ) from None
+            if reader.size == 1 and _MAGIC.startswith(reader.pread(0, 1)):
+                raise self._truncated() from None
+            is_begun = reader.pread(0, len(_MAGIC)) == _MAGIC
+            what = "what follows its gzip data is none" if is_begun else "this is no gzip file"
+            raise FormatError(
+                f"{self.name}: {what}, though its name ends in .gz: rename it, leave it out with the option exclude, "
+                "or read it with decode=binary"
+            ) from None
+
+    def _truncated(self) -> TruncatedError:
+        what = f"{self.name}: the gzip file ends inside its data, after {self._reader.size} bytes: "
+        if self._reader.length_trusted:
+            return TruncatedError(f"{what}all that was encrypted is there, so it was not complete then")
+        why = "it was not complete when it was encrypted, or it was cut since: its length is not trusted"
+        return TruncatedError(what + why)

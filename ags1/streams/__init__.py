@@ -1,0 +1,1 @@
+"""Streams over AGS1: Reader and Writer, open(), whole files, verification."""

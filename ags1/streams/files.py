@@ -1,0 +1,355 @@
+"""Whole files: encrypt_file and decrypt_file.
+
+    local file to local file    windows of positioned reads and writes, many threads, no GIL
+    other seekable sources      pieces:  read (and sealed or opened) on request threads, several at once
+                                         written in order on the caller's thread
+    a pipe or a file object     through a Reader or a Writer
+
+A window takes about 0.2 seconds; between windows or pieces, progress is reported and signals (Ctrl-C) are handled. The
+target appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+
+from ags1 import layout
+from ags1.core import descriptors
+from ags1.core.gcm import random_bytes
+from ags1.core.typing import KeyLike
+from ags1.errors import LimitError
+from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
+from ags1.layout import DEFAULT_BLOCK_LENGTH
+from ags1.storage import (
+    Location,
+    Output,
+    PipeSource,
+    Source,
+    in_order,
+    open_output,
+    open_source,
+)
+from ags1.streams.cipher import INCOMPLETE, BlockCipher
+from ags1.streams.opening import open
+from ags1.streams.reading import Plaintext, piece_length, pieces_within
+from ags1.streams.stream import Writer
+from ags1.support.typing import Any, Buffer
+
+__all__ = ["Progress", "decrypt_file", "encrypt_file", "open_plaintext", "refuse_same", "seal_source"]
+
+Progress = Callable[[int, "int | None"], object]
+"""Called as ``progress(done, total)`` with bytes of plaintext; total is None for a pipe. An exception stops the work.
+"""
+
+_FIRST_WINDOW = 32 << 20
+# A slow disk takes a second for this size, and a window cannot be interrupted.
+_LARGEST_WINDOW = 128 << 20
+_WINDOW_SECONDS = 0.2
+_COPY_BYTES = 8 << 20
+
+
+def encrypt_file(
+    source: Any,
+    target: Any,
+    key: KeyLike | None = None,
+    *,
+    aad_prefix: Buffer = b"",
+    block_length: int = DEFAULT_BLOCK_LENGTH,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    memory_budget: int | None = None,
+) -> KeyMetadata:
+    """Encrypt a file into an AGS1 file.
+
+    Parameters
+    ----------
+    source, target : path, URL or binary file object
+        The plaintext, and the encrypted file. A target path is replaced atomically at the end; a failure before leaves
+        it unchanged. File objects are not closed.
+    key : buffer of 16, 24 or 32 bytes, or Key, optional
+        The AES key. By default a fresh 256-bit key and, unless `aad_prefix` is given, a fresh 16-byte AAD prefix.
+    aad_prefix : buffer
+        Identity of the file. It is authenticated, not stored; decryption needs the same value.
+    block_length : int
+        Bytes of plaintext in a block. Iceberg reads only the default, 1 MiB.
+    threads : int, optional
+        Threads to use; by default every usable CPU.
+    progress : callable, optional
+        See :data:`Progress`.
+    durable : bool
+        Return only after a local target is on the disk, so that a power cut cannot lose it.
+    storage_options : mapping, optional
+        Settings for URLs that are not in the environment: credentials, endpoint, timeouts.
+    memory_budget : int, optional
+        Bytes that may be read and not yet written; 64 MiB by default.
+
+    Returns
+    -------
+    KeyMetadata
+        Key, AAD prefix and file length: all that decryption needs. It contains the key, so store it like a key.
+
+    Raises
+    ------
+    OSError
+        Reading or writing failed, the disk is full, or the source changed while it was read.
+    ValueError
+        Source and target are the same file; a wrong argument.
+    LimitError
+        More than 2^31 - 1 blocks.
+    """
+    if key is None:
+        key = Key.generate()
+        if memoryview(aad_prefix).nbytes == 0:
+            aad_prefix = random_bytes(AAD_PREFIX_LENGTH)
+    metadata = KeyMetadata(key, aad_prefix)
+    secret, prefix = metadata.encryption_key, metadata.aad_prefix or b""
+    layout.encrypted_length(0, block_length)
+    refuse_same(source, target)
+    cipher = BlockCipher(secret, prefix, block_length, threads)
+    options = storage_options
+    opened, mode = _open_plain(source, options)
+    try:
+        if isinstance(opened, PipeSource):
+            into = os.fsdecode(target) if isinstance(target, bytes) else target
+            with Writer(
+                into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
+            ) as writer:
+                _copy(_PipeReading(opened), writer, progress)
+            return metadata.with_length(writer.encrypted_length)
+        try:
+            length = layout.encrypted_length(opened.size, block_length)
+        except LimitError as error:
+            raise LimitError(f"{opened.name}: {error}") from None
+        with open_output(target, options, expected=length, mode=mode) as output:
+            try:
+                output.reserve(length)
+                output.write(layout.write_header(block_length))
+                tell = _telling(progress, opened.size)
+                seal_source(opened, 0, opened.size, output, cipher, tell, memory_budget)
+                opened.check()
+                output.commit(durable=durable)
+            except BaseException:
+                output.abort(INCOMPLETE)
+                raise
+        return metadata.with_length(length)
+    finally:
+        opened.close()
+
+
+def decrypt_file(
+    source: Any,
+    target: Any,
+    key: KeyLike | None = None,
+    *,
+    key_metadata: KeyMetadata | Buffer | None = None,
+    aad_prefix: Buffer = b"",
+    length: int | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    memory_budget: int | None = None,
+) -> int:
+    """Decrypt an AGS1 file; every block is authenticated before the target appears.
+
+    Parameters
+    ----------
+    source, target : path, URL or binary file object
+        As :func:`encrypt_file`. A source may also be a buffer (bytes are a buffer, not a path). A target that is a
+        pipe or a file object receives each block after it is authenticated; earlier blocks stay written if a later
+        one fails.
+    key, aad_prefix : optional
+        The values that were used for encryption; or give `key_metadata` instead.
+    key_metadata : KeyMetadata or its bytes, optional
+        Key, AAD prefix and length.
+    length : int, optional
+        Trusted length of the encrypted file in bytes. Without it, blocks missing at the end are not detected.
+    threads, progress, durable, storage_options, memory_budget
+        As :func:`encrypt_file`.
+
+    Returns
+    -------
+    int
+        Bytes of plaintext written.
+
+    Raises
+    ------
+    AuthenticationError
+        A tag failed; the error names the file and the first block.
+    FormatError, TruncatedError
+        Not AGS1, a bad header, or a length that does not agree.
+    OSError
+        Reading or writing failed.
+    TypeError, ValueError
+        No key, two keys, or another wrong argument.
+    """
+    if not isinstance(source, bytes):
+        refuse_same(source, target)
+    with open(
+        source, key=key, key_metadata=key_metadata, aad_prefix=aad_prefix, length=length, threads=threads,
+        storage_options=storage_options, memory_budget=memory_budget,
+    ) as reader:  # fmt: skip
+        plaintext: Plaintext | None = reader._plaintext
+        size = None if plaintext is None else plaintext.size
+        mode = None if plaintext is None else plaintext.source.mode
+        with open_output(target, storage_options, expected=size, mode=mode) as output:
+            if plaintext is None:
+                _copy(reader, output, progress)
+            else:
+                output.reserve(plaintext.size)
+                if not plaintext.size:
+                    # The tag of an empty file is its only data to check.
+                    plaintext.read_into(0, memoryview(b""))
+                open_plaintext(plaintext, 0, plaintext.size, output, _telling(progress, plaintext.size))
+                plaintext.source.check()
+            count = output.position
+            output.commit(durable=durable)
+        return count
+
+
+def _open_plain(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Source | PipeSource, int | None]:
+    """Open the plaintext to encrypt; also return the permission bits that the target may have."""
+    if isinstance(source, bytes):
+        # Bytes are a path here, as in the functions of os: ags1.encrypt takes bytes of plaintext.
+        source = os.fsdecode(source)
+    if not isinstance(source, (str, os.PathLike)) and not hasattr(source, "read"):
+        raise TypeError(f"source must be a path, a URL or a binary file object, not {type(source).__name__}")
+    if hasattr(source, "read") and not isinstance(source, os.PathLike):
+        if isinstance(source, io.TextIOBase):
+            raise TypeError("a binary file object is needed, but this one is text: open it with mode 'rb'")
+        # From its position, like any copy.
+        return PipeSource(source, _name_of(source), owned=False), None
+    opened = open_source(source, storage_options)
+    return opened, None if isinstance(opened, PipeSource) else opened.mode
+
+
+def _name_of(file: Any) -> str | None:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def seal_source(
+    source: Source,
+    begin: int,
+    size: int,
+    output: Output,
+    cipher: BlockCipher,
+    tell: Callable[[int], object],
+    budget: int | None = None,
+) -> None:
+    """Seal `size` bytes of a source into blocks and append them to an output; `tell` gets the number of bytes done."""
+    block_length = cipher.block_length
+    with source.descriptor() as descriptor:
+        if descriptor is not None and output.descriptor is not None:
+            for done, count in _windows(size, block_length):
+                cipher.seal_file(descriptor, source.name, begin + done, count, output, done // block_length)
+                tell(done + count)
+            return
+        to_file = output.descriptor is not None
+        alone = cipher.with_threads(1)
+        step = piece_length(block_length)
+
+        def piece(done: int) -> Buffer:
+            data = source.read(begin + done, min(step, size - done))
+            return data if to_file else alone.sealed(data, done // block_length)
+
+        pieces = range(0, max(size, 1), step)
+        with closing(in_order(piece, pieces, at_once=pieces_within(block_length, budget))) as sealed:
+            for done, data in zip(pieces, sealed, strict=True):
+                if to_file:
+                    cipher.seal_to(output, data, done // block_length)
+                else:
+                    output.write_owned(data)
+                tell(min(done + step, size))
+
+
+def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]) -> None:
+    """Append the plaintext between two offsets to an output; a block begins at the first offset."""
+    cipher = plaintext.cipher
+    with plaintext.source.descriptor() as descriptor:
+        if descriptor is not None and output.descriptor is not None:
+            for done, count in _windows(end - first, cipher.block_length):
+                block = (first + done) // cipher.block_length
+                cipher.open_file(descriptor, plaintext.source.name, block, count, output)
+                tell(done + count)
+            return
+        done = 0
+        for data in plaintext.opened(first, end):
+            output.write_owned(data)
+            done += len(data)
+            tell(done)
+
+
+def _windows(size: int, block_length: int) -> Iterator[tuple[int, int]]:
+    """Yield offsets and lengths of windows of whole blocks; each window takes about 0.2 seconds."""
+    largest = min(_LARGEST_WINDOW, descriptors.MAX_WINDOW_BLOCKS * block_length)
+    step = min(_FIRST_WINDOW, largest)
+    done = 0
+    while True:
+        step = max(block_length, step - step % block_length)
+        count = min(step, size - done)
+        started = time.monotonic()
+        yield done, count
+        seconds = time.monotonic() - started
+        done += count
+        if done >= size:
+            return
+        step = int(min(largest, max(step / 2, min(2 * step, step * _WINDOW_SECONDS / max(seconds, 1e-6)))))
+
+
+def _telling(progress: Progress | None, total: int | None) -> Callable[[int], None]:
+    """Report the start of work, and return a function to call with the number of bytes done."""
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    tell(0)
+    return tell
+
+
+def _copy(source: Any, target: Any, progress: Progress | None) -> None:
+    memory = memoryview(bytearray(_COPY_BYTES))
+    tell = _telling(progress, None)
+    done = 0
+    while count := source.readinto(memory):
+        target.write(memory[:count])
+        done += count
+        tell(done)
+
+
+class _PipeReading:
+    """Adds readinto() to a pipe."""
+
+    def __init__(self, pipe: PipeSource) -> None:
+        self._pipe = pipe
+
+    def readinto(self, memory: memoryview) -> int:
+        data = self._pipe.read_up_to(len(memory))
+        memory[: len(data)] = data
+        return len(data)
+
+
+def refuse_same(source: Any, target: Any) -> None:
+    """Raise ValueError if two paths or URLs are one file."""
+    paths = [
+        Location(file) for file in (source, target)
+        if isinstance(file, (str, bytes, os.PathLike)) and not hasattr(file, "read")
+    ]  # fmt: skip
+    if len(paths) < 2:
+        return
+    if not (paths[0].is_local and paths[1].is_local):
+        same = paths[0] == paths[1]
+    else:
+        try:
+            same = os.path.samefile(paths[0].path, paths[1].path) and os.path.isfile(paths[0].path)
+        except OSError:
+            return
+    if same:
+        raise ValueError(f"source and target are the same file ({paths[0]}): write to another name, then rename")

@@ -1,0 +1,461 @@
+"""Reading of plaintext, the base of a Reader: by position from any source, in order from a pipe.
+
+Plaintext     header, length, cipher; whole blocks straight into the caller's memory, edges through one kept block;
+              thread-safe, no position
+RawReader     a position in a Plaintext, and ReadAhead (ags1.storage) while reading is sequential
+PipeReader    the same interface for a source that has no length and cannot seek
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from ags1 import layout
+from ags1.core import blocks as native_blocks
+from ags1.core.gcm import Key
+from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
+from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH
+from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PipeSource, ReadAhead, Source, in_order
+from ags1.streams.cipher import BlockCipher
+from ags1.support.forks import renew_in_children
+from ags1.support.typing import Any, Buffer, NoReturn
+
+# Plaintext that a Writer gathers before it encrypts: some blocks for every core, and little of the 64 MiB that
+# streaming may take.
+WINDOW = 8 << 20
+SMALL_WINDOW = 1 << 20
+REMOTE_PIECE = SEQUENTIAL_PIECE
+# Local pieces are decrypted by one other core while the caller works: two of them are enough to keep both busy.
+_LOCAL_PIECE = 2 << 20
+_LOCAL_PIECES = 2
+# A Reader's own buffer, where pieces are read ahead: it fits a core's cache, and larger reads are copied from the
+# piece itself.
+_BESIDE_AHEAD = 256 << 10
+# Reading ahead costs one more copy. For larger reads of a local file it is not worth that.
+_LARGEST_SERVED = 4 << 20
+
+
+class Plaintext:
+    """The plaintext of one stream, by position. Thread-safe; after its first failure it refuses everything."""
+
+    def __init__(
+        self,
+        source: Source,
+        key: Key,
+        aad_prefix: bytes,
+        length: int | None,
+        threads: int | None,
+        memory_budget: int | None = None,
+    ) -> None:
+        self.source = source
+        self.length_trusted = length is not None
+        self.memory_budget = STREAM_BUDGET if memory_budget is None else memory_budget
+        self.error: BaseException | None = None
+        self.renew()
+        renew_in_children(self)
+        head = bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH))))
+        self.block_length = layout.read_header(head, source.name)
+        self.cipher = BlockCipher(key, aad_prefix, self.block_length, threads)
+        self.encrypted_length = _check_length(source.size, length, source.name)
+        try:
+            self.size = layout.plaintext_length(source.size, self.block_length)
+        except (FormatError, LimitError) as error:
+            raise type(error)(f"{source.name}: {error}" if source.name else str(error)) from None
+
+    def renew(self) -> None:
+        """Reset in a forked child: a thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+        self._kept_index = -1
+        self._kept = bytearray()
+
+    def read_into(self, offset: int, out: memoryview) -> int:
+        """Fill `out` from `offset`; return how many bytes there were before the end."""
+        if self.error is not None:
+            refuse(self.error, "Reader")
+        size = min(len(out), self.size - offset)
+        if size <= 0:
+            self._verify_empty()
+            return 0
+        try:
+            if self.source.is_remote:
+                self._fill_in_pieces(offset, out[:size])
+            else:
+                self._fill(offset, out[:size], None, 0)
+        except BaseException as error:
+            out[:size] = bytes(size)
+            if not isinstance(error, (KeyboardInterrupt, ValueError)) or isinstance(error, FormatError):
+                self.error = error
+            raise
+        return size
+
+    def pieces(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
+        """Ranges of plaintext between two offsets, each of whole blocks but at the two ends."""
+        step = piece_length(self.block_length)
+        while offset < end:
+            stop = min(end, offset - offset % step + step)
+            yield offset, stop
+            offset = stop
+
+    def pieces_at_once(self) -> int:
+        """Requests that may be under way for one read."""
+        return max(1, self.memory_budget // max(REMOTE_PIECE, self.block_length))
+
+    def opened(self, first: int, end: int) -> Iterator[bytes]:
+        """Yield the plaintext from the start of a block on; several pieces are read at once, each on one thread."""
+        alone = self.cipher.with_threads(1)
+
+        def piece(bounds: tuple[int, int]) -> bytes:
+            begin, stop = bounds
+            out: bytes = native_blocks.fresh_bytes(stop - begin)
+            with native_blocks.writable_view(out) as view:
+                alone.open_from(self.source, view, begin // self.block_length)
+            return out
+
+        at_once = pieces_within(self.block_length, self.memory_budget)
+        with closing(in_order(piece, self.pieces(first, end), at_once=at_once)) as opened:
+            yield from opened
+
+    def fetch(self, offset: int, end: int) -> tuple[int, Buffer]:
+        """The blocks that hold a range of plaintext, and the offset at which they are stored."""
+        first = offset // self.block_length
+        base = self.cipher.offset_of(first)
+        stop = min(self.cipher.offset_of(-(-end // self.block_length)), self.encrypted_length)
+        return base, self.source.read(base, stop - base)
+
+    def _fill_in_pieces(self, offset: int, out: memoryview) -> None:
+        """Fetch several pieces at once, each in one request, and open them as they come."""
+        end = offset + len(out)
+        first = offset // self.block_length
+        if end <= (first + 1) * self.block_length and first == self._kept_index:
+            self._fill(offset, out, None, 0)
+            return
+        pieces = list(self.pieces(offset, end))
+        if len(pieces) == 1:
+            base, data = self.fetch(offset, end)
+            self._fill(offset, out, data, base)
+            return
+        # Closed at once: otherwise the remembered error would keep the generator and all its data alive.
+        with closing(in_order(lambda piece: self.fetch(*piece), pieces, at_once=self.pieces_at_once())) as fetched:
+            for (begin, stop), (base, data) in zip(pieces, fetched, strict=True):
+                self._fill(begin, out[begin - offset : stop - offset], data, base)
+
+    def _fill(self, offset: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
+        """Fill `out`, from blocks in memory that begin at the stored offset `base`, or from the source."""
+        block_length = self.block_length
+        done = 0
+        while done < len(out):
+            position = offset + done
+            index, within = divmod(position, block_length)
+            whole = self._whole_blocks(position, len(out) - done) if within == 0 else 0
+            if whole:
+                self._open(index, out[done : done + whole], ahead, base)
+                done += whole
+            else:
+                count = min(block_length - within, len(out) - done)
+                self._copy_from_block(index, within, out[done : done + count], ahead, base)
+                done += count
+
+    def _whole_blocks(self, position: int, wanted: int) -> int:
+        """How many of the `wanted` bytes at a block's start are whole blocks."""
+        if position + wanted >= self.size:
+            return self.size - position
+        return wanted - wanted % self.block_length
+
+    def _open(self, first: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
+        if ahead is None:
+            self.cipher.open_from(self.source, out, first)
+            return
+        begin = self.cipher.offset_of(first) - base
+        data = memoryview(ahead)[begin : begin + self.cipher.stored(len(out))]
+        self.cipher.open(data, out, first, self.source.name)
+
+    def open_whole(self, first: int, out: memoryview) -> None:
+        """Decrypt whole blocks; a failure is not remembered, because the other blocks may be intact."""
+        self.cipher.open_from(self.source, out, first)
+
+    def _copy_from_block(self, index: int, within: int, out: memoryview, ahead: Buffer | None, base: int) -> None:
+        with self._lock:
+            if self._kept_index == index:
+                out[:] = memoryview(self._kept)[within : within + len(out)]
+                return
+            # Removed while it is filled, so that its memory is reused and no other thread sees an incomplete block.
+            scratch, self._kept, self._kept_index = self._kept, bytearray(), -1
+        size = min(self.block_length, self.size - index * self.block_length)
+        if len(scratch) < size:
+            scratch = bytearray(size)
+        with memoryview(scratch) as view:
+            self._open(index, view[:size], ahead, base)
+            out[:] = view[within : within + len(out)]
+        with self._lock:
+            self._kept, self._kept_index = scratch, index
+
+    def _verify_empty(self) -> None:
+        """Check the tag of an empty stream once, so that a wrong key is detected."""
+        if self.size == 0 and self._kept_index != 0:
+            try:
+                self.cipher.open(self.source.read(HEADER_LENGTH, BLOCK_OVERHEAD), bytearray(), 0, self.source.name)
+            except BaseException as error:
+                self.error = error
+                raise
+            self._kept_index = 0
+
+
+def piece_length(block_length: int) -> int:
+    """Bytes of plaintext for one request: whole blocks."""
+    return max(1, REMOTE_PIECE // block_length) * block_length
+
+
+def pieces_within(block_length: int, budget: int | None = None) -> int:
+    """Number of pieces in flight; each may exist twice for a while, as read data and as data to write."""
+    return max(1, (STREAM_BUDGET if budget is None else budget) // (2 * piece_length(block_length)))
+
+
+class RawReader(io.RawIOBase):
+    """A position in a plaintext, for a BufferedReader on top; one thread at a time (the BufferedReader's lock).
+
+    Its buffer has `window` bytes: the requested size, or less where pieces are read ahead.
+    """
+
+    def __init__(self, plaintext: Plaintext, window: int) -> None:
+        super().__init__()
+        self.plaintext = plaintext
+        self._refill = 0
+        self._position = 0
+        self._ahead = _ahead_of(plaintext)
+        self.window = window if self._ahead is None else min(window, _BESIDE_AHEAD)
+        # A remote source is read ahead from its first read on, if that is at its beginning.
+        self._expected = 0 if self._ahead is not None and plaintext.source.is_remote else -1
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        plaintext = self.plaintext
+        block_length = plaintext.block_length
+        position = self._position
+        with memoryview(buffer) as view:
+            size = len(view)
+            count = 0
+            if plaintext.error is not None:
+                # A positional read failed: from then on all reads fail, also those from memory.
+                self._drop_ahead()
+            if self._ahead is not None and (plaintext.source.is_remote or size <= _LARGEST_SERVED):
+                if position == self._expected:
+                    self._ahead.begin_at(position, size)
+                try:
+                    count = self._ahead.read_into(position, view)
+                except OSError as error:
+                    plaintext.error = error
+                    raise
+            if not count:
+                if size <= self.window:
+                    # A refill of the buffer may return any size: one block after a seek, then more and
+                    # more whole blocks while the reading is sequential.
+                    straight_on = position == self._expected
+                    self._refill = min(max(2 * self._refill, block_length), self.window) if straight_on else 1
+                    stop = -(-(position + min(self._refill, size)) // block_length) * block_length
+                    size = min(size, stop - position)
+                count = plaintext.read_into(position, view[:size])
+        self._position = self._expected = position + count
+        return count
+
+    def readall(self) -> bytes:
+        size = max(0, self.plaintext.size - self._position)
+        out = native_blocks.fresh_bytes(size)
+        with native_blocks.writable_view(out) as view:
+            count = self.plaintext.read_into(self._position, view)
+        self._position += count
+        return out
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.drop(wait=True)
+            self._ahead = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET:
+            position = offset
+        elif whence == os.SEEK_CUR:
+            position = self._position + offset
+        elif whence == os.SEEK_END:
+            position = self.plaintext.size + offset
+        else:
+            raise ValueError(f"whence must be 0, 1 or 2, got {whence}")
+        if position < 0:
+            raise OSError(errno.EINVAL, f"negative seek position {position}")
+        self._position = position
+        return position
+
+    def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            if self._ahead is not None:
+                self._ahead.drop(wait=True)
+            self.plaintext.source.close()
+
+
+def _ahead_of(plaintext: Plaintext) -> ReadAhead | None:
+    """The ReadAhead of a Reader; None for memory, file objects of the caller, or one thread."""
+    source, cipher = plaintext.source, plaintext.cipher
+    block_length = plaintext.block_length
+    if source.is_remote:
+        longest, most = REMOTE_PIECE, plaintext.pieces_at_once()
+    elif source.is_file and (cipher.threads is None or cipher.threads > 1) and native_blocks.usable_cpus() > 1:
+        longest, most = _LOCAL_PIECE, _LOCAL_PIECES
+    else:
+        return None
+    if plaintext.size <= 2 * block_length:
+        return None
+    one = cipher.with_threads(1)
+
+    def fetch(offset: int, length: int, memory: Callable[[int], bytearray]) -> Buffer:
+        first = offset // block_length
+        data = source.read(one.offset_of(first), one.stored(length)) if source.is_remote else None
+        out = memory(length)
+        with memoryview(out) as whole, whole[:length] as view:
+            if data is None:
+                one.open_from(source, view, first)
+            else:
+                one.open(data, view, first, source.name)
+        return out
+
+    budget = Budget(plaintext.memory_budget)
+    return ReadAhead(fetch, plaintext.size, block_length, longest, most, budget, is_remote=source.is_remote)
+
+
+class PipeReader(io.RawIOBase):
+    """Plaintext of a pipe, one block after the other."""
+
+    def __init__(
+        self, source: PipeSource, key: Key, aad_prefix: bytes, length: int | None, threads: int | None
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._key = key
+        self._aad_prefix = aad_prefix
+        self._threads = threads
+        self._length = length
+        self._next_block = 0
+        self._plain = memoryview(b"")
+        self._position = 0
+        self._ended = False
+        self.error: BaseException | None = None
+        self.block_length = layout.read_header(source.read_up_to(HEADER_LENGTH), source.name)
+        self._stored = HEADER_LENGTH
+        self._stride = self.block_length + BLOCK_OVERHEAD
+        self._blocks_at_once = max(1, SMALL_WINDOW // self._stride)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.error is not None:
+            refuse(self.error, "Reader")
+        try:
+            while not self._plain and not self._ended:
+                self._next()
+        except BaseException as error:
+            self.error = error
+            raise
+        with memoryview(buffer) as view:
+            count = min(len(view), len(self._plain))
+            view[:count] = self._plain[:count]
+        self._plain = self._plain[count:]
+        self._position += count
+        return count
+
+    def _next(self) -> None:
+        data = self._source.read_up_to(self._stride * self._blocks_at_once)
+        self._stored += len(data)
+        self._ended = len(data) < self._stride * self._blocks_at_once
+        if not data and self._next_block:
+            self._check_end()
+            return
+        if self._ended:
+            self._check_end()
+        elif self._length is not None and self._stored > self._length:
+            _check_length(self._stored, self._length, self._source.name)
+        count = -(-len(data) // self._stride)
+        out = bytearray(len(data) - count * BLOCK_OVERHEAD)
+        native_blocks.open_blocks(
+            data, out, self._key, self._aad_prefix, self.block_length, self._next_block, self._threads,
+            self._source.name,
+        )  # fmt: skip
+        self._next_block += count
+        self._plain = memoryview(out)
+
+    def _check_end(self) -> None:
+        _check_length(self._stored, self._length, self._source.name)
+        try:
+            layout.plaintext_length(self._stored, self.block_length)
+        except (FormatError, LimitError) as error:
+            raise type(error)(f"{self._source.name}: {error}" if self._source.name else str(error)) from None
+
+    @property
+    def encrypted_length(self) -> int | None:
+        return self._stored if self._ended else self._length
+
+    def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._source.close()
+
+
+def _check_length(actual: int, trusted: int | None, name: str | None) -> int:
+    where = f"{name}: " if name else ""
+    if trusted is not None and actual < trusted:
+        raise TruncatedError(
+            f"{where}has {actual} bytes, but its trusted length is {trusted}: {trusted - actual} bytes are missing at "
+            "its end"
+        )
+    if trusted is not None and actual > trusted:
+        raise FormatError(
+            f"{where}has {actual} bytes, but its trusted length is {trusted}: {actual - trusted} bytes were added, or "
+            "the length belongs to another file"
+        )
+    return actual
+
+
+def window_of(plaintext: Plaintext, threads: int | None) -> int:
+    """Size of the buffer: whole blocks, about one MiB for each thread, at most the size of the stream.
+
+    A read that is larger than the buffer goes straight into the caller's memory; a smaller one is copied from it.
+    So the buffer is only as large as needed to keep every thread busy.
+    """
+    wanted = min(WINDOW, SMALL_WINDOW * (native_blocks.usable_cpus() if threads is None else threads))
+    block_length = plaintext.block_length
+    blocks = max(1, wanted // block_length)
+    return max(1, min(blocks * block_length, plaintext.size, 2 * WINDOW))
+
+
+def refuse(error: BaseException, what: str) -> NoReturn:
+    """Raise the first failure again, with its own type, for every later call."""
+    text = f"this {what} failed before and refuses everything since: {error}"
+    if isinstance(error, AuthenticationError):
+        again: BaseException = AuthenticationError(text)
+        again.block_index = error.block_index  # type: ignore[attr-defined]
+    elif isinstance(error, (FormatError, LimitError)):
+        again = type(error)(text)
+    elif isinstance(error, OSError):
+        again = OSError(error.errno, text) if error.errno is not None else OSError(text)
+    else:
+        again = ValueError(text)
+    raise again from error

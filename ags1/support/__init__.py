@@ -1,0 +1,1 @@
+"""What knows no format: locks over forks, signals, parallel maps, lazy names, words, options."""

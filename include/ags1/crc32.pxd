@@ -1,6 +1,0 @@
-# crc32.h for Cython: extern declarations only.
-from libc.stdint cimport int64_t, uint8_t, uint32_t
-
-cdef extern from "ags1/crc32.h" nogil:
-    void ags1_crc32_prepare()
-    uint32_t ags1_crc32(const uint8_t *data, int64_t length)

@@ -1,0 +1,1 @@
+# Marks include/ags1/parquet/native as a Cython package: `cimport ags1.parquet.native...` resolves here.

@@ -1,0 +1,95 @@
+"""What ags1.backend() says of the native core is so."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from pathlib import Path
+
+import pytest
+
+import ags1
+from ags1.core import gcm
+from tests.checks import KEY, pattern, run_python
+
+IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
+CODE_PATHS = {"vaes-avx512", "aesni-avx", "aesni", "armv8-aes", "generic"}
+SAY = "import ags1, json; print(json.dumps(ags1.backend()))"
+
+
+def test_it_says_these_things() -> None:
+    backend = ags1.backend()
+    assert set(backend) == {
+        "openssl_version",
+        "openssl_number",
+        "provider",
+        "linkage",
+        "remedy",
+        "cpu_features",
+        "aes_gcm",
+        "threads",
+    }
+    assert re.match(r"OpenSSL \d+\.\d+\.\d+", backend["openssl_version"])
+    assert backend["linkage"] in {"bundled-static", "system-shared", "prefix-static", "prefix-shared"}
+    assert backend["aes_gcm"] in CODE_PATHS
+    assert json.loads(json.dumps(backend)) == backend
+
+
+def test_version_and_number_agree_and_are_the_librarys() -> None:
+    backend, library = ags1.backend(), gcm.library()
+    number = backend["openssl_number"]
+    version = f"OpenSSL {number >> 28}.{number >> 20 & 0xFF}.{number >> 4 & 0xFF}"
+    assert backend["openssl_version"].startswith(version)
+    assert (backend["openssl_version"], number) == (library["version"], library["number"])
+
+
+def test_each_call_answers_a_dictionary_of_its_own() -> None:
+    ags1.backend()["cpu_features"].clear()
+    ags1.backend().clear()
+    assert ags1.backend()["aes_gcm"] in CODE_PATHS
+    assert ags1.backend()["cpu_features"] == ags1.backend()["cpu_features"]
+
+
+def test_threads_are_the_cpus_that_this_process_may_use() -> None:
+    assert ags1.backend()["threads"] == len(os.sched_getaffinity(0))
+    one = min(os.sched_getaffinity(0))
+    assert json.loads(run_python(f"import os; os.sched_setaffinity(0, {{{one}}}); {SAY}"))["threads"] == 1
+
+
+@pytest.mark.skipif(not IS_X86, reason="the names of CPU features differ elsewhere")
+def test_the_features_are_those_of_the_cpu() -> None:
+    flags = set(re.findall(r"^flags\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())
+    names = {"AES-NI": "aes", "PCLMULQDQ": "pclmulqdq"}
+    for feature in ags1.backend()["cpu_features"]:
+        assert names.get(feature, feature.lower()) in flags
+
+
+@pytest.mark.skipif(not IS_X86, reason="the switches of OPENSSL_ia32cap are those of x86")
+@pytest.mark.parametrize(
+    ("switch", "lost", "path"),
+    [
+        # AES-NI and PCLMULQDQ; then AVX-512F with VAES and VPCLMULQDQ.
+        ("~0x200000200000000", {"AES-NI", "PCLMULQDQ"}, "generic"),
+        (":~0x60000010000", {"AVX512F", "VAES", "VPCLMULQDQ"}, "aesni-avx"),
+    ],
+)
+def test_every_code_path_says_its_name_and_writes_what_the_others_read(switch: str, lost: set[str], path: str) -> None:
+    before = ags1.backend()
+    if "AES-NI" not in before["cpu_features"]:
+        pytest.skip("this CPU has one code path only")
+    data = pattern(10_000)
+    ours = ags1.encrypt(data, KEY, block_length=3000)
+    code = f"""
+        import os, sys
+        os.environ["OPENSSL_ia32cap"] = {switch!r}
+        import ags1, json
+        ours, key = bytes.fromhex(sys.argv[1]), bytes.fromhex(sys.argv[2])
+        data = ags1.decrypt(ours, key)
+        print(json.dumps([ags1.backend(), ags1.encrypt(data, key, block_length=3000).hex()]))
+    """
+    backend, theirs = json.loads(run_python(code, ours.hex(), KEY.hex()))
+    assert not lost & set(backend["cpu_features"])
+    assert backend["aes_gcm"] == path
+    assert ags1.decrypt(bytes.fromhex(theirs), KEY) == data
