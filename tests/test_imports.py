@@ -472,3 +472,16 @@ def test_every_public_name_is_documented() -> None:
 def test_every_long_run_ends_after_the_seconds_that_it_is_given() -> None:
     long_runs = [path for path in Path(__file__).parent.rglob("soak_*.py") if '"--seconds"' not in path.read_text()]
     assert long_runs == [], "make test-all takes a sample of each by this option"
+
+
+def test_threads_are_made_in_the_rooms_for_them_alone() -> None:
+    """Elsewhere work goes through ags1.support.parallel, so that all of it ends in one way."""
+    made = {"Thread", "ThreadPoolExecutor", "ProcessPoolExecutor"}
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in ("support", "storage")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", None)) in made
+    ]
+    assert found == []

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from ags1.cli import OutputClosed, forget_output, say
+from ags1.support.periodic import Periodic
 from ags1.support.words import counted, printable, size_text
 
 TYPE_CHECKING = False
@@ -78,7 +79,7 @@ class Reporter:
         self._phase_started = self._started
         self._bar: _RichBar | _PlainBar | None = None
         self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._shown: Periodic | None = None
         progress = getattr(options, "progress", "auto")
         wanted = progress == "auto" and not self._quiet and not self._json
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -90,7 +91,7 @@ class Reporter:
 
     def __enter__(self) -> Self:
         if self._show_bar or self._show_lines:
-            threading.Thread(target=self._beat, daemon=True).start()
+            self._shown = Periodic(self._show_again, _BAR_EVERY_SECONDS)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -123,15 +124,9 @@ class Reporter:
                 self.close()
             yield each
 
-    def _beat(self) -> None:
-        try:
-            while not self._closed.wait(_BAR_EVERY_SECONDS):
-                with self._lock:
-                    if not self._closed.is_set():
-                        self._show()
-        except OSError:
-            # Nobody looks any more; the work itself is still wanted.
-            return
+    def _show_again(self) -> None:
+        with self._lock:
+            self._show()
 
     def _show(self) -> None:
         now = time.monotonic()
@@ -194,7 +189,8 @@ class Reporter:
 
     def close(self) -> None:
         """Take the bar away and, after many files, sum up."""
-        self._closed.set()
+        if self._shown is not None:
+            self._shown.stop()
         with self._lock:
             bar, self._bar = self._bar, None
             try:

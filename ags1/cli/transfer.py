@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
@@ -32,7 +33,6 @@ UNPROTECTED = (
 )
 _PENDING = ".pending"
 # How long Ctrl-C may go unnoticed while other threads work.
-_NOTICE_SECONDS = 0.3
 # Files in object stores at once; small ones spend their time waiting.
 _REMOTE_JOBS = 4
 _SMALL = 1 << 20
@@ -287,21 +287,11 @@ def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stop
         for job in jobs:
             attempt(job)
         return
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+    from ags1.support.parallel import in_parallel
 
-    pool = ThreadPoolExecutor(min(at_once, len(jobs)))
-    try:
-        waiting = {pool.submit(attempt, job) for job in jobs}
-        while waiting:
-            # With a time-out, because a signal that another thread takes does not wake this one up.
-            done, waiting = wait(waiting, timeout=_NOTICE_SECONDS, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-    except BaseException:
-        stopped.set()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with closing(in_parallel(attempt, jobs, min(at_once, len(jobs)), stop=stopped.set)) as attempted:
+        for _ in attempted:
+            pass
 
 
 def _input(path: str) -> Any:

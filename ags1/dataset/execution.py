@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 
 from ags1.dataset.worker import Outcome, Worker, batches, is_fatal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from concurrent.futures import Future
     from typing import Any
 
 __all__ = ["execute"]
@@ -46,23 +45,17 @@ def _run(worker: Worker, units: Iterable[Any], threads: int) -> Iterator[Outcome
         for batch in batches(units, worker.size_of):
             yield from worker.work(batch)
         return
-    from concurrent.futures import ThreadPoolExecutor
+    from ags1.support.parallel import in_parallel
 
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="ags1-dataset")
     quiet, whole = worker.using(1, quiet=True), worker.using(threads)
-    waiting: deque[Future[list[Outcome]]] = deque()
-    try:
-        for batch in batches(units, worker.size_of):
-            large = worker.size_of(batch[0]) > _LARGE
-            while waiting and (large or len(waiting) >= _WAITING * threads):
-                yield from waiting.popleft().result()
-            if large:
-                yield from whole.work(batch)
-            else:
-                waiting.append(pool.submit(quiet.work, batch))
-            while waiting and waiting[0].done():
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    def is_large(batch: list[Any]) -> bool:
+        return worker.size_of(batch[0]) > _LARGE
+
+    def work(batch: list[Any]) -> list[Outcome]:
+        return (whole if is_large(batch) else quiet).work(batch)
+
+    done = in_parallel(work, batches(units, worker.size_of), threads, ahead=_WAITING, alone=is_large)
+    with closing(done):
+        for outcomes in done:
+            yield from outcomes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from typing import Generic, TypeVar
 
@@ -13,29 +13,66 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def in_parallel(
-    work: Callable[[Item], Result], items: Iterable[Item], threads: int, *, stop: Callable[[], None] | None = None
-) -> Generator[Result, None, None]:
-    """Yield results in order; the number of running and waiting calls is bounded.
+# A signal that another thread takes does not wake up one that waits without a time-out.
+_NOTICE_SECONDS = 0.3
 
-    `work` is called with each item, by several threads at once; its first exception, in the order of items, is raised.
-    When the work ends for any reason, `stop` is called before the running calls are waited for: it makes them end
-    early.
+
+def in_parallel(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    *,
+    ahead: int = 2,
+    alone: Callable[[Item], bool] | None = None,
+    stop: Callable[[], None] | None = None,
+) -> Generator[Result, None, None]:
+    """Yield results in order, soon after they are there; the number of running and waiting calls is bounded.
+
+    Items are taken on the calling thread. After an error, or when the generator is closed, no call is begun, and the
+    running ones are waited for: Ctrl-C too ends with the running calls.
+
+    Parameters
+    ----------
+    work : callable
+        Called with each item, by several threads at once. Its first exception, in the order of items, is raised.
+    items : iterable
+        Any number.
+    threads : int
+        Number of calls at once.
+    ahead : int, default 2
+        Number of calls a thread that run, wait, or have results that were not taken yet.
+    alone : callable, optional
+        Whether the work on an item is called on the calling thread, with nothing beside it.
+    stop : callable, optional
+        Called after an error or when the generator is closed, before the running calls are waited for: it makes them
+        end early.
     """
     waiting: deque[Future[Result]] = deque()
+    ended = False
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-parallel") as executor:
         try:
             for item in items:
-                waiting.append(executor.submit(work, item))
-                if len(waiting) >= 2 * threads:
-                    yield waiting.popleft().result()
+                by_itself = alone is not None and alone(item)
+                if not by_itself:
+                    waiting.append(executor.submit(work, item))
+                while waiting and (by_itself or len(waiting) >= ahead * threads or waiting[0].done()):
+                    yield _result(waiting.popleft())
+                if by_itself:
+                    yield work(item)
             while waiting:
-                yield waiting.popleft().result()
+                yield _result(waiting.popleft())
+            ended = True
         finally:
-            if stop is not None:
-                stop()
             for future in waiting:
                 future.cancel()
+            if not ended and stop is not None:
+                stop()
+
+
+def _result(future: Future[Result]) -> Result:
+    while not wait((future,), _NOTICE_SECONDS).done:
+        pass
+    return future.result()
 
 
 def streams_in_parallel(
@@ -110,7 +147,7 @@ class _Results(Generic[Result]):
         while True:
             with self._changed:
                 while not self._waiting and not self._ended:
-                    self._changed.wait()
+                    self._changed.wait(_NOTICE_SECONDS)
                 if not self._waiting:
                     break
                 result, size = self._waiting.popleft()

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ags1.spark.engine._sessions import Session
+from ags1.support.periodic import Periodic
 from ags1.support.words import counted, size_text
 
 __all__ = ["Counters", "Meter", "Teller", "open_meter", "phase_lines"]
@@ -177,20 +178,12 @@ def open_meter(
     if progress is False:
         yield meter
         return
-    over = threading.Event()
     show: Any = progress if callable(progress) else None
-
-    def tick() -> None:
-        while not over.wait(_SECOND):
-            _show(meter, show, end=False)
-
-    thread = threading.Thread(target=tick, name="ags1-progress", daemon=True)
-    thread.start()
+    shown = Periodic(lambda: _show(meter, show, end=False), _SECOND)
     try:
         yield meter
     finally:
-        over.set()
-        thread.join()
+        shown.stop()
         _show(meter, show, end=True)
 
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
@@ -34,6 +32,7 @@ from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, files_of, g
 from ags1.spark.engine._progress import Counters, Meter, Teller, open_meter
 from ags1.spark.engine._sealing import Opener, Sealer
 from ags1.spark.engine._sessions import Session
+from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
 
 __all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice", "forget_archives"]
@@ -217,32 +216,28 @@ class Engine:
 
         If a task fails as a whole, raise Spark's error.
         """
-        waiting: deque[Future[list[Outcome]]] = deque()
         waves = gathered(units, self.slots)
         with (
             closing(Counters(self._session.is_local)) as counters,
             open_meter(self._work.verb, self._progress, counters, self._session, self._group) as meter,
         ):
-            pool = ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="ags1-spark")
-            try:
-                while True:
-                    wave = next(waves, None)
-                    if wave is None:
-                        meter.listed()
-                    else:
-                        meter.expect(sum(map(files_of, wave)), sum(unit.size for unit in wave))
-                        waiting.append(pool.submit(self._run_wave, wave, counters, meter))
-                    while waiting and (wave is None or len(waiting) >= _WAVES_AT_ONCE):
-                        yield waiting.popleft().result()
-                    if wave is None:
-                        return
-            except BaseException:
-                # This comes first: a wave that is still being packed has no job to cancel.
-                self._is_over = True
-                self._session.cancel(self._group)
-                raise
-            finally:
-                pool.shutdown(cancel_futures=True)
+
+            def expected() -> Iterator[list[Unit]]:
+                for wave in waves:
+                    meter.expect(sum(map(files_of, wave)), sum(unit.size for unit in wave))
+                    yield wave
+                meter.listed()
+
+            def run(wave: list[Unit]) -> list[Outcome]:
+                return self._run_wave(wave, counters, meter)
+
+            with closing(in_parallel(run, expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)) as outcomes:
+                yield from outcomes
+
+    def _stop(self) -> None:
+        # This comes first: a wave that is still being packed has no job to cancel.
+        self._is_over = True
+        self._session.cancel(self._group)
 
     def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
