@@ -49,6 +49,8 @@ class SourceIdentity:
         size, mtime_ns, ctime_ns, inode, etag = fields
         if not all(type(each) is int for each in (size, mtime_ns, ctime_ns, inode)) or not isinstance(etag, str):
             raise TypeError("not the identity of a source")
+        if abs(mtime_ns) >> 90:
+            raise ValueError("no file system has this time")
         return cls(size, mtime_ns, ctime_ns, inode, etag)
 
 

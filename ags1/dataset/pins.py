@@ -9,19 +9,14 @@ make one; and an older copy, or another dataset of the same key, is authentic as
 
 from __future__ import annotations
 
-import json
 import os
-import stat
 from dataclasses import dataclass, replace
 
 from ags1.dataset.versions import Version
-from ags1.errors import AuthenticationError, FormatError, KeyAccessError
-from ags1.storage import AtomicFile, Location, inside, read_whole
-from ags1.support.typing import Any
+from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.storage import Location, inside, no_pins, read_pins, write_pins
 
 __all__ = ["Pins", "pins_of"]
-
-_MAX_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -102,9 +97,7 @@ class Pins:
             It cannot be written.
         """
         fields = {"uuid": self.uuid, "key-id": self.key_id, "version": self.version, "digest": self.digest}
-        with AtomicFile(path, mode=0o600) as output:
-            output.write(json.dumps(fields, indent=2).encode("ascii") + b"\n")
-            output.commit(durable=True)
+        write_pins(path, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Pins:
@@ -117,22 +110,15 @@ class Pins:
         OSError
             It cannot be read.
         """
-        name = os.fspath(path)
-        if os.stat(name).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise FormatError(f"{name} can be written by others than its owner, so it pins nothing: chmod 600 {name}")
-        try:
-            fields: Any = json.loads(bytes(memoryview(read_whole(Location(name), _MAX_BYTES))))
-        except (ValueError, RecursionError):
-            fields = None
+        fields = read_pins(path, "dataset")
         texts = ("uuid", "key-id", "digest")
         if (
-            not isinstance(fields, dict)
-            or fields.keys() != {*texts, "version"}
+            fields.keys() != {*texts, "version"}
             or not all(fields[each] is None or isinstance(fields[each], str) for each in texts)
             or type(fields["version"]) is not int
             or fields["version"] < 0
         ):
-            raise FormatError(f"{name} holds no pins of a dataset: remove it, and pin the dataset again")
+            raise no_pins(path, "dataset")
         return cls(fields["uuid"], fields["key-id"], fields["version"], fields["digest"])
 
 

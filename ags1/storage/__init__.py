@@ -44,6 +44,7 @@ from ags1.storage.listing import (
 )
 from ags1.storage.location import Location, inside, is_url, located
 from ags1.storage.outputs import FsspecOutput, LocalOutput, Output, open_output
+from ags1.storage.pin_files import no_pins, read_pins, write_pins
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
 from ags1.storage.sorted_listing import SortedListing
@@ -92,12 +93,14 @@ __all__ = [
     "located",
     "make_parent",
     "match",
+    "no_pins",
     "octets",
     "open_output",
     "open_regular",
     "open_source",
     "option_name",
     "read_identified",
+    "read_pins",
     "read_whole",
     "remove",
     "remove_directories",
@@ -105,4 +108,5 @@ __all__ = [
     "start",
     "status",
     "temporary_name",
+    "write_pins",
 ]

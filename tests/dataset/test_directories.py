@@ -370,6 +370,7 @@ FILE = entry("none/", random.Random(1))
         replace(GOOD, key_class="class"),
         replace(GOOD, source=SourceIdentity(1, 5)),
         replace(GOOD, source=SourceIdentity(0, 5, inode=7)),
+        replace(GOOD, source=SourceIdentity(0, 1 << 93)),
         replace(GOOD, source=SourceIdentity(0, 5, etag="x")),
         FILE,
         replace(FILE, source=SourceIdentity(0, 5), key_class=""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -176,6 +177,10 @@ def test_pins_are_kept_in_a_file_that_only_its_owner_can_write(tmp_path: Path) -
         place.write_text(text)
         with pytest.raises(FormatError, match="holds no pins"):
             dataset.Pins.load(place)
+    place.unlink()
+    os.mkfifo(place, 0o600)
+    with pytest.raises(FormatError, match="holds no pins"):
+        dataset.Pins.load(place)
 
 
 def test_a_pinned_dataset_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,10 @@ def test_a_pin_that_others_can_write_or_that_is_none_pins_nothing(
         pin.chmod(mode)
         assert main(["iceberg", "scan", "t", "--pin", str(pin)]) == 1
         assert said in capsys.readouterr().err
+    pin.unlink()
+    os.mkfifo(pin, 0o600)
+    assert main(["iceberg", "scan", "t", "--pin", str(pin)]) == 1
+    assert "holds no pin" in capsys.readouterr().err
     assert main(["iceberg", "scan", "t", "--repin"]) == 2
 
 

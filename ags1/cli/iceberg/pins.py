@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import stat
 
 from ags1.cli import warn
-from ags1.errors import AuthenticationError, FormatError
+from ags1.errors import AuthenticationError
+from ags1.storage import no_pins, read_pins, write_pins
 from ags1.support.command_line import UsageError
 
 TYPE_CHECKING = False
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["pinned"]
 
-_MAX_BYTES = 1 << 16
 _FIELDS = ("metadata_hash", "metadata_location", "table_uuid")
 
 
@@ -69,26 +67,15 @@ def _refuse_inside(path: str, target: CatalogTable, state: TableState) -> None:
 
 def _load(path: str) -> str | None:
     try:
-        with open(path, "rb") as file:
-            mode, data = os.fstat(file.fileno()).st_mode, file.read(_MAX_BYTES)
+        fields = read_pins(path, "table")
     except FileNotFoundError:
         return None
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise FormatError(f"{path} can be written by others than its owner, so it pins nothing: chmod 600 {path}")
-    try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in _FIELDS):
-        raise FormatError(f"{path} holds no pin of a table: remove it, and pin the table again")
+    if not all(isinstance(fields.get(name), str) for name in _FIELDS):
+        raise no_pins(path, "table")
     found: str = fields[_FIELDS[0]]
     return found
 
 
 def _save(path: str, state: TableState) -> None:
-    from ags1.storage import AtomicFile
-
     values = (state.file_hash, state.metadata_location, str(state.document.fields.get("table-uuid")))
-    with AtomicFile(path, mode=0o600) as output:
-        output.write(json.dumps(dict(zip(_FIELDS, values, strict=True)), indent=2).encode("utf-8") + b"\n")
-        output.commit(durable=True)
+    write_pins(path, dict(zip(_FIELDS, values, strict=True)))
