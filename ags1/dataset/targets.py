@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -101,16 +102,20 @@ class LocalTarget:
 
     def write_new(self, name: str, data: Buffer) -> None:
         """Write a whole object under a unique name. A failure leaves no part of it."""
-        descriptor = self._directories.open(name, _NEW, make=True)
+        descriptor = -1
         try:
+            descriptor = self._directories.open(name, _NEW, make=True)
             _write_all(descriptor, data)
         except BaseException as error:
-            self._directories.remove(name)
+            if descriptor >= 0 or not isinstance(error, OSError):
+                # Ctrl-C may come when there is a file, and its descriptor is not known yet.
+                self._directories.remove(name)
             if isinstance(error, OSError):
                 raise self._directories.named(error, name) from None
             raise
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def open_new(self, name: str, expected: int) -> Output:
         """The same for a large object, written in pieces; `expected` is its length in bytes."""
@@ -184,10 +189,7 @@ class LocalTarget:
                 raise self._directories.named(error, path) from None
 
     def _new(self, name: str, expected: int, permissions: int) -> Output:
-        descriptor = self._directories.open(name, _NEW, permissions, make=True)
-        return _reserved(
-            _NewFile(*self._directories.above(name), descriptor, self._directories.path(name)), expected
-        )  # fmt: skip
+        return _reserved(_NewFile(self._directories, name, permissions), expected)
 
     def _atomic(self, path: str, mode: int | None) -> AtomicFile:
         directory, base = self._directories.above(path, make=True)
@@ -260,13 +262,44 @@ class _File(Output):
 
 
 class _NewFile(_File):
-    """An object that has its final name from the beginning."""
+    """An object that has its final name from the beginning. It is removed unless it is committed."""
+
+    def __init__(self, directories: Directories, name: str, permissions: int) -> None:
+        directory, base = directories.above(name, make=True)
+        # Before there is a file, because Ctrl-C may come at any moment after that.
+        self._removal = weakref.finalize(self, _remove, os.dup(directory), base, os.getpid())
+        try:
+            descriptor = directories.open(name, _NEW, permissions)
+        except FileExistsError:
+            self._keep()
+            raise
+        super().__init__(directory, base, descriptor, directories.path(name))
+
+    def _keep(self) -> None:
+        kept = self._removal.detach()
+        assert kept is not None
+        os.close(kept[2][0])
+
+    def _commit(self, durable: bool) -> None:
+        self._keep()
+        self._close()
 
     def _abort(self, mark: bytes) -> None:
         try:
-            os.unlink(self._base, dir_fd=self._directory)
+            self._removal()
         finally:
             self._close()
+
+
+def _remove(directory: int, base: str, owner: int) -> None:
+    try:
+        # A forked child inherits the object, but the file is its parent's.
+        if owner == os.getpid():
+            os.unlink(base, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(directory)
 
 
 def _narrow(directory: int, base: str, descriptor: int, most: int | None) -> None:

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -106,36 +107,21 @@ def test_other_work_is_shown_in_its_own_words_until_bytes_are_told_again(
     assert capsys.readouterr().err.startswith("working: 100 %")
 
 
-class Beats:
-    """In the place of the event that ends a reporter: it lets two moments pass."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._left = 2
-
-    def wait(self, seconds: float) -> bool:
-        self._left -= 1
-        self._clock.now += 10
-        return self._left < 0
-
-    def is_set(self) -> bool:
-        return False
-
-
 def test_that_time_passes_is_shown_where_nothing_says_what_is_done(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = reporter(total=None, file_count=1)
-    found._closed = Beats(clock)  # type: ignore[assignment]
-    found._beat()
+    for _ in range(2):
+        clock.now += 10
+        found._show_again()
     assert capsys.readouterr().err == "working: 10 s\nworking: 20 s\n"
 
 
 def test_nothing_is_shown_after_the_end() -> None:
     with reporter(total=None, file_count=1, progress="always") as found:
         pass
-    found._beat()
     assert found._bar is None
+    assert "ags1-periodic" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize("options", [{"quiet": True}, {"json": True}, {"progress": "never"}])
