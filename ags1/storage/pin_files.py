@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 
@@ -29,6 +28,8 @@ def read_pins(path: str | os.PathLike[str], pinned: str) -> dict[str, Any]:
     OSError
         It cannot be read.
     """
+    import json
+
     name = os.fspath(path)
     # Without waiting: a pipe may stand there.
     with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -51,6 +52,8 @@ def no_pins(path: str | os.PathLike[str], pinned: str) -> FormatError:
 
 def write_pins(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
     """Replace a file of pins; only its owner can read and write it. OSError: it cannot be written."""
+    import json
+
     with AtomicFile(path, mode=0o600) as output:
         output.write(json.dumps(fields, indent=2).encode("ascii") + b"\n")
         output.commit(durable=True)
