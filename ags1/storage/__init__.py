@@ -49,6 +49,7 @@ from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
 from ags1.storage.sorted_listing import SortedListing
 from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_regular, open_source
+from ags1.storage.stored_file import StoredFile
 from ags1.storage.whole import read_identified, read_whole
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "SequentialSource",
     "SortedListing",
     "Source",
+    "StoredFile",
     "Unsynced",
     "as_os_error",
     "below",

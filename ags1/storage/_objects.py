@@ -35,6 +35,7 @@ _MOST_PARTS = 10_000
 PART_LENGTH = 8 << 20
 # Parts that are sent at the same time.
 _PARTS_AT_ONCE = 4
+_WAKING_SECONDS = 0.001
 # For the request that removes the parts of an upload.
 _ABORT_SECONDS = 5.0
 _REFUSED_RANGE = ("status code: 416", "InvalidRange", "non-partial")
@@ -258,6 +259,10 @@ def _limited(location: Location, begin: Callable[[], Awaitable[Result]]) -> Resu
             "timeout in storage_options, or have the store repaired"
         )
         raise OSError(errno.ETIMEDOUT, text, location.text) from None
+    finally:
+        # A thread of obstore's may still be in the Python code that woke this one up. If the interpreter shut down
+        # meanwhile, that would abort the process.
+        time.sleep(_WAKING_SECONDS)
 
 
 class Upload:

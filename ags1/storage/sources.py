@@ -104,10 +104,12 @@ class Source:
 
 
 def open_source(file: Any, storage_options: Mapping[str, Any] | None = None) -> Source | PipeSource:
-    """Make the source of a path, a URL, a Location, a file object or a buffer.
+    """Make the source of a path, a URL, a Location, a file object or a buffer; a source is returned as it is.
 
     OSError: it does not exist or cannot be read. TypeError: it is none of these, or a file object of text.
     """
+    if isinstance(file, Source):
+        return file
     if isinstance(file, Location):
         return _of_location(file)
     if isinstance(file, (str, os.PathLike)):

@@ -122,7 +122,7 @@ def test_allowed_locations_are_a_list_of_texts() -> None:
 def test_no_request_goes_to_a_place_that_only_the_metadata_names(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ags1.iceberg.files.file_io import EncryptedFileIO
+    import ags1.iceberg.files.file_io as files
 
     place = tmp_path / url.replace("/", "_")
     table = new_table(place)
@@ -133,13 +133,13 @@ def test_no_request_goes_to_a_place_that_only_the_metadata_names(
         fields["properties"] |= {"write.data.path": fields["location"], "write.metadata.path": fields["location"]}
 
     directory = edited(table, change)
-    real = EncryptedFileIO.inner
+    real = files.location_of
 
-    def inner(self: EncryptedFileIO, location: str) -> Any:
+    def location_of(location: str, *arguments: Any) -> Any:
         assert location != url
-        return real(self, location)
+        return real(location, *arguments)
 
-    monkeypatch.setattr(EncryptedFileIO, "inner", inner)
+    monkeypatch.setattr(files, "location_of", location_of)
     opened = load_table(None, directory, kms=KMS, allow_plaintext=True)
     reading = (lambda: opened.scan().to_arrow(), opened.files)
     writing = (

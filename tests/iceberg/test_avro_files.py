@@ -595,7 +595,7 @@ DELETES_AVRO = record(
 
 
 def _read_deletes(lake: Lake) -> dict[str, pa.ChunkedArray]:
-    scan: Any = SimpleNamespace(_io=lake.io)
+    scan: Any = SimpleNamespace(io=lake.io)
     file = data_file(lake.avro, FileFormat.AVRO, None, DataFileContent.POSITION_DELETES)
     return EncryptedArrowScan._read_positions(scan, file)
 

@@ -19,7 +19,6 @@ from ags1.iceberg.metadata.locations import (
     io_properties_of,
     location_of,
     storage_options_of,
-    with_environment,
 )
 from ags1.kms import MemoryKms
 from ags1.storage import create, read_whole
@@ -97,8 +96,8 @@ def test_what_the_environment_says_of_a_store_is_enough(
     assert table.scan().to_arrow().to_pydict() == {"id": [1, 2]}
     assert table.verify().ok
     # What is given counts.
-    given = with_environment({"s3.endpoint": "http://other", "client.region": "eu-west-1"}, "s3")
-    assert given == {"s3.endpoint": "http://other", "client.region": "eu-west-1"}
+    given = storage_options_of({"s3.endpoint": "http://other", "client.region": "eu-west-1"}, where)
+    assert (given["endpoint"], given["region"]) == ("http://other", "eu-west-1")
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,11 @@ encrypted table are refused.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import io
-import os
-import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import urlparse
 
 from ags1 import layout
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
@@ -29,13 +25,14 @@ from ags1.iceberg.catalogs import TableState
 from ags1.iceberg.files.file_keys import FileKeys, KnownFile, known_file, known_manifest
 from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.metadata.locations import TableLocations, allowed_in, local_path, with_environment
+from ags1.iceberg.metadata.locations import TableLocations, allowed_in, location_of
 from ags1.iceberg.metadata.manifests import Entry, Manifest, read_entries, read_manifest, readable
 from ags1.iceberg.metadata.metadata_document import KEY_ID, METADATA_SUFFIX, check_hash, metadata_document
+from ags1.storage import Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
 
 try:
-    from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
+    from pyiceberg.io import FileIO, InputFile, OutputFile
 except ImportError as error:
     raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
 
@@ -75,8 +72,7 @@ class EncryptedFileIO(FileIO):
         ``ags1.table-key-id``, ``ags1.allow-plaintext``, ``ags1.length-policy``, ``ags1.metadata-hash`` and
         ``ags1.allowed-locations`` (a JSON list) are the arguments of :func:`open_table`. ``ags1.row-group-limit`` is
         the largest row group of a Parquet file that scans read, in bytes, decoded, of the columns that are read: 4 GiB
-        by default. Every other property goes to the FileIO underneath, which PyIceberg chooses by the scheme of the
-        location.
+        by default. Endpoints and credentials have PyIceberg's names; :mod:`ags1.storage` reads the files.
     kms : object, optional
         A KMS client, instead of ``ags1.kms``.
 
@@ -112,7 +108,6 @@ class EncryptedFileIO(FileIO):
         promised = bool(properties.get(KEY_ID))
         self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
         self.locations = TableLocations(allowed_in(properties))
-        self._inner: dict[str, Any] = {}
         self._loaded: dict[str, Document] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -122,30 +117,30 @@ class EncryptedFileIO(FileIO):
             )
         return EncryptedFileIO, (dict(self.properties),)
 
-    def inner(self, location: str) -> Any:
-        """The FileIO underneath for a location."""
-        scheme = urlparse(location).scheme
-        found = self._inner.get(scheme)
-        if found is None:
-            others = {name: value for name, value in self.properties.items() if name != PY_IO_IMPL}
-            found = self._inner[scheme] = load_file_io(with_environment(others, scheme), location)
-        return found
+    def place(self, location: str) -> Location:
+        """Return where a file is; UnsupportedError: outside the directories that the table's files may be in."""
+        self.locations.check(location)
+        return location_of(location, self.properties)
 
-    def stored(self, location: str) -> Any:
-        """Return the stored file, for reading through the FileIO underneath.
+    def stored(self, location: str) -> StoredFile:
+        """Open a file as it is stored.
 
         Raises
         ------
         UnsupportedError
             It is outside the directories that the table's files may be in.
         OSError
-            It is a file of this machine, and no regular one: opening a pipe would wait for its other end.
+            It cannot be read. A file of this machine must be a regular one: opening a pipe would wait for its other
+            end.
         """
-        self.locations.check(location)
-        path = local_path(location)
-        if path is not None:
-            _refuse_special(path)
-        return self.inner(location).new_input(location)
+        return StoredFile(self.source(location))
+
+    def source(self, location: str) -> Source:
+        """The same as a source."""
+        place = self.place(location)
+        found = open_regular(place) if place.is_local else open_source(place)
+        assert isinstance(found, Source)
+        return found
 
     def hold_metadata(self, location: str, document: Document, directories: Iterable[str] = ()) -> None:
         """Use metadata that a catalog has loaded, instead of reading the file; it names directories for the files."""
@@ -165,7 +160,7 @@ class EncryptedFileIO(FileIO):
         self.locations.add(location)
         document = self._loaded.get(location)
         if document is None:
-            with self.stored(location).open() as file:
+            with self.stored(location) as file:
                 data = file.read(MAX_DOCUMENT + 1)
             document = metadata_document(location, data, self.metadata_hash)
         self.keys.learn_metadata(location, document)
@@ -181,7 +176,7 @@ class EncryptedFileIO(FileIO):
             return
         raise KeyAccessError(
             f"{known.path}: this {known.kind} file is not encrypted, although its table is: it was added without "
-            "encryption, or somebody wants you to believe that; open the table with allow_plaintext=True to read it"
+            "encryption, or somebody wants you to believe that; open the table with `allow_plaintext=True` to read it"
         )
 
     def new_output(self, location: str) -> OutputFile:
@@ -194,8 +189,7 @@ class EncryptedFileIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file."""
         path = location if isinstance(location, str) else location.location
-        self.locations.check(path)
-        self.inner(path).delete(path)
+        remove([self.place(path)])
 
 
 class EncryptedInputFile(InputFile):
@@ -205,19 +199,17 @@ class EncryptedInputFile(InputFile):
         super().__init__(location)
         self._io = file_io
 
-    def _raw(self) -> Any:
-        return self._io.stored(self.location)
-
     def __len__(self) -> int:
         """Stored bytes."""
-        size: int | None = self._raw().__len__()
-        if size is None:
-            raise IsADirectoryError(errno.EISDIR, "is a directory, and no file of a table", self.location)
-        return size
+        return status(self._io.place(self.location)).size
 
     def exists(self) -> bool:
         """Whether there is such a file."""
-        return bool(self._raw().exists())
+        try:
+            status(self._io.place(self.location))
+        except FileNotFoundError:
+            return False
+        return True
 
     def open(self, seekable: bool = True) -> Any:
         """Open the file as plaintext.
@@ -267,7 +259,7 @@ class EncryptedInputFile(InputFile):
             )
         key_metadata = known.key_metadata
         length = key_metadata.file_length
-        source = self.source()
+        source = self._io.source(self.location)
         try:
             if length is None:
                 length = self._length(known)
@@ -283,26 +275,23 @@ class EncryptedInputFile(InputFile):
                 )
             return reader
         except BaseException:
-            if hasattr(source, "close"):
-                source.close()
+            source.close()
             raise
 
-    def source(self) -> Any:
-        """Stored bytes: a local path, or an open file."""
-        local = local_path(self.location)
-        if local is None:
-            return self._raw().open(seekable=True)
-        self._io.locations.check(local)
-        _refuse_special(local)
-        return local
+    def source(self) -> Location:
+        """Where the stored bytes are; OSError: a file of this machine that is no regular one."""
+        place = self._io.place(self.location)
+        if place.is_local:
+            open_regular(place).close()
+        return place
 
     def _length(self, known: KnownFile) -> int | None:
         policy = self._io.length_policy
         if policy == "trusted":
             raise FormatError(
                 f"{self.location}: the key metadata of this {known.kind} has no file length, so that a cut at its end "
-                "could not be noticed (iceberg-rust writes none): if you accept that, set the length policy to "
-                "'metadata-hint', or to 'file'"
+                "could not be noticed (iceberg-rust writes none): if you accept that, give "
+                "`length_policy='metadata-hint'`, or `length_policy='file'`"
             )
         size = len(self)
         hint = known.length_hint
@@ -314,8 +303,8 @@ class EncryptedInputFile(InputFile):
             if hint is not None:
                 return size
             raise FormatError(
-                f"{self.location}: nothing authenticated says how long this {known.kind} is: only the length policy "
-                "'file' opens it"
+                f"{self.location}: nothing authenticated says how long this {known.kind} is: only "
+                "`length_policy='file'` opens it"
             )
         warnings.warn(
             f"{self.location}: opened without a trusted length; blocks missing at its end would go unnoticed",
@@ -329,7 +318,7 @@ class EncryptedInputFile(InputFile):
         from ags1.parquet.view.view import ParquetView
 
         assert known.key_metadata is not None
-        source = self.source()
+        source = self._io.source(self.location)
         view = ParquetView(source, DecryptionConfig.for_iceberg(known.key_metadata))
         expected = known.key_metadata.file_length
         actual = view.stored_size
@@ -342,7 +331,7 @@ class EncryptedInputFile(InputFile):
 
     def _plain(self, known: KnownFile) -> Any:
         self._io.refuse_plaintext(known)
-        return self._raw().open(seekable=True)
+        return self._io.stored(self.location)
 
     def _metadata(self) -> io.BytesIO:
         text = self._io.read_metadata(self.location).text.encode("utf-8")
@@ -350,8 +339,8 @@ class EncryptedInputFile(InputFile):
         return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(f".gz{METADATA_SUFFIX}") else text)
 
     def _unknown(self, seekable: bool) -> Any:
-        file = self._raw().open(seekable=True)
-        magic = bytes(file.read(4))
+        file = self._io.stored(self.location)
+        magic = file.read(4)
         file.seek(0)
         if magic[:2] == _GZIP or magic.lstrip(_BLANK)[:1] == b"{":
             # A JSON object is table metadata, whatever its name.
@@ -361,7 +350,7 @@ class EncryptedInputFile(InputFile):
             file.close()
             raise KeyAccessError(
                 f"{self.location}: nothing that was read of the table names this file, and it is not encrypted, "
-                "although the table is; open the table with allow_plaintext=True to read it"
+                "although the table is; open the table with `allow_plaintext=True` to read it"
             )
         if magic in _MAGICS:
             file.close()
@@ -396,16 +385,6 @@ def plaintext_length_of(size: int) -> int | None:
         return layout.plaintext_length(size)
     except (FormatError, ValueError):
         return None
-
-
-def _refuse_special(path: str) -> None:
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        # Opening it raises the error.
-        return
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "is no regular file", path)
 
 
 def row_group_limit(properties: Mapping[str, str]) -> int:

@@ -167,7 +167,7 @@ class FileKeys:
         key_metadata = None
         if key_id is not None:
             if self._kms is None:
-                raise KeyAccessError(f"snapshot {snapshot_id} is encrypted with key {shown(key_id)}: give a KMS")
+                raise KeyAccessError(f"snapshot {snapshot_id} is encrypted with key {shown(key_id)}: give `kms`")
             try:
                 key_metadata = table.keys.unwrap(key_id, self._kms, table_key_id=self._table_key_id)
             except Ags1Error as error:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from ags1.errors import UnsupportedError
-from ags1.storage import Location, option_name, s3_environment
+from ags1.storage import Location, option_name
 
 __all__ = [
     "ALLOWED_LOCATIONS",
@@ -32,7 +32,6 @@ __all__ = [
     "rooted",
     "storage_options_of",
     "table_of",
-    "with_environment",
 ]
 
 # Storage option: the properties that name it, the first one that is set counts.
@@ -148,17 +147,6 @@ def io_properties_of(options: Mapping[str, Any] | None, *, strict: bool = True) 
     return found
 
 
-def with_environment(properties: Mapping[str, str], scheme: str) -> dict[str, str]:
-    """Properties for PyIceberg's FileIO of a scheme, with what the environment says and PyArrow does not look for."""
-    found = dict(properties)
-    if scheme in ("s3", "s3a", "s3n"):
-        for option, value in s3_environment().items():
-            names = _NAMES["s3"][option]
-            if not any(found.get(name) for name in names):
-                found |= io_properties_of({names[0]: value})
-    return found
-
-
 def check_catalog_properties(properties: Mapping[str, str]) -> None:
     """Refuse properties that neither a catalog of PyIceberg's nor its storage has.
 
@@ -262,7 +250,7 @@ class TableLocations:
         if not place.startswith(tuple(f"{each.rstrip('/')}/" for each in self._roots)) or _steps_out(path):
             raise UnsupportedError(
                 f"{path}: lies outside of the table, and only the table's own files name it: if you trust that, allow "
-                f"its directory, {path.rpartition('/')[0]}, with allowed_locations"
+                f"its directory, {path.rpartition('/')[0]}, with `allowed_locations`"
             )
 
     def within(self, locate: Callable[[str], Location]) -> Callable[[str], Location]:

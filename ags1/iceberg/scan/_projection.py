@@ -5,7 +5,7 @@
     _pos                             position in the file
 
 Files of older format versions have no first_row_id, and then no number at all; Avro files still have the second.
-Iceberg Java does the same. Private names of PyIceberg are used only here and in :mod:`ags1.iceberg.scan._reading`.
+Iceberg Java does the same.
 Source: Iceberg table spec, "Row Lineage"; Iceberg Java's ParquetValueReaders.
 """
 
@@ -16,15 +16,11 @@ from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
-from pyiceberg.io.pyarrow import (
-    ArrowAccessor,
-    ArrowProjectionVisitor,
-    _combine_positional_deletes,
-    _get_column_projection_values,
-)
+from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns, visit_with_partner
-from pyiceberg.types import LongType, NestedField, StructType
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType
 from pyroaring import BitMap64
 
 from ags1.errors import FormatError
@@ -55,7 +51,7 @@ LINEAGE = {
 
 def expected_type(scan: Any, field_id: int) -> Any:
     """Return a field's type in the scan or else in the table; None if the field was dropped."""
-    for schema in (scan._projected_schema, scan._table_metadata.schema()):
+    for schema in (scan.schema, scan.metadata.schema()):
         try:
             return schema.find_type(field_id)
         except ValueError:
@@ -65,21 +61,20 @@ def expected_type(scan: Any, field_id: int) -> Any:
 
 def name_mapping(scan: Any) -> Any:
     """Return the table's mapping from names to field ids, or None."""
-    return scan._table_metadata.name_mapping()
+    return scan.metadata.name_mapping()
 
 
 class Projection:
     """Projects the rows of a file onto a scan. `file_schema` has the fields of the file to read."""
 
     def __init__(self, scan: Any, task: Any, file_schema: Schema) -> None:
-        metadata, file = scan._table_metadata, task.file
-        self._requested = scan._projected_schema
-        self.file_schema = prune_columns(file_schema, scan._projected_field_ids, select_full_types=False)
-        self._constants: dict[int, Any] = _get_column_projection_values(
-            file, self._requested, metadata.schema(), metadata.specs().get(file.spec_id), file_schema.field_ids
-        )
-        downcast = scan._downcast_ns_timestamp_to_us
-        self._downcast = metadata.format_version <= 2 if downcast is None else downcast
+        metadata, file = scan.metadata, task.file
+        self._requested = scan.schema
+        whole = (MapType, ListType)
+        wanted = {each for each in scan.schema.field_ids if not isinstance(scan.schema.find_type(each), whole)}
+        self.file_schema = prune_columns(file_schema, wanted, select_full_types=False)
+        self._constants = _partition_values(file, metadata, scan.schema.field_ids - file_schema.field_ids)
+        self._downcast = scan.downcast
         first, number = getattr(file, "first_row_id", None), getattr(task, "sequence_number", None)
         is_avro = file.file_format == FileFormat.AVRO
         self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
@@ -105,15 +100,30 @@ class Projection:
         return self._lineage.filled(pyarrow.RecordBatch.from_struct_array(made), start, kept)
 
 
+def _partition_values(file: Any, metadata: Any, lacking: set[int]) -> dict[int, Any]:
+    """Return values of fields that a file lacks, because its partition has them, as in tables that Hive wrote."""
+    spec = metadata.specs().get(file.spec_id) if lacking else None
+    return {
+        field.source_id: file.partition[place]
+        for place, field in enumerate(() if spec is None else spec.fields)
+        if field.source_id in lacking
+        and isinstance(field.transform, IdentityTransform)
+        and file.partition[place] is not None
+    }
+
+
 def _kept(deleted: list[Any], start: int, end: int) -> Any:
     """Return which rows of a range of positions remain, counted from its start."""
+    positions = BitMap64(range(start, end))
+    if isinstance(deleted[0], BitMap64):
+        # Only this range is expanded: a vector of a few bytes can have any number of positions.
+        positions -= deleted[0]
+    left = positions.to_array()
+    kept = pyarrow.Array.from_buffers(pyarrow.int64(), len(left), [None, pyarrow.py_buffer(left)])
     if not isinstance(deleted[0], BitMap64):
-        return _combine_positional_deletes(deleted, start, end)
-    # Only this range is expanded: a vector of a few bytes can have any number of positions.
-    (vector,) = deleted
-    left = (BitMap64(range(start, end)) - vector).to_array()
-    positions = pyarrow.Array.from_buffers(pyarrow.int64(), len(left), [None, pyarrow.py_buffer(left)])
-    return compute.subtract(positions, start)
+        gone = pyarrow.chunked_array([chunk for column in deleted for chunk in column.chunks], pyarrow.int64())
+        kept = kept.filter(compute.invert(compute.is_in(kept, value_set=gone)))
+    return compute.subtract(kept, start)
 
 
 class _Visitor(ArrowProjectionVisitor):

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import pyarrow
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, _get_file_format, pyarrow_to_schema, schema_to_pyarrow
+from pyiceberg.io.pyarrow import pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask
+from pyiceberg.utils.config import Config
 
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.files.file_io import row_group_limit
@@ -59,8 +60,8 @@ class FileRows:
     batches: Iterator[pyarrow.RecordBatch]
 
 
-class EncryptedArrowScan(ArrowScan):
-    """PyIceberg's scan, with Avro files, equality deletes, our row filter and bounded memory."""
+class EncryptedArrowScan:
+    """Reads the tasks of a scan into Arrow: Parquet, Avro and ORC files, deletes, a row filter, in bounded memory."""
 
     def __init__(
         self,
@@ -70,10 +71,18 @@ class EncryptedArrowScan(ArrowScan):
         row_filter: RowFilter | None = None,
         limit: int | None = None,
     ) -> None:
-        # PyIceberg's own filter refuses some literals, and is never applied to a row.
-        super().__init__(metadata, file_io, schema, AlwaysTrue(), True, limit)
-        self._filter = row_filter
+        self.metadata, self.io, self.schema = metadata, file_io, schema
+        self._filter, self._limit = row_filter, limit
+        # PyIceberg's configuration says how nanoseconds of files become a version 2 table's microseconds.
+        said = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE)
+        self.downcast = metadata.format_version <= 2 if said is None else said
         self._groups_at_once, self._use_threads = 1, True
+
+    def _of(self, schema: Schema, row_filter: RowFilter | None = None) -> EncryptedArrowScan:
+        """The same scan of other columns, without a limit."""
+        made = copy(self)
+        made.schema, made._filter, made._limit = schema, row_filter, None
+        return made
 
     def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
         """Return batches of all tasks, in their order, with one schema.
@@ -85,7 +94,7 @@ class EncryptedArrowScan(ArrowScan):
 
     def to_table(self, tasks: Iterable[Any]) -> pyarrow.Table:
         """Return the rows of all tasks; raises as :meth:`to_record_batches`."""
-        schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
+        schema = schema_to_pyarrow(self.schema, include_field_ids=False)
         return pyarrow.Table.from_batches(self._batches_of(tasks, None), schema)
 
     def _batches_of(self, tasks: Iterable[Any], waiting: int | None) -> Iterator[pyarrow.RecordBatch]:
@@ -128,7 +137,7 @@ class EncryptedArrowScan(ArrowScan):
         self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
     ) -> Generator[pyarrow.RecordBatch, None, None]:
         """Return rows of a data file with one schema: text in files may have short or long offsets."""
-        schema = schema_to_pyarrow(self._projected_schema, include_field_ids=False)
+        schema = schema_to_pyarrow(self.schema, include_field_ids=False)
         with naming(task.file.file_path, _PROBLEM), closing(self._left(task, positions, keys)) as left:
             for batch in left:
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
@@ -140,12 +149,11 @@ class EncryptedArrowScan(ArrowScan):
         groups = task.deletes.equality_deletes if isinstance(task, ScanTask) else ()
         field_ids = dict.fromkeys(() if self._filter is None else self._filter.field_ids)
         field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
-        columns = FurtherColumns(self._projected_schema, self._table_metadata, field_ids)
+        columns = FurtherColumns(self.schema, self.metadata, field_ids)
         own = range(columns.width)
         left = self._limit
         # Without a limit, because rows are removed after reading.
-        whole = EncryptedArrowScan(self._table_metadata, self._io, columns.schema, self._filter)
-        whole._groups_at_once, whole._use_threads = self._groups_at_once, self._use_threads
+        whole = self._of(columns.schema, self._filter)
         with closing(whole._batches(task, positions)) as batches:
             passing = (passing for batch in batches if (passing := self._passing(batch, columns)).num_rows)
             for batch in _without_keys(passing, groups, keys, columns, task) if groups else passing:
@@ -185,19 +193,19 @@ class EncryptedArrowScan(ArrowScan):
 
     def _read_vectors(self, vectors: list[DeletionVector]) -> dict[DeletionVector, Any]:
         path = vectors[0].path
-        with naming(path, _PROBLEM), self._io.new_input(path).open() as file:
+        with naming(path, _PROBLEM), self.io.new_input(path).open() as file:
             return deleted_positions(file, vectors)
 
     def _read_positions(self, file: Any) -> dict[str, pyarrow.ChunkedArray]:
         path = file.file_path
-        with naming(path, _PROBLEM), self._io.new_input(path).open() as opened:
+        with naming(path, _PROBLEM), self.io.new_input(path).open() as opened:
             return read_position_deletes(opened, file.file_format.value.lower())
 
     def _deleted_keys(self, tasks: list[Any], at_once: int) -> dict[EqualityDeletes, DeletedKeys]:
         columns = {}
         for group in dict.fromkeys(group for task in tasks for group in task.deletes.equality_deletes):
             with naming(group.files[0][0].file_path, _PROBLEM):
-                columns[group] = FurtherColumns(Schema(), self._table_metadata, group.field_ids, required=True)
+                columns[group] = FurtherColumns(Schema(), self.metadata, group.field_ids, required=True)
         files = [(file, columns[group]) for group in columns for file, _ in group.files]
         tables = in_parallel(lambda each: self._read_keys(*each), files, at_once)
         made = {}
@@ -209,8 +217,7 @@ class EncryptedArrowScan(ArrowScan):
 
     def _read_keys(self, file: Any, columns: FurtherColumns) -> pyarrow.Table:
         with naming(file.file_path, _PROBLEM):
-            every = EncryptedArrowScan(self._table_metadata, self._io, columns.schema)
-            batches = list(every._batches(FileScanTask(file), None))
+            batches = list(self._of(columns.schema)._batches(FileScanTask(file), None))
             if batches:
                 return pyarrow.Table.from_batches(batches)
             return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
@@ -227,30 +234,28 @@ class EncryptedArrowScan(ArrowScan):
 
     def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
         """Read as PyIceberg does, but with a projection that keeps null lists, and in bounded batches."""
-        downcast = self._downcast_ns_timestamp_to_us
-        version = self._table_metadata.format_version
         path = task.file.file_path
-        with self._io.new_input(path).open() as file:
+        with self.io.new_input(path).open() as file:
             source: Any
             if task.file.file_format == FileFormat.PARQUET:
-                limit = row_group_limit(self._io.properties)
+                limit = row_group_limit(self.io.properties)
                 remote = not Location(path).is_local
                 # While one is decoded, the next one is fetched.
                 at_once = max(self._groups_at_once, 2 if remote else 1)
                 source = RowGroups(file, limit, is_remote=remote, at_once=at_once, use_threads=self._use_threads)
             else:
-                source = _OrcFile(task.file.file_format, file)
-            variants = ParquetVariants(source.schema, self._table_metadata)
+                source = _OrcFile(file)
+            variants = ParquetVariants(source.schema, self.metadata)
             file_schema = pyarrow_to_schema(
                 variants.schema,
                 name_mapping(self),
-                downcast_ns_timestamp_to_us=version <= 2 if downcast is None else downcast,
-                format_version=version,
+                downcast_ns_timestamp_to_us=self.downcast,
+                format_version=self.metadata.format_version,
             )
             projection = Projection(self, task, file_schema)
             variants.check(projection.file_schema)
             # Positions and row ids count all rows.
-            counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self._projected_schema.field_ids)
+            counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self.schema.field_ids)
             groups = None
             if self._filter is not None and not counted and isinstance(source, RowGroups):
                 groups = _hopeful_groups(source, file_schema, self._filter)
@@ -267,8 +272,10 @@ class EncryptedArrowScan(ArrowScan):
 class _OrcFile:
     """An ORC file, with the interface of RowGroups."""
 
-    def __init__(self, file_format: FileFormat, file: Any) -> None:
-        self._fragment = _get_file_format(file_format).make_fragment(file)
+    def __init__(self, file: Any) -> None:
+        import pyarrow.dataset as dataset
+
+        self._fragment = dataset.OrcFileFormat().make_fragment(file)
         self.schema: pyarrow.Schema = self._fragment.physical_schema
 
     def batches(self, names: list[str], groups: None) -> Generator[pyarrow.RecordBatch, None, None]:

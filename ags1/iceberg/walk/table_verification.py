@@ -24,6 +24,7 @@ from ags1.parquet.verify.report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROT
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.parallel import SharedProgress, in_parallel
+from ags1.support.reports import Report
 from ags1.support.words import counted, printable, with_name
 
 __all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "table_faults", "verify_table"]
@@ -83,7 +84,7 @@ class FileFailure:
 
 
 @dataclass
-class TableVerifyReport:
+class TableVerifyReport(Report):
     """What :meth:`EncryptedTable.verify` found.
 
     Attributes
@@ -168,10 +169,9 @@ class TableVerifyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it: everything."""
-        failures = [each.to_dict() for each in self.failures]
-        return {"outcome": self.outcome, "ok": self.ok, **asdict(self), "failures": failures}
+        return {"outcome": self.outcome, **super().to_dict()}
 
-    def summary(self) -> str:
+    def __str__(self) -> str:
         """The report as text, a few lines if all is well."""
         lines = [f"{self.location}: {self._state}"]
         kinds = ", ".join(f"{kind} {count}" for kind, count in self.by_kind.items())
@@ -202,8 +202,6 @@ class TableVerifyReport:
         if self.failure_count > _LISTED:
             lines.append(f"failed: {self.failure_count - _LISTED} more")
         return "\n".join(lines)
-
-    __str__ = summary
 
     @property
     def _state(self) -> str:
@@ -277,7 +275,7 @@ class FileChecker:
         return _not_protected(
             KeyAccessError(
                 f"{file.path}: this {file.what} is not encrypted, although its table is: nothing in it can be "
-                "authenticated; open the table with allow_plaintext=True if that is meant to be"
+                "authenticated; open the table with `allow_plaintext=True` if that is meant to be"
             )
         )
 
@@ -337,13 +335,11 @@ class FileChecker:
             length = input_file._length(known)
         key, aad_prefix = known.key_metadata.encryption_key, known.key_metadata.aad_prefix or b""
         checked = Checked()
-        with _Source(input_file) as source:
-            found = verify_file(
-                source, key, aad_prefix=aad_prefix, length=length, threads=self._threads, progress=progress
-            )
-            if found.ok and file.vectors:
-                with Reader(source, key, aad_prefix=aad_prefix, length=length) as plain:
-                    self._check_vectors(file, plain, checked)
+        source = input_file.source()
+        found = verify_file(source, key, aad_prefix=aad_prefix, length=length, threads=self._threads, progress=progress)
+        if found.ok and file.vectors:
+            with Reader(source, key, aad_prefix=aad_prefix, length=length) as plain:
+                self._check_vectors(file, plain, checked)
         checked.blocks, checked.bytes = found.block_count - found.failed_count, found.encrypted_length
         checked.fault = foreign_blocks(file.path, found.block_length)
         if not found.ok:
@@ -367,11 +363,10 @@ class FileChecker:
             raise TruncatedError(
                 f"{file.path}: has {size} bytes, but its key metadata says {expected}: it was replaced or cut off"
             )
-        with _Source(input_file) as source:
-            found = verify_file(
-                source, DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress,
-                allow_unauthenticated_pages=True,
-            )  # fmt: skip
+        found = verify_file(
+            input_file.source(), DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress,
+            allow_unauthenticated_pages=True,
+        )  # fmt: skip
         checked = Checked(modules=sum(found.modules.values()), bytes=found.bytes)
         checked.plaintext_levels = found.plaintext_levels
         checked.problems = [str(each) for each in found.problems[:_NAMED_IN_FILE]]
@@ -395,7 +390,7 @@ def table_faults(found: TableWalk, allow_plaintext: bool) -> Iterator[tuple[Exce
     if not found.encrypted and not allow_plaintext:
         text = (
             f"{found.location}: the table is not encrypted, so nothing in it can be authenticated; open it with "
-            "allow_plaintext=True if that is meant to be"
+            "`allow_plaintext=True` if that is meant to be"
         )
         yield _not_protected(KeyAccessError(text)), ()
         return
@@ -469,15 +464,3 @@ def _failure(path: str, kind: str, fault: Exception, failed: int, snapshot_ids: 
     text = with_name(path, str(fault) or type(fault).__name__)
     outcome = NOT_PROTECTED if getattr(fault, "not_protected", False) else outcome_of(fault)
     return FileFailure(path, kind, type(fault).__name__, text, failed, snapshot_ids, outcome)
-
-
-class _Source:
-    def __init__(self, input_file: EncryptedInputFile) -> None:
-        self._source = input_file.source()
-
-    def __enter__(self) -> Any:
-        return self._source
-
-    def __exit__(self, *exc: object) -> None:
-        if hasattr(self._source, "close"):
-            self._source.close()

@@ -421,8 +421,8 @@ def _read_all(
 def _content(file_io: EncryptedFileIO, file: ReadFile) -> bytes:
     known = file.known
     if known.key_metadata is None:
-        with file_io.stored(known.path).open() as file_of_bytes:
-            data: bytes = file_of_bytes.read()
+        with file_io.stored(known.path) as file_of_bytes:
+            data = file_of_bytes.read()
         if data[:4] == b"AGS1":
             raise KeyAccessError(f"{known.path}: is an AGS1 stream, and the file above names no key for it")
         return data
