@@ -281,7 +281,7 @@ def decode_metadata(data: bytes, where: str) -> KeyMetadata:
     except FormatError as error:
         if len(data) in (16, 24, 32):
             # The details of the error could reveal bytes of a key.
-            raise KeyAccessError(f"{where} holds no key metadata; if it is a key, give it as one") from None
+            raise KeyAccessError(f"{where} holds no key metadata; if it is a key, give it as `key`") from None
         raise KeyAccessError(f"{where} holds no key metadata: {error}") from None
 
 

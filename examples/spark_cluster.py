@@ -28,7 +28,7 @@ kms = f"local:{here}/keys.json?key_file={key_file}"
 spark = SparkSession.builder.appName("ags1").getOrCreate()
 raw, vault = f"{here}/raw", f"{here}/vault"
 result = ags1.spark.encrypt_files(spark, raw, vault, kms=kms, key_id="lake", on_error="collect")
-print(result.summary())
+print(str(result))
 assert result.ok
 
 assert ags1.spark.verify_files(spark, vault, kms=kms).ok

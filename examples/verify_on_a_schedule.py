@@ -44,7 +44,7 @@ findings += [{"path": f"tables/{path}", "kind": "error", "detail": str(error)} f
 for path, result in tree.results.items():
     print(f"tables/{path}: {result.outcome}")
     if result.outcome != "authentic":
-        findings.append({"path": f"tables/{path}", "kind": str(result.outcome), "detail": result.summary()})
+        findings.append({"path": f"tables/{path}", "kind": str(result.outcome), "detail": str(result)})
 
 Path("report.json").write_text(json.dumps(findings, indent=2))
 for finding in findings:

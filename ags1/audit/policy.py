@@ -195,7 +195,7 @@ def _column_violations(rule: ColumnRule, file: AuditedFile) -> Iterable[tuple[st
     if not file.columns_known:
         yield (
             "column-not-checked",
-            f"{file.name}: whether column {wanted} is encrypted is not known without its footer's key: give a KMS",
+            f"{file.name}: whether column {wanted} is encrypted is not known without its footer's key: give `kms`",
         )
 
 

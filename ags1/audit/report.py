@@ -7,6 +7,7 @@ from typing import Any
 
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
+from ags1.support.reports import Report
 from ags1.support.words import counted, made_by, printable, share_text, size_text
 
 __all__ = ["AuditReport", "Finding", "Group", "Membership"]
@@ -103,7 +104,7 @@ class Membership:
 
 
 @dataclass
-class AuditReport:
+class AuditReport(Report):
     """The result of :func:`ags1.audit.audit`. It contains no key and no data.
 
     Attributes
@@ -194,9 +195,7 @@ class AuditReport:
     def _violated(self) -> set[str]:
         return {each.code for each in self.findings if each.severity == "violation"}
 
-    @property
-    def text(self) -> str:
-        """The report as text."""
+    def __str__(self) -> str:
         lines = [f"{self.location}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]
         for protection, (count, size) in self.totals.items():
             if count:
@@ -227,9 +226,6 @@ class AuditReport:
         """One line: when, by which version of ags1, and with which policy."""
         digest = f", policy sha256 {self.policy_digest}" if self.policy_digest else ""
         return f"{self.made['created']}, ags1 {self.made['ags1']}{digest}"
-
-    def __str__(self) -> str:
-        return self.text
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 
 from ags1.errors import Ags1Error, KeyAccessError
@@ -27,7 +26,6 @@ __all__ = [
     "OutputFaults",
     "describe",
     "forget_output",
-    "in_options",
     "main",
     "refuses_everything",
     "say",
@@ -35,48 +33,6 @@ __all__ = [
     "warn",
     "warn_some",
 ]
-
-# What a message of the library says to do, and what that is on the command line.
-_PHRASES = (
-    ("give one (password, password_file, or the variable", "give one (--password-file, or the variable"),
-    (
-        "(password, password_file, or AGS1_KMS_PASSWORD) or a key_file",
-        "(--password-file, or AGS1_KMS_PASSWORD) or a --key-file",
-    ),
-    ("a key file: give it as key_file", "a key file: give it as --key-file"),
-    ("if it is a key, give it as one", "if it is a key, give it as --key-file"),
-    ("give one of password, password_file and key_file", "give one of --password-file and --key-file"),
-    ("give it in footer_key, or a key_retriever", "give it with --footer-key or --key-for"),
-    ("give it in column_keys, or a key_retriever", "give it with --column-key or --key-for"),
-    ("a key retriever cannot find it; give footer_key", "give it with --footer-key"),
-    ("a key retriever cannot find it; give column_keys", "give it with --column-key"),
-    ("the key retriever has no key", "--key-for gives no key"),
-    ("give a DecryptionConfig with the footer key", "give --footer-key, --kms or --key-metadata"),
-    ("give a DecryptionConfig with its keys", "give --footer-key, --kms or --key-metadata"),
-    ("use rekey_file to encrypt it in another way", "`ags1 parquet rekey` encrypts it in another way"),
-    ("read it without a decryption configuration or with allow_plaintext=True", "say --allow-plaintext"),
-    ("although column_keys has a key for it", "although --column-key has a key for it"),
-    ("(allow_plaintext=True accepts it)", "(--allow-plaintext accepts it)"),
-    ("rewrite the file with drop_bloom_filters=True, which leaves", "--drop-bloom-filters of decrypt and rekey leaves"),
-    ("in plaintext_columns", "in --plaintext-columns"),
-    ("require_encrypted has", "--require-encrypted has"),
-    ("give aad_prefix (", "give --aad-prefix ("),
-    ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
-    ("without a prefix, leave aad_prefix out", "without a prefix, leave --aad-prefix out"),
-    ("give a tuple of the parts of its path instead", "write dots inside a name as \\. instead"),
-    (": give a KMS", ": say --kms URL"),
-    ("with allowed_locations", "with --allow-location"),
-    ("open the table with allow_plaintext=True to read it", "say --allow-plaintext to take it"),
-    ("open the table with allow_plaintext=True if that is meant to be", "say --allow-plaintext if that is meant to be"),
-    (
-        "if you accept that, set the length policy to 'metadata-hint', or to 'file'",
-        "if you accept that, say --length-policy metadata-hint, or file",
-    ),
-    ("only the length policy 'file' opens it", "only --length-policy file opens it"),
-    (" (in Python also storage_options=)", ""),
-)
-# Of these, the options for reading: where a file is re-keyed, those begin with --old-.
-_READING = re.compile("--(?=footer|column|key-for|key-metadata|aad)")
 
 
 class OutputClosed(Exception):
@@ -154,14 +110,9 @@ def refuses_everything(error: BaseException) -> bool:
 
 def describe(error: BaseException, options: Any = None) -> str:
     """One line for a person, with the options of this command: what, where, and no traceback."""
+    from ags1.support.remedies import in_options
+
     return in_options(_describe(error), old=hasattr(options, "old_footer_key"))
-
-
-def in_options(text: str, *, old: bool = False) -> str:
-    """A message of the library that names options of this command; `old` is whether those for reading are old ones."""
-    for said, meant in _PHRASES:
-        text = text.replace(said, _READING.sub("--old-", meant) if old else meant)
-    return text
 
 
 def say(line: str, *, flush: bool = False, raw: bool = False) -> None:

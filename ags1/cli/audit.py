@@ -38,7 +38,7 @@ def audit(options: argparse.Namespace) -> int:
             if each.severity in ("error", "violation") or not report.files:
                 warn(f"ags1: {each}")
     else:
-        for line in report.text.split("\n"):
+        for line in str(report).split("\n"):
             say(line)
         if options.html is not None:
             say(f"{options.html}: the same as a page")

@@ -30,7 +30,7 @@ def decrypt_files(
     if inside(dataset, target) is not None:
         raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
     if not replace and not target.is_local:
-        raise ValueError(f"replace=False cannot be promised for a URL such as {target}: decrypt it into a directory")
+        raise ValueError(f"`replace=False` cannot be promised for a URL such as {target}: decrypt it into a directory")
     if (target.is_local or target.is_object) and numbers(target):
         raise ValueError(f"the target {target} is a dataset: plaintext would stand beside what is encrypted")
     name = inside(target, dataset)

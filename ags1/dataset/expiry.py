@@ -74,7 +74,7 @@ class _Expiry:
         head = transaction.base
         assert head is not None
         if self.give_up >= head.version:
-            raise ValueError(f"give_up={self.give_up}: the last version, {head.version}, cannot be given up")
+            raise ValueError(f"`give_up={self.give_up}`: the last version, {head.version}, cannot be given up")
         now = self._store_time(transaction)
         try:
             going, staying = self._versions(now)
@@ -184,7 +184,7 @@ class _Expiry:
         text = (
             f"version {number} stays, and cannot be used, so nothing was removed: {error}. If it never will be, "
             "because it is damaged or its master key was destroyed, give up that version and all before it: "
-            f"give_up={number} (--give-up {number})"
+            f"`give_up={number}`"
         )
         return OSError(error.errno, text, error.filename) if isinstance(error, OSError) else type(error)(text)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ags1.support.reports import Report
+
 __all__ = ["ExpireReport", "Phase", "Problem", "RewrapReport", "RunReport", "TreeReport"]
 
 Phase = Callable[[str, int, "int | None"], object]
@@ -12,7 +14,7 @@ Phase = Callable[[str, int, "int | None"], object]
 
 
 @dataclass
-class RunReport:
+class RunReport(Report):
     """The result of encrypting, adding or decrypting files.
 
     Attributes
@@ -99,7 +101,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class TreeReport:
+class TreeReport(Report):
     """The result of :meth:`Dataset.verify`.
 
     Attributes
@@ -127,7 +129,7 @@ class TreeReport:
 
 
 @dataclass(frozen=True)
-class RewrapReport:
+class RewrapReport(Report):
     """The result of a change of a master key.
 
     Attributes
@@ -156,7 +158,7 @@ class RewrapReport:
 
 
 @dataclass
-class ExpireReport:
+class ExpireReport(Report):
     """The result of `expire`: what it removed or would remove.
 
     Attributes

@@ -133,8 +133,8 @@ class Transaction:
         if not can_create(location) and not (single_writer if base is None else base.single_writer):
             raise UnsupportedError(
                 f"{location}: this store cannot create a file only if it is absent, so two writers could not see each "
-                "other: use another store, or promise with single_writer=True that there is no other writer (for a new "
-                "dataset)"
+                "other: use another store, or promise with `single_writer=True` that there is no other writer "
+                "(for a new dataset)"
             )
         if base is not None:
             base.authenticate(ClassKeys(base.classes, kms, location.text), location.text)
@@ -160,7 +160,7 @@ class Transaction:
         if not self._promised:
             raise UnsupportedError(
                 f"{self.location}: this store says that it creates a file only if it is absent, and does not: of "
-                "several writers, one would lose its commit; use another store, or promise with single_writer=True "
+                "several writers, one would lose its commit; use another store, or promise with `single_writer=True` "
                 "that there is no other writer"
             )
         self._single_writer = True

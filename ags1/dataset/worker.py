@@ -324,7 +324,7 @@ class EncryptWorker(Worker):
         if not self._again and bytes(memoryview(data)[: len(layout.MAGIC)]) == layout.MAGIC:
             raise FormatError(
                 f"{place_of(self._source, unit.source)} is encrypted already, as an AGS1 stream: leave it out, or "
-                "encrypt it again with again=True (--again)"
+                "encrypt it again with `again=True`"
             )
 
     def _read(self, unit: EncryptUnit) -> Buffer:

@@ -238,7 +238,7 @@ class _Writing:
             if control and version_number(name) is not None and not self._options.again:
                 raise ValueError(
                     f"{self._source.join(inner)} in the source is a dataset, so its files are encrypted already: "
-                    "exclude it, or encrypt it again with again=True (--again)"
+                    "exclude it, or encrypt it again with `again=True`"
                 )
             yield found
 
@@ -280,7 +280,7 @@ class _Writing:
                 if entry is None or replace(entry, version=made.version) != made:
                     self._take(partial(self._transaction.put, made))
             elif self._options.delete and not found.source and found.error is None:
-                raise ValueError(f"{self._source} is a file: with delete=True, the dataset would lose all others")
+                raise ValueError(f"{self._source} is a file: with `delete=True`, the dataset would lose all others")
             elif found.error is not None:
                 # If it is a directory, the files below it are unknown.
                 self._unread = f"{found.path}/" if found.path else ""
@@ -354,7 +354,7 @@ class _Writing:
             new, kept = (path, above) if is_new else (above, path)
             text = (
                 f"is new in the source, and the dataset still has {kept}, which the source no longer has, so a file "
-                "would have the name of a directory: leave that out with delete=True, or remove it first"
+                "would have the name of a directory: leave that out with `delete=True`, or remove it first"
             )
             raise FileExistsError(errno.EEXIST, text, new)
 

@@ -239,7 +239,7 @@ class EncryptedTable(TableChanges):
         if self.catalog_table is None:
             raise ValueError(
                 f"{self.metadata_location}: the table was opened by its metadata file, and no catalog says which is "
-                "the newest: open it with load_table"
+                "the newest: open it with `load_table`"
             )
         self.__dict__.update(self.at(self.catalog_table.load() if state is None else state).__dict__)
         return self

@@ -97,12 +97,12 @@ class Protection:
         if header["kind"] == "password":
             if password is None:
                 raise Refusal(
-                    "it is protected by a password: give one (password, password_file, or the variable "
-                    "AGS1_KMS_PASSWORD)" + (", not a key file" if key is not None else "")
+                    "it is protected by a password: give `password_file`, or the variable AGS1_KMS_PASSWORD"
+                    + (", not a key file" if key is not None else "")
                 )
             return cls(header, _derive(header, password))
         if key is None:
-            raise Refusal("it is protected by a key file: give it as key_file")
+            raise Refusal("it is protected by a key file: give it as `key_file`")
         return cls(header, key)
 
     def part(self, purpose: str) -> bytes:

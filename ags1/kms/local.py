@@ -267,7 +267,7 @@ class LocalKms(KeyManagementClient):
         given = _Given(password, password_file, key_file)
         del password
         if given.is_empty:
-            raise ValueError("a new password is needed: password, password_file or key_file")
+            raise ValueError("a new password is needed, as password or `password_file`, or a `key_file`")
         protection = self._call(given.protect, "change its password")
         with self._changing("change its password") as store:
             self._write(store.keys, protection)
@@ -391,7 +391,7 @@ class _Given:
 
     def __init__(self, password: str | bytes | None, password_file: Path | None, key_file: Path | None) -> None:
         if sum(each is not None for each in (password, password_file, key_file)) > 1:
-            raise ValueError("give one of password, password_file and key_file")
+            raise ValueError("give one of password, `password_file` and `key_file`")
         self._password = password
         self._password_file = password_file
         self._key_file = key_file
@@ -428,7 +428,7 @@ class _Given:
             return _keystore.Protection.by_key(key)
         password = self.password(PASSWORD_VARIABLE)
         if password is None:
-            raise Refusal(f"it needs a password (password, password_file, or {PASSWORD_VARIABLE}) or a key_file")
+            raise Refusal(f"it needs a password, as `password_file` or in {PASSWORD_VARIABLE}, or a `key_file`")
         return _keystore.Protection.by_password(password)
 
 

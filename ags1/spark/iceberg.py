@@ -6,7 +6,7 @@
              workers  data files, delete files, deletion vectors             every module of Parquet, every AGS1 block
 
 >>> from ags1.spark.iceberg import verify_table
->>> verify_table(spark, "s3a://lake/db/t/metadata/00007.metadata.json", kms="aws:").summary()  # doctest: +SKIP
+>>> str(verify_table(spark, "s3a://lake/db/t/metadata/00007.metadata.json", kms="aws:"))  # doctest: +SKIP
 
 Key metadata travel to the workers sealed under a key that the KMS wraps, and a worker asks it once.
 """
@@ -275,7 +275,7 @@ def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_i
     if table_key_id is None:
         raise ValueError(
             f"{found.location}: the table does not name its master key, and the keys of its files must travel under "
-            "one: give transfer_key_id"
+            "one: give `transfer_key_id`"
         )
     # Below a key encryption key of the table, as long as that is young enough: who may only unwrap can verify too.
     return Sealer.create(kms, table_key_id, found.keys.to_list())
@@ -327,7 +327,7 @@ def convert(
         table = catalog_table(*table)
     if dry_run:
         if change == "rekey" and not options["data_keys"]:
-            raise ValueError("dry_run is for new data keys: give data_keys=True")
+            raise ValueError("`dry_run` is for new data keys: give `data_keys=True`")
         chosen = {each: options[each] for each in _OF_PLANS[change]}
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", **chosen)
 

@@ -28,6 +28,7 @@ from ags1.support.exit_codes import (
     worst_code,
 )
 from ags1.support.interrupts import interrupted_code
+from ags1.support.remedies import in_options
 from ags1.support.words import counted, printable, size_text
 
 TYPE_CHECKING = False
@@ -39,19 +40,6 @@ __all__ = ["main"]
 
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-# Parts of messages that name arguments of functions, and the options of the command for them.
-_PHRASES = (
-    ("with on_error='collect'", "with --keep-going"),
-    ("others='copy'", "--others copy"),
-    ("others='skip'", "--others skip"),
-    ("missing_columns='skip'", "--missing-columns skip"),
-    ("give allow_plaintext=True", "give --allow-plaintext"),
-    ("with allow_plaintext=True", "with --allow-plaintext"),
-    ("give transfer_key_id", "give --transfer-key-id"),
-    ("expected_version is", "--expected-version is"),
-    ("give aad_prefix (", "give --aad-prefix ("),
-    ("or aad_prefix is wrong", "or --aad-prefix is wrong"),
-)
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table"})
 _RESUMED = frozenset(
     {
@@ -108,7 +96,7 @@ def _described(error: BaseException) -> str:
     text = describe(error)
     if not isinstance(error, (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)):
         text = f"{type(error).__name__}: {text} (--traceback shows where)"
-    return _in_options(" ".join(text.splitlines()))
+    return in_options(" ".join(text.splitlines()))
 
 
 def _code_of(kind: str | None) -> int:
@@ -122,12 +110,6 @@ def _code_of(kind: str | None) -> int:
         # Findings of the verification of a dataset.
         return EXIT_IO if kind == "unreadable" else EXIT_DATA
     return exit_code(error_of(Outcome("", status="error", kind=kind)))
-
-
-def _in_options(text: str) -> str:
-    for phrase, option in _PHRASES:
-        text = text.replace(phrase, option)
-    return text
 
 
 def _complain(text: str) -> None:
@@ -298,14 +280,14 @@ class _Job:
             problem = _described(error)
             self._options.report = None
             if not self._options.json:
-                _write(sys.stdout, result.summary())
+                _write(sys.stdout, str(result))
             return self.failed(f"the work is done, but the report could not be written: {problem}", EXIT_IO, result)
         if self._options.json:
             self._say_json(self._record(result, report))
         elif not result.ok or self._arguments.get("progress", True):
             where = report or "--report FILE"
-            text = result.summary().replace("see the rows with status 'error'", f"{where} has a row for each")
-            _write(sys.stdout if self._arguments.get("progress", True) else sys.stderr, _in_options(text))
+            text = str(result).replace("see the rows with status 'error'", f"{where} has a row for each")
+            _write(sys.stdout if self._arguments.get("progress", True) else sys.stderr, in_options(text))
             for path, reason in result.notes[:_SHOWN]:
                 _complain(f"left out: {path}: {reason}")
             if len(result.notes) > _SHOWN:
@@ -398,7 +380,7 @@ class _Job:
         if self._options.json:
             self._say_json({"command": self._command, "ok": report.exit_code == 0, "error": None, **report.to_dict()})
         elif self._arguments["progress"] or report.exit_code:
-            _write(sys.stdout, report.text)
+            _write(sys.stdout, str(report))
         return report.exit_code
 
     def _convert(self, function: str) -> int:
@@ -413,7 +395,7 @@ class _Job:
             error = problems[0] if problems else None
             self._say_json({"command": self._command, "ok": not problems, "error": error, **found})
         elif dry_run or arguments["progress"]:
-            _write(sys.stdout, report.text)
+            _write(sys.stdout, str(report))
         return EXIT_DATA if problems else EXIT_OK
 
     def _plan(

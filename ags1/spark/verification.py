@@ -92,7 +92,8 @@ def verify_files(
     if _is_table(here):
         if expected_version is not None or pins is not None:
             raise ValueError(
-                "expected_version is for datasets, and so are pins: a table is pinned by the name of its metadata.json"
+                "`expected_version` is for datasets, and so are pins: a table is pinned by the name of its "
+                "metadata.json"
             )
         from ags1.spark.iceberg import verify_table
 

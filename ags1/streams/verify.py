@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ags1 import layout
 from ags1.errors import AuthenticationError
 from ags1.streams.opening import open
+from ags1.support.reports import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _REPORTED = 1000
 
 
 @dataclass(frozen=True)
-class VerifyReport:
+class VerifyReport(Report):
     """The result of :func:`verify_file`.
 
     Attributes

@@ -127,7 +127,7 @@ def _encrypt(spark: Any, kms: str, part: int, say: Callable[..., None]) -> None:
     result = ags1.spark.encrypt_files(
         spark, "orders", "orders-vault", kms=kms, key_id="lake", part_bytes=part, progress=False
     )
-    print(result.summary())
+    print(str(result))
     print("Workers got a wrapped key and the name of the key service, never a key. Killed, it goes on where it was.")
 
 

@@ -43,7 +43,7 @@ def test_every_file_is_what_its_bytes_say(lake: Path, with_kms: bool) -> None:
     }
     assert report.size == sum(path.stat().st_size for path in lake.rglob("*") if path.is_file())
     assert report.exit_code == 0
-    assert "no policy was given" in report.text
+    assert "no policy was given" in str(report)
 
 
 def test_names_prove_nothing(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_keys_that_lie_in_plaintext_are_named(lake: Path) -> None:
     report = audit(lake)
     found = {each.subject for each in report.findings if each.code == "key-in-plaintext"}
     assert found == {"streams/a.key-metadata", "streams/my.key"}
-    for shown in (report.text, json.dumps(report.to_dict()), report.html()):
+    for shown in (str(report), json.dumps(report.to_dict()), report.html()):
         assert FILE_KEY.hex() not in shown
 
 
@@ -150,7 +150,7 @@ def test_what_is_no_regular_file_is_named_and_not_opened(tmp_path: Path) -> None
     assert codes(report) == {"unreadable": 4, "link-not-followed": 1}
     assert report.exit_code == 4
     assert [each.name for each in report.files] == ["good"]
-    assert all(str(tmp_path / name) in report.text for name in ("broken", "pipe", "socket", "loop", "elsewhere"))
+    assert all(str(tmp_path / name) in str(report) for name in ("broken", "pipe", "socket", "loop", "elsewhere"))
 
 
 def test_temporary_files_of_interrupted_runs_are_looked_at(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_metadata_that_lies_ends_no_audit(tmp_path: Path, fields: dict[str, Any]
         for kms in (None, client()):
             report = audit(tmp_path, kms=kms)
             assert [each.kind for each in report.groups] == ["files", "iceberg table"]
-            assert "\x1b" not in report.text
+            assert "\x1b" not in str(report)
             assert "<b>" not in report.html()
 
 
@@ -371,6 +371,6 @@ def test_damaged_files_end_no_audit(lake: Path, tmp_path: Path, seed: int) -> No
     for kms in (None, client()):
         report = audit(copy, kms=kms)
         assert len(report.files) == sum(each.is_file() for each in copy.rglob("*"))
-        assert report.text
+        assert str(report)
         assert report.html()
         json.dumps(report.to_dict())

@@ -156,7 +156,7 @@ def test_a_report_says_when_by_what_and_with_which_policy_it_was_made(tmp_path: 
     digest = hashlib.sha256(policy.read_bytes()).hexdigest()
     assert (found["ags1"], found["policy_digest"]) == (ags1.__version__, digest)
     assert before <= datetime.datetime.fromisoformat(found["created"]) <= datetime.datetime.now(datetime.timezone.utc)
-    for shown in (report.text, report.html()):
+    for shown in (str(report), report.html()):
         for each in (found["created"], f"ags1 {ags1.__version__}", digest):
             assert each in shown
     assert audit(tmp_path / "lake").to_dict()["policy_digest"] is None
@@ -172,7 +172,7 @@ def test_nothing_but_all_is_a_hundred_percent_and_nothing_but_nothing_is_none(tm
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_bytes(b"1,2\n")
     report = audit(tmp_path, policy={"plaintext": {"max_share": 0.0}})
-    for shown in (report.text, html.unescape(report.html())):
+    for shown in (str(report), html.unescape(report.html())):
         assert ("99.9 %" in shown, "< 0.1 %" in shown, "100.0 %" in shown) == (True, True, False)
     (finding,) = [each for each in report.findings if "max_share" in each.message]
     assert finding.message.startswith("< 0.1 % of the bytes (8 B) are not encrypted")

@@ -169,19 +169,12 @@ def test_a_property_that_no_catalog_has_is_refused_before_any_is_loaded(run: Run
 # -- words ---------------------------------------------------------------------------------------------------------
 
 
-def test_messages_of_the_library_name_options() -> None:
-    for said, option in (
-        ("snapshot 1 is encrypted with key 'a': give a KMS", "--kms URL"),
-        ("not encrypted; open the table with allow_plaintext=True to read it", "--allow-plaintext"),
-        ("x: only the length policy 'file' opens it", "--length-policy file"),
-    ):
-        assert option in describe(FormatError(said))
-    assert describe(FormatError("something else")) == "something else"
-
-
 @pytest.mark.parametrize(
     ("policy", "advice"),
-    [("trusted", "say --length-policy metadata-hint, or file"), ("metadata-hint", "only --length-policy file")],
+    [
+        ("trusted", "--length-policy metadata-hint, or --length-policy file"),
+        ("metadata-hint", "only --length-policy file"),
+    ],
 )
 def test_a_file_without_a_trusted_length_leads_to_the_option(work: Path, policy: str, advice: str) -> None:
     known = KnownFile(str(work / "plain"), "manifest", "avro", KeyMetadata(Key(KEY)), None, True)

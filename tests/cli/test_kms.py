@@ -243,9 +243,9 @@ def test_the_variable_stands_for_the_option(run: Run, store: Path, monkeypatch: 
 
 def test_messages_name_options_and_not_arguments_of_python(run: Run, store: Path, work: Path) -> None:
     said = run("kms", "list", "--kms", URL).err
-    assert "give one (--password-file, or the variable AGS1_KMS_PASSWORD)" in said
+    assert "give --password-file, or the variable AGS1_KMS_PASSWORD" in said
     made = run("kms", "init", "--kms", "local:other.json", "--key-id", "x").err
-    assert "it needs a password (--password-file, or AGS1_KMS_PASSWORD) or a --key-file" in made
+    assert "it needs a password, as --password-file or in AGS1_KMS_PASSWORD, or a --key-file" in made
     LocalKms.create("by-key.json", key_file="k").close()
     keyed = run("kms", "list", "--kms", "local:by-key.json").err
     assert "it is protected by a key file: give it as --key-file" in keyed
@@ -326,7 +326,7 @@ def test_the_password_may_stand_in_the_environment(run: Run, store: Path, monkey
 
 def test_without_a_terminal_nothing_is_asked(run: Run, store: Path) -> None:
     result = run("kms", "list", "--kms", URL, stdin=b"")
-    assert (result.code, "give one (--password-file, or the variable AGS1_KMS_PASSWORD)" in result.err) == (
+    assert (result.code, "give --password-file, or the variable AGS1_KMS_PASSWORD" in result.err) == (
         3,
         True,
     )

@@ -98,7 +98,7 @@ def test_keys_are_found_by_the_key_metadata_of_the_file(run: Run) -> None:
     check_same()
     missing = run("parquet", "decrypt", "out.parquet", "again.parquet", "--key-for", "kf=file:k")
     assert missing.code == 3
-    assert "--key-for gives no key for the key metadata of 2 bytes" in missing.err
+    assert "--key-for has no key for the key metadata of 2 bytes" in missing.err
     assert not Path("again.parquet").exists()
 
 
@@ -127,7 +127,7 @@ def test_a_file_is_keyed_anew(run: Run) -> None:
     check_same()
     wrong = run("parquet", "rekey", "a.parquet", "c.parquet", *old[:2], "--footer-key", "file:s")
     assert wrong.code == 3
-    assert "give it with --old-column-key or --old-key-for" in wrong.err
+    assert "give --old-column-key or --old-key-for" in wrong.err
 
 
 def test_a_file_goes_from_keys_to_a_service_and_to_another_prefix(run: Run) -> None:
@@ -394,7 +394,7 @@ def test_rekey_moves_files_to_another_service(run: Run) -> None:
         (
             "decrypt in.parquet out --footer-key file:k",
             1,
-            "if that is intended, say --allow",
+            "if that is intended, give --allow",
         ),
         ("decrypt in.parquet out --footer-key file:k --key-for x", 2, "argument --key-for: needs METADATA=file:PATH"),
         ("rotate in.parquet", 2, "a KMS is needed"),
@@ -420,7 +420,7 @@ def test_an_encrypted_file_is_pointed_to_rekey(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "a.parquet", *GIVEN)
     result = run("parquet", "encrypt", "a.parquet", "b.parquet", *GIVEN)
     assert result.code == 1
-    assert "is encrypted already: `ags1 parquet rekey` encrypts it in another way" in result.err
+    assert "is encrypted already: use `ags1 parquet rekey` to encrypt it in another way" in result.err
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def table(data: bytes) -> None:
 
         def verified() -> None:
             report = open_table(lake).verify()
-            str(report.to_dict()), report.summary()
+            str(report.to_dict()), str(report)
             if authentic:
                 assert not report.ok, "a changed file is verified"
 
@@ -281,7 +281,7 @@ def table(data: bytes) -> None:
 
         def audited() -> None:
             report = open_table(lake).audit()
-            str(report.to_dict()), report.summary()
+            str(report.to_dict()), str(report)
 
         def lake_audited() -> None:
             report = audit.audit(lake.root, kms=choices.one_of([None, MemoryKms(KEYS)]))

@@ -99,7 +99,7 @@ def test_another_object_finds_it_too_and_needs_a_kms_of_its_own() -> None:
     found = FileKeys(KMS).find(LIST)
     assert found is not None
     assert found.key_metadata == list_key
-    with pytest.raises(KeyAccessError, match=r"snapshot 1 is encrypted with key '.*': give a KMS"):
+    with pytest.raises(KeyAccessError, match=r"snapshot 1 is encrypted with key '.*': give `kms`"):
         FileKeys(None).find(LIST)
     with pytest.raises(KeyAccessError, match=r"snapshot 1 \(key-id .*lake"):
         FileKeys(KMS, table_key_id="another").find(LIST)

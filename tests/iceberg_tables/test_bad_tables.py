@@ -431,7 +431,7 @@ def test_files_without_a_trusted_length_are_refused(
     without_lengths: tuple[RebuiltTable, str, list[Any]], table_kms: MemoryKms
 ) -> None:
     _, location, _ = without_lengths
-    message = r"list\.avro: the key metadata of this manifest list has no file length.*set the length policy"
+    message = r"list\.avro: the key metadata of this manifest list has no file length.*give `length_policy="
     refuses(open_table(location, table_kms), FormatError, message)
 
 
@@ -440,7 +440,7 @@ def test_nothing_says_how_long_a_manifest_list_is(
 ) -> None:
     _, location, _ = without_lengths
     table = open_table(location, table_kms, length_policy="metadata-hint")
-    refuses(table, FormatError, r"list\.avro: nothing authenticated says how long .* only the length policy 'file'")
+    refuses(table, FormatError, r"list\.avro: nothing authenticated says how long .* only `length_policy='file'`")
 
 
 def test_the_length_of_the_file_is_taken_with_a_warning(

@@ -160,7 +160,7 @@ def test_plaintext_files_are_taken_only_on_request(spark_tables: SparkTables, ru
     refused = run("scan", table.metadata)
     assert refused.code == 3
     assert "is not encrypted, although its table is" in refused.err
-    assert "say --allow-plaintext to take it" in refused.err
+    assert "with --allow-plaintext to read it" in refused.err
     taken = run("scan", table.metadata, "--allow-plaintext", "--format", "json")
     assert len(taken.records) == len(table.current.rows)
 
@@ -223,7 +223,7 @@ def test_inspect_without_a_kms_shows_what_the_metadata_says(spark_tables: SparkT
     table = spark_tables["maintained"]
     shown = without_kms("inspect", table.metadata, "--snapshot", "all")
     assert (shown.code, shown.err) == (0, "")
-    assert "say --kms URL" in shown.out
+    assert "give --kms" in shown.out
     for snapshot in table.snapshots:
         assert str(snapshot.id) in shown.out
     assert without_kms("inspect", table.metadata, "--json").records[0]["error"] is None
@@ -318,7 +318,7 @@ def test_verify_calls_a_plaintext_file_a_finding(spark_tables: SparkTables, run:
     assert (found.code, ": not protected: 1 file failed" in found.out) == (5, True)
     record = run("verify", spark_tables["mixed"].metadata, "--json").records[0]
     assert (record["outcome"], record["failures"][0]["outcome"]) == ("not protected", "not protected")
-    assert "say --allow-plaintext if that is meant to be" in found.err
+    assert "with --allow-plaintext if that is meant to be" in found.err
     allowed = run("verify", spark_tables["mixed"].metadata, "--allow-plaintext")
     assert (allowed.code, ": not protected, as allowed" in allowed.out) == (5, True)
 

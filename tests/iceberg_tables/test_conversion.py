@@ -83,7 +83,7 @@ def test_old_keys_open_nothing_after_new_keys_and_expiry(
     old = _keys_of(made, table_kms)
     before = {path for path in place.rglob("*") if path.is_file()}
     report = iceberg.rekey_table(made, data_keys=True, kms=table_kms, data_key_length=32)
-    assert "the old keys STILL open data" in report.text
+    assert "the old keys STILL open data" in str(report)
     iceberg.expire_snapshots(made, kms=table_kms)
     left = [path for path in place.rglob("*") if path.is_file() and not path.name.endswith(".json")]
     assert not before & set(left)
@@ -124,7 +124,7 @@ def test_nothing_is_written_for_a_table_with_orc_files(
     before = sorted(tmp_path.rglob("*"))
     plan = iceberg.plan_conversion(made, key_id="keyA", kms=table_kms)
     assert not plan.ok
-    assert "orc" in plan.text
+    assert "orc" in str(plan)
     with pytest.raises(UnsupportedError, match=r"files of the format orc .* write these rows again as Parquet"):
         iceberg.encrypt_table(made, key_id="keyA", kms=table_kms)
     assert sorted(tmp_path.rglob("*")) == before
@@ -142,7 +142,7 @@ def test_enabling_touches_no_file_and_says_what_is_left(
     # Afterwards the files are converted by the same call.
     report = iceberg.encrypt_table(made, key_id="keyA", kms=table_kms)
     assert report.files
-    assert "NOT all encrypted yet" in report.text
+    assert "NOT all encrypted yet" in str(report)
     assert not beginning_with(tmp_path, PLAINTEXT)
     # And there is nothing left to do.
     location = made.load().metadata_location
@@ -162,7 +162,7 @@ def test_a_plan_writes_nothing_and_says_what_would_be_done(
     assert plan.files["position deletes"]
     assert plan.refs == ["main"]
     for part in ("upgraded from format version 2 to 3", "stay in plaintext until they are expired", "traces"):
-        assert part in plan.text
+        assert part in str(plan)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -196,7 +196,7 @@ def test_a_plaintext_table_is_not_decrypted_and_has_no_keys_to_change(
     with pytest.raises(ValueError, match="is not encrypted"):
         iceberg.decrypt_table(made, kms=table_kms)
     for call in (iceberg.rekey_table, iceberg.plan_conversion):
-        with pytest.raises(ValueError, match="is not encrypted: use encrypt_table"):
+        with pytest.raises(ValueError, match="is not encrypted: use `encrypt_table`"):
             call(made, data_keys=True, kms=table_kms)
     assert made.load().document.fields["format-version"] == 2
 
@@ -204,7 +204,7 @@ def test_a_plaintext_table_is_not_decrypted_and_has_no_keys_to_change(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda table, kms: iceberg.encrypt_table(table, key_id="keyB", kms=kms), "use rekey_table"),
+        (lambda table, kms: iceberg.encrypt_table(table, key_id="keyB", kms=kms), "use `rekey_table`"),
         (lambda table, kms: iceberg.rekey_table(table, kms=kms), "give another master key"),
         (lambda table, kms: iceberg.rekey_table(table, data_key_length=16, kms=kms), "data_keys=True"),
         (lambda table, kms: iceberg.encrypt_table(table, key_id="keyA", kms=kms, steps=("all",)), "steps must be of"),

@@ -221,8 +221,8 @@ def test_the_tree_is_safe_to_print(spark_tables: SparkTables, tmp_path: Path) ->
     opened = _open(changed_metadata(spark_tables["types"], tmp_path, change))
     for text in (
         *opened.tree().lines(),
-        *opened.audit().summary().splitlines(),
-        *opened.verify().summary().splitlines(),
+        *str(opened.audit()).splitlines(),
+        *str(opened.verify()).splitlines(),
     ):
         assert "\x1b" not in text
     assert r"no\x1b[31m\nfile.avro" in str(opened.tree())
@@ -239,7 +239,7 @@ def test_nothing_is_wrong_with_what_spark_wrote(spark_tables: SparkTables, name:
     assert not _codes(report, "error", "warning")
     assert report.files == opened.files("all").num_rows
     assert report.snapshots == len(spark_tables[name].document["snapshots"])
-    assert report.summary().splitlines()[0].startswith(f"{spark_tables[name].metadata}: ok")
+    assert str(report).splitlines()[0].startswith(f"{spark_tables[name].metadata}: ok")
     assert json.loads(json.dumps(report.to_dict()))["ok"] is True
 
 
@@ -303,7 +303,7 @@ def test_a_file_of_another_size_is_named(spark_tables: SparkTables, kind: str, d
     # What does not hang on it was looked at all the same.
     assert report.files > 4
     if report.unread:
-        assert "NOT looked at: what 1 manifest list or manifest that could not be read would name" in report.summary()
+        assert "NOT looked at: what 1 manifest list or manifest that could not be read would name" in str(report)
 
 
 def test_a_swapped_manifest_cannot_be_read_and_the_rest_is_looked_at(spark_tables: SparkTables) -> None:
@@ -340,7 +340,7 @@ def test_a_manifest_without_a_trusted_length_is_not_read_unless_the_policy_allow
     location = forged(spark_tables["types_avro"], tmp_path, manifest=forget)
     strict = _open(location).audit()
     (finding,) = strict.having("file-unreadable")
-    assert "set the length policy to 'metadata-hint'" in finding.message
+    assert "give `length_policy='metadata-hint'`" in finding.message
     assert strict.unread == 1
     hinted = _open(location, length_policy="metadata-hint").audit()
     assert _codes(hinted) == {"file-without-length": 1}
@@ -618,8 +618,8 @@ def test_a_flood_of_one_finding_hides_no_other() -> None:
     report.add("warning", "kek-expired", "k", "old")
     assert len(report.findings) == 1001
     assert report.counts == {"file-missing": 5000, "kek-expired": 1}
-    assert report.summary().splitlines()[0] == "t.metadata.json: NOT OK (5,000 errors, 1 warning)"
-    assert report.summary().splitlines()[-1] == "and 4,951 more findings"
+    assert str(report).splitlines()[0] == "t.metadata.json: NOT OK (5,000 errors, 1 warning)"
+    assert str(report).splitlines()[-1] == "and 4,951 more findings"
 
 
 def test_the_tree_shows_how_much_of_a_snapshot_is_plaintext(spark_tables: SparkTables, table_kms: MemoryKms) -> None:

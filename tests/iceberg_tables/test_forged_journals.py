@@ -251,6 +251,6 @@ def test_a_master_key_in_changed_metadata_is_not_that_of_the_table_that_was_open
         "rekey": lambda: iceberg.rekey_table(table, data_keys=True),
         "relocate": lambda: iceberg.relocate_table(table, str(tmp_path / "new")),
     }
-    with pytest.raises(KeyAccessError, match="was opened with table_key_id='keyA'"):
+    with pytest.raises(KeyAccessError, match="was opened with `table_key_id='keyA'`"):
         changes[change]()
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -390,7 +390,7 @@ def test_nothing_stays_open(spark_tables: SparkTables, table_kms: MemoryKms) -> 
 def test_plaintext_files_need_permission(spark_tables: SparkTables, table_kms: MemoryKms, name: str) -> None:
     table = spark_tables[name]
     found = opened(table, table_kms, allow_plaintext=False)
-    message = "is not encrypted, although its table is.*open the table with allow_plaintext=True"
+    message = "is not encrypted, although its table is.*open the table with `allow_plaintext=True`"
     for read in ("plan_files", "to_arrow", "count", "to_record_batches"):
         with pytest.raises(KeyAccessError, match=message) as caught:
             getattr(found.scan(), read)()
@@ -417,7 +417,7 @@ def test_a_kms_without_the_master_key_is_named(spark_tables: SparkTables) -> Non
 
 def test_without_a_kms_an_encrypted_table_says_what_it_needs(spark_tables: SparkTables) -> None:
     found = open_table(spark_tables["events"].metadata, None)
-    with pytest.raises(KeyAccessError, match=r"snapshot [0-9]+ is encrypted with key .*: give a KMS"):
+    with pytest.raises(KeyAccessError, match=r"snapshot [0-9]+ is encrypted with key .*: give `kms`"):
         found.scan().to_arrow()
     plain = open_table(spark_tables["events_plain"].metadata, None)
     assert arrow_rows(plain.scan().to_arrow()) == current(spark_tables["events_plain"]).rows

@@ -159,7 +159,7 @@ def test_without_a_kms_the_table_opens_and_its_rows_do_not(spark_tables: SparkTa
     properties = {"py-io-impl": PROPERTIES["py-io-impl"]}
     found = StaticTable.from_metadata(spark_tables["events"].metadata, properties)
     assert len(found.snapshots()) == 8
-    with pytest.raises(KeyAccessError, match=r"snapshot [0-9]+ is encrypted with key .*: give a KMS"):
+    with pytest.raises(KeyAccessError, match=r"snapshot [0-9]+ is encrypted with key .*: give `kms`"):
         found.scan().to_arrow()
 
 

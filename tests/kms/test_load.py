@@ -147,7 +147,7 @@ def test_a_class_of_ones_own_is_made_and_initialized(name: str) -> None:
         ("vault:https://v?data_key_bits=7", "data_key_bits must be 128 or 256, not 7"),
         ("local:", "a local: URL names a keystore: local:PATH"),
         ("local:k?timeout=3", "the local: URL has no option 'timeout'"),
-        ("local:k?password_file=a&key_file=b", "give one of password, password_file and key_file"),
+        ("local:k?password_file=a&key_file=b", "give one of password, `password_file` and `key_file`"),
         ("module:", "a module: URL names a class: module:package.module.Class"),
         ("module:Class", "a module: URL names a class"),
         ("module:a.b;c", "a module: URL names a class"),

@@ -307,7 +307,9 @@ def test_a_wrong_password_is_called_so(path: Path) -> None:
 
 
 def test_a_missing_password_is_called_so(path: Path) -> None:
-    with pytest.raises(ags1.KeyAccessError, match=r"it is protected by a password: give one .* AGS1_KMS_PASSWORD"):
+    with pytest.raises(
+        ags1.KeyAccessError, match=r"it is protected by a password: give `password_file`, .* AGS1_KMS_PASSWORD"
+    ):
         LocalKms(path).list_keys()
 
 
@@ -371,7 +373,7 @@ def test_the_real_work_of_a_guess_is_not_little(tmp_path: Path, monkeypatch: pyt
 
 
 def test_only_one_secret_is_taken(path: Path) -> None:
-    with pytest.raises(ValueError, match="give one of password, password_file and key_file"):
+    with pytest.raises(ValueError, match="give one of password, `password_file` and `key_file`"):
         LocalKms(path, password=PASSWORD, key_file=path)
 
 
@@ -394,7 +396,7 @@ def test_rotating_the_password_keeps_the_keys_and_shuts_out_the_old_one(path: Pa
 
 
 def test_rotating_needs_a_new_password(path: Path) -> None:
-    with pytest.raises(ValueError, match="a new password is needed: password, password_file or key_file"):
+    with pytest.raises(ValueError, match="a new password is needed, as password or `password_file`, or a `key_file`"):
         opened(path).rotate_password()
 
 
@@ -415,7 +417,7 @@ def test_a_key_file_protects_instead_of_a_password(tmp_path: Path, length: int, 
     assert LocalKms(tmp_path / "k", key_file=tmp_path / "raw").list_keys() == sorted(MASTERS)
     (tmp_path / "protector").write_bytes(OTHER_KEY)
     refused(tmp_path / "k", "the key file is wrong$", key_file=tmp_path / "protector")
-    refused(tmp_path / "k", "it is protected by a key file: give it as key_file")
+    refused(tmp_path / "k", "it is protected by a key file: give it as `key_file`")
 
 
 def test_a_key_file_without_a_key_is_refused_without_showing_it(path: Path) -> None:

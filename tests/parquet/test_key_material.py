@@ -312,7 +312,7 @@ def test_uniform_and_footer_only_encryption_make_one_key() -> None:
         (("kf",), {"cache_seconds": -1}, ValueError, "cache_seconds must not be negative, got -1"),
         (("kf",), {"double_wrapping": 1}, TypeError, "double_wrapping must be True or False, not int"),
         (("kf",), {"internal_key_material": 0}, TypeError, "internal_key_material must be True or False, not int"),
-        (("kf",), {"store_aad_prefix": False}, ValueError, "store_aad_prefix=False needs an aad_prefix"),
+        (("kf",), {"store_aad_prefix": False}, ValueError, "`store_aad_prefix=False` needs `aad_prefix`"),
     ],
     ids=range(13),
 )

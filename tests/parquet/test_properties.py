@@ -80,7 +80,7 @@ def test_a_tuple_names_a_column_with_a_dot_in_its_name() -> None:
 
 def test_a_dotted_name_that_means_two_different_paths_is_refused() -> None:
     config = EncryptionConfig(FOOTER, column_keys={"a.b": ONE})
-    with pytest.raises(ValueError, match=r"'a\.b' means both \('a', 'b'\) and \('a\.b',\): give a tuple"):
+    with pytest.raises(ValueError, match=r"'a\.b' means both \('a', 'b'\) and \('a\.b',\): give the parts"):
         config.for_file().columns(LEAVES)
 
 
@@ -174,7 +174,7 @@ def test_key_metadata_goes_with_its_column() -> None:
         (
             {"column_keys": {"ssn": ONE}, "column_key_metadata": {"snn": b"1"}},
             ValueError,
-            "column_key_metadata names 'snn', for which column_keys has no key",
+            "`column_key_metadata` names 'snn', for which `column_keys` has no key",
         ),
         (
             {"algorithm": "AES_GCM_V2"},
@@ -186,7 +186,7 @@ def test_key_metadata_goes_with_its_column() -> None:
         ({"encrypt_all": 1}, TypeError, "encrypt_all must be True or False, not int"),
         ({"aad_prefix": "lake"}, TypeError, "aad_prefix must be a bytes-like object, not str"),
         ({"aad_prefix": b""}, ValueError, "aad_prefix must not be empty"),
-        ({"store_aad_prefix": False}, ValueError, "store_aad_prefix=False needs an aad_prefix"),
+        ({"store_aad_prefix": False}, ValueError, "`store_aad_prefix=False` needs `aad_prefix`"),
         ({"footer_key_metadata": 5}, TypeError, "footer_key_metadata must be bytes or a str, not int"),
     ],
     ids=str,
@@ -264,7 +264,7 @@ def test_bytes_that_are_no_key_metadata_are_refused() -> None:
 
 # -- whose file it is --------------------------------------------------------------------------------------------
 
-IS_NEEDED = "the reader must supply it: give aad_prefix"
+IS_NEEDED = "the reader must supply it: give `aad_prefix`"
 IS_ANOTHER = "has another AAD prefix than the one supplied"
 HAS_NONE = "was encrypted without an AAD prefix"
 
@@ -339,30 +339,28 @@ def test_the_retriever_is_asked_once_for_each_key_of_a_file() -> None:
 
 def test_a_missing_key_is_told_by_file_column_and_metadata() -> None:
     file = DecryptionConfig(column_keys={"id": ONE}).for_file("lake/x.parquet")
-    with pytest.raises(
-        KeyAccessError, match=r"^lake/x\.parquet: the footer is .* the key metadata 'kf': give it in footer"
-    ):
+    with pytest.raises(KeyAccessError, match=r"^lake/x\.parquet: the footer is .* the key metadata 'kf': give `footer"):
         file.footer_key(b"kf")
     with pytest.raises(
-        KeyAccessError, match=r"^lake/x\.parquet: column a\.b is .* the key metadata of 4 bytes: give it in c"
+        KeyAccessError, match=r"^lake/x\.parquet: column a\.b is .* the key metadata of 4 bytes: give `c"
     ):
         file.column_key(("a", "b"), b"\xff\xfe\x00\x01")
-    with pytest.raises(KeyAccessError, match="It has no key metadata: give it in column_keys, or a key_retriever"):
+    with pytest.raises(KeyAccessError, match="It has no key metadata: give `column_keys` or `key_retriever`"):
         file.column_key(("a", "b"), None)
     with pytest.raises(KeyAccessError, match="of 65 bytes"):
         file.footer_key(b"k" * 65)
     with pytest.raises(KeyAccessError, match=r"\(PKMT1\), which DecryptionConfig\.from_kms reads"):
         file.footer_key(b'{"keyMaterialType":"PKMT1"}')
     asking = DecryptionConfig(key_retriever={}.__getitem__).for_file()
-    with pytest.raises(KeyAccessError, match="a key retriever cannot find it; give footer_key"):
+    with pytest.raises(KeyAccessError, match="give `footer_key`, because no key metadata leads there"):
         asking.footer_key(None)
 
 
 @pytest.mark.parametrize(
     ("retrieve", "error", "message"),
     [
-        ({}.__getitem__, KeyAccessError, "column ssn: the key retriever has no key for the key metadata 'kc1'"),
-        (lambda _: None, KeyAccessError, "column ssn: the key retriever has no key for the key metadata 'kc1'"),
+        ({}.__getitem__, KeyAccessError, "column ssn: `key_retriever` has no key for the key metadata 'kc1'"),
+        (lambda _: None, KeyAccessError, "column ssn: `key_retriever` has no key for the key metadata 'kc1'"),
         (lambda _: b"short", KeyAccessError, "did not return a key for the key metadata 'kc1'"),
         (lambda _: 5, KeyAccessError, "did not return a key for the key metadata 'kc1'"),
     ],

@@ -151,9 +151,12 @@ READERS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"column_keys": {"salary": OTHER_KEY}}, "column 'ssn' in row group 0 is not encrypted, although column_keys"),
-        ({"column_keys": {}}, "column 'ssn' in row group 0 is not encrypted, although column_keys has a key"),
-        ({}, "column 'ssn' in row group 0 is encrypted with the footer key, although column_keys has a key for it"),
+        (
+            {"column_keys": {"salary": OTHER_KEY}},
+            "column 'ssn' in row group 0 is not encrypted, although `column",
+        ),
+        ({"column_keys": {}}, "column 'ssn' in row group 0 is not encrypted, although `column_keys` has a key"),
+        ({}, "column 'ssn' in row group 0 is encrypted with the footer key, although `column_keys` has a key for it"),
     ],
 )
 def test_a_column_with_a_key_must_be_encrypted_with_it(
@@ -341,7 +344,7 @@ def test_plaintext_bloom_filters_are_named_and_can_be_dropped(with_length: bool)
     plain = corpus.build("bloom-filters-v1")
     data = Layout(open_plain(plain), reference_writer._Sealer(Encryption(FOOTER_KEY))).write()
     keys, new = DecryptionConfig(FOOTER_KEY), EncryptionConfig(KEY)
-    text = "its Bloom filter is not encrypted, although the column is; rewrite the file with drop_bloom_filters=True"
+    text = "its Bloom filter is not encrypted, although the column is; rewrite the file with `drop_bloom_filters=True`"
     assert text in verify_file(data, keys).failures[0].message
     for refused in (lambda: decrypted(data, keys), lambda: rekeyed(data, keys, new)):
         with pytest.raises(FormatError, match=text):

@@ -491,7 +491,7 @@ def test_encrypting_what_is_encrypted_and_decrypting_what_is_not_are_refused() -
     data = several()
     for plaintext_footer in (False, True):
         secret = encrypted(data, EncryptionConfig(FOOTER_KEY, plaintext_footer=plaintext_footer))
-        with pytest.raises(FormatError, match="is encrypted already: use rekey_file"):
+        with pytest.raises(FormatError, match="is encrypted already: use `rekey_file`"):
             encrypted(secret, EncryptionConfig(FOOTER_KEY))
     with pytest.raises(FormatError, match=r"not encrypted"):
         decrypted(data, DecryptionConfig(FOOTER_KEY))

@@ -402,7 +402,7 @@ def test_external_key_material_lies_beside_a_url(memory: Any) -> None:
 
 
 def test_external_key_material_needs_a_place() -> None:
-    with pytest.raises(ValueError, match="must be a path or URL; or use internal_key_material=True"):
+    with pytest.raises(ValueError, match="must be a path or URL; or leave `internal_key_material=False` out"):
         encrypt_file(corpus.build(NAME), io.BytesIO(), external())
 
 

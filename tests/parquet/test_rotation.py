@@ -88,7 +88,7 @@ def test_the_prefix_of_the_file_stays(tmp_path: Path, stored: bool) -> None:
     target = tmp_path / "b"
     kms = MemoryKms(OLD)
     if not stored:
-        with pytest.raises(ValueError, match=r"a: .*give aad_prefix"):
+        with pytest.raises(ValueError, match=r"a: .*give `aad_prefix`"):
             parquet.rotate_file(path, target, kms)
         assert not target.exists()
     parquet.rotate_file(path, target, kms, aad_prefix=None if stored else b"here")

@@ -159,7 +159,7 @@ def test_a_tree_is_keyed_anew(lake: Path, tmp_path: Path) -> None:
 
 def test_files_that_are_no_parquet_files_stop_it_before_anything_is_written(lake: Path, tmp_path: Path) -> None:
     add(lake, "notes.txt", b"what is this?")
-    with pytest.raises(FormatError, match=r"notes.txt is not a Parquet file: nothing was written; others='copy'"):
+    with pytest.raises(FormatError, match=r"notes.txt is not a Parquet file: nothing was written; `others='copy'`"):
         parquet.encrypt_tree(lake, tmp_path / "vault", from_kms())
     assert not (tmp_path / "vault").exists()
 

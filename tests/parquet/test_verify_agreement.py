@@ -95,7 +95,7 @@ def test_wrong_numbers_of_row_groups_are_problems(field: int, kind: int, text: s
     assert report.ok
     assert {each.module for each in report.problems} == {"row group"}
     assert text in report.problems[0].message
-    assert "problem: row group 0" in report.summary()
+    assert "problem: row group 0" in str(report)
 
 
 def test_ordinals_beyond_int16_are_refused() -> None:

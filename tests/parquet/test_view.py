@@ -124,7 +124,7 @@ def test_a_plaintext_file_is_shown_as_it_is() -> None:
 
 def test_without_a_configuration_an_encrypted_file_is_refused() -> None:
     for way in ("uniform", "java-signed"):
-        with pytest.raises(KeyAccessError, match="give a DecryptionConfig"):
+        with pytest.raises(KeyAccessError, match=r"give its keys? with `decryption`"):
             ParquetView(encrypted(NAME, way), None)
 
 

@@ -83,7 +83,7 @@ def test_the_job_prints_the_report_and_exits_as_the_command_does(
     assert main(["audit", people, "--policy", str(policy), "--quiet"], spark=spark) == local.exit_code == 5
     # The line that ends with the digest of the policy begins with the time.
     assert local.policy_digest is not None
-    lines = [capsys.readouterr().out.rstrip("\n").splitlines(), local.text.splitlines()]
+    lines = [capsys.readouterr().out.rstrip("\n").splitlines(), str(local).splitlines()]
     assert lines[0][-2].endswith(local.policy_digest)
     assert [[*each[:-2], each[-1]] for each in lines] == [[*lines[1][:-2], lines[1][-1]]] * 2
     assert main(["audit", people, "--kms", kms, "--json", "--quiet"], spark=spark) == 0

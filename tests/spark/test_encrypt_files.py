@@ -112,7 +112,7 @@ def test_a_tree_becomes_a_dataset_that_plain_python_opens(job: Job) -> None:
     # Looking at it again does nothing again.
     tree = read_tree(job.vault)
     assert result.dataframe.count() == len(contents)
-    assert "files (" in result.summary()
+    assert "files (" in str(result)
     assert read_tree(job.vault) == tree
 
     again = job.run()
@@ -272,7 +272,7 @@ def test_a_file_that_fails_ends_the_run_which_keeps_the_rest_for_the_next(job: J
     (job.raw / "b").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match=r"^encrypt: .*nowhere|^encrypt: .*b'") as caught:
         job.run({"a": b"1", "c": b"3"})
-    assert "What was done is kept: run it again to continue, or with on_error='collect'" in str(caught.value)
+    assert "What was done is kept: run it again to continue, or with `on_error='collect'`" in str(caught.value)
     with pytest.raises(FileNotFoundError, match="its first run was not completed"):
         dataset.open(job.vault, job.kms)
     (job.raw / "b").unlink()
@@ -288,7 +288,7 @@ def test_files_that_fail_are_reported_while_the_others_go_on(job: Job) -> None:
     assert [path for path, _ in result.errors] == ["broken"]
     (row,) = result.dataframe.filter("status = 'error'").collect()
     assert "No such file" in row.error
-    assert "1 failed" in result.summary()
+    assert "1 failed" in str(result)
     job.check({"a": b"1", "z": b"2"})
 
 

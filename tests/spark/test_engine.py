@@ -313,7 +313,7 @@ def test_a_result_has_all_rows_and_is_made_a_dataframe_when_asked(spark: SparkSe
     }  # fmt: skip
     assert rows[2]["error"] == "no \\xfe"
     assert rows[1]["bytes_per_second"] is None
-    text = result.summary()
+    text = str(result)
     assert text.splitlines()[0] == ("ags1 encrypt: 2 files (100 B) in 2.0 s, 50 B/s, 7 unchanged, 1 failed")
     assert "  c: no" in text
     file = Path(result._file)

@@ -60,7 +60,7 @@ def looked_at(result):
     frame = result.dataframe
     texts.extend(frame._jdf.queryExecution().explainString(frame._sc._jvm.org.apache.spark.sql.execution.ExplainMode
                  .fromString(mode)) for mode in ("extended", "formatted", "codegen", "cost"))
-    texts.append(repr(result) + result.summary() + str(frame.collect()) + repr(vars(result)))
+    texts.append(repr(result) + str(result) + str(frame.collect()) + repr(vars(result)))
     said[result._verb] = result.counts
     return result
 

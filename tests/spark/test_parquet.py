@@ -133,7 +133,7 @@ def test_files_that_are_no_parquet_files_stop_it_before_anything_is_written(
     for number in range(10):
         add(lake, f"p=1/{number}.txt", b"what is this?")
     with pytest.raises(
-        FormatError, match=r"p=1/0\.txt.* and 5 more are not Parquet files: nothing was written; others='copy'"
+        FormatError, match=r"p=1/0\.txt.* and 5 more are not Parquet files: nothing was written; `others='copy'`"
     ):
         encrypt(spark, lake, vault, kms_url)
     assert not vault.exists()

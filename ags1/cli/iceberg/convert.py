@@ -136,13 +136,13 @@ def _run(
             planned = plan(table)
         said["plan"] = planned.to_dict()
         if not options.json and not (options.quiet and options.yes):
-            _say(planned.text)
+            _say(str(planned))
         if not options.dry_run and agreed(options, "Do it?"):
             with Reporter(options, words) as reporter:
                 report = work(table, reporter.progress_of(table.location))
             said["report"] = report.to_dict()
             if not options.json and not options.quiet:
-                _say(report.text)
+                _say(str(report))
     problems = getattr(planned, "problems", []) if options.dry_run else []
     if options.json:
         say_json({**said, "error": problems[0] if problems else None})

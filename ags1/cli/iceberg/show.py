@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from ags1.cli import describe, in_options, say, say_json, warn_some
+from ags1.cli import describe, say, say_json, warn_some
 from ags1.cli.iceberg.opening import opened, wanted_snapshots
 from ags1.cli.report import Reporter
 from ags1.support.exit_codes import exit_code
+from ags1.support.remedies import in_options
 from ags1.support.typing import Any
 
 

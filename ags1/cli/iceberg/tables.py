@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from ags1.cli import in_options, say, say_json, warn, warn_some
+from ags1.cli import say, say_json, warn, warn_some
 from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
 from ags1.cli.report import Reporter, in_time
 from ags1.support.command_line import UsageError
 from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED
+from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by
 
 TYPE_CHECKING = False
@@ -56,7 +57,7 @@ def audit(options: argparse.Namespace) -> int:
     if options.json:
         say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), **made_by(), "error": problem})
     else:
-        lines = [*report.summary().split("\n"), *_advice(found, table)]
+        lines = [*str(report).split("\n"), *_advice(found, table)]
         for line in lines if not (report.ok and options.quiet) else lines[:1]:
             if line.startswith("error: "):
                 warn(f"ags1: {line}")
@@ -98,7 +99,7 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
     warn_some(failures, "and {:,} more files (--json lists them)", count=report.failure_count)
     if options.quiet:
         return
-    lines = [line for line in report.summary().split("\n") if not line.startswith("failed: ")]
+    lines = [line for line in str(report).split("\n") if not line.startswith("failed: ")]
     state = f"{report.outcome}: {counted(report.failure_count, 'file')} failed"
     if not report.failure_count:
         state = "all authentic" if report.ok else f"{report.outcome}, as allowed"

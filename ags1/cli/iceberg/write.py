@@ -59,7 +59,7 @@ def append(options: argparse.Namespace) -> int:
     with _table(options) as table, Reporter(options, ("encrypting", "encrypted")) as reporter:
         rows = _rows(options.files, forms.pop(), table, reporter.progress_of(options.table))
         report = table.append(rows, ref=options.ref or "main")
-    return _tell(options, report.text, {**report.to_dict(), "metadata_location": table.metadata_location})
+    return _tell(options, str(report), {**report.to_dict(), "metadata_location": table.metadata_location})
 
 
 def delete(options: argparse.Namespace) -> int:
@@ -75,7 +75,7 @@ def delete(options: argparse.Namespace) -> int:
             raise UsageError("nothing was changed")
         with Reporter(options, ("deleting", "deleted")):
             report = table.delete(options.filter, ref=ref)
-    return _tell(options, report.text, {**report.to_dict(), "metadata_location": table.metadata_location})
+    return _tell(options, str(report), {**report.to_dict(), "metadata_location": table.metadata_location})
 
 
 def _tell(options: argparse.Namespace, text: str, fields: dict[str, Any]) -> int:

@@ -25,6 +25,7 @@ from ags1.parquet.verify.report import (
 )
 from ags1.support.command_line import UsageError
 from ags1.support.exit_codes import EXIT_DATA, NotProtected
+from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by
 
 TYPE_CHECKING = False
@@ -92,8 +93,8 @@ def verify(options: argparse.Namespace) -> int:
         )
     if not options.json and not options.quiet and (options.verbose or len(jobs) == 1):
         for report in reports:
-            for line in report.summary().split("\n")[1 if len(jobs) == 1 else 0 :]:
-                say(f"  {line}")
+            for line in str(report).split("\n")[1 if len(jobs) == 1 else 0 :]:
+                say(f"  {in_options(line)}")
     elif not options.json and not options.quiet:
         for report in reports:
             for problem in report.problems[:_SHOWN]:
@@ -168,7 +169,7 @@ def _unprotected(path: str, report: VerifyReport) -> str:
     ):
         ways.append("--allow-unauthenticated-pages")
     hint = f" ({' and '.join(ways)} lets that pass)" if ways and not report.unprotected_columns else ""
-    reasons = "; ".join(report.unprotected()).replace("although column_keys has", "although --column-key has")
+    reasons = in_options("; ".join(report.unprotected()))
     return f"{path}: not protected: {reasons}{hint}"
 
 

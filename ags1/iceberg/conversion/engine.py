@@ -123,7 +123,7 @@ class Conversion:
         if self.held not in (None, said) and found.table_key_id is None and self.change.name != ENCRYPT:
             raise KeyAccessError(
                 f"{self.table.name}: its metadata says that it is under the master key {said!r}, and it was opened "
-                f"with table_key_id={self.held!r}: if that is right, open it again with the other one"
+                f"with `table_key_id={self.held!r}`: if that is right, open it again with the other one"
             )
         return View(found, self.kms, self.table.io_properties, self._manifests, self.table.places(found))
 

@@ -446,9 +446,9 @@ def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:
         if found is None:
             raise ValueError(
                 f"{table!r} was opened without a catalog, so nothing can be committed to it: use "
-                "ags1.iceberg.load_table, which also takes a metadata file"
+                "`load_table`, which also takes a metadata file"
             )
         kms = table.io.kms if kms is None else kms
     if kms is None:
-        raise TypeError("give a KMS: a client of ags1.kms or a URL, such as kms='aws:'")
+        raise TypeError("give `kms`: a client of ags1.kms or a URL, such as 'aws:'")
     return found, kms

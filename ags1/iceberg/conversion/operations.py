@@ -189,9 +189,9 @@ def rekey_table(
     opened, client = parts_of(table, kms)
     old = _encrypted(opened.load(), opened.name)
     if data_key_length is not None and not data_keys:
-        raise ValueError("data_key_length is for new data keys: give data_keys=True")
+        raise ValueError("`data_key_length` is for new data keys: give `data_keys=True`")
     if key_id is None and not data_keys:
-        raise ValueError("give another master key as key_id, or data_keys=True, or both")
+        raise ValueError("give another master key as `key_id`, or `data_keys=True`, or both")
     opened.check_can_encrypt()
     change = Change(REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
     if data_keys:
@@ -249,7 +249,7 @@ def plan_conversion(
         change = Change(REKEY, key_id or _encrypted(state, opened.name), data_key_length)
     else:
         if key_id is None:
-            raise ValueError("give key_id, decrypt=True, data_keys=True or target_location")
+            raise ValueError("give `key_id`, `decrypt=True`, `data_keys=True` or `target_location`")
         _refuse_other_key(state, key_id)
         change = Change(ENCRYPT, key_id, data_key_length)
     change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
@@ -380,7 +380,7 @@ def _encrypted(state: TableState, name: str) -> str:
     """The table's master key."""
     found = TableMetadata(state.document.fields).key_id
     if found is None:
-        raise ValueError(f"{name} is not encrypted: use encrypt_table")
+        raise ValueError(f"{name} is not encrypted: use `encrypt_table`")
     return found
 
 
@@ -395,10 +395,7 @@ def _relocation(state: TableState, target_location: str, key_id: str | None) -> 
 def _refuse_other_key(state: TableState, key_id: str) -> None:
     found = TableMetadata(state.document.fields).key_id
     if found is not None and found != key_id:
-        raise ValueError(
-            f"the table is encrypted under master key {found!r} already: use rekey_table (`ags1 iceberg rekey`) "
-            "for another"
-        )
+        raise ValueError(f"the table is encrypted under master key {found!r} already: use `rekey_table` for another")
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> ConversionReport:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
+from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
 __all__ = ["CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"]
@@ -35,22 +35,7 @@ def _staged(staged: dict[int, str], then: str) -> list[str]:
 
 
 @dataclass
-class _Report:
-    @property
-    def text(self) -> str:
-        """For people."""
-        raise NotImplementedError
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass
-class ConversionPlan(_Report):
+class ConversionPlan(Report):
     """What a conversion would do.
 
     Attributes
@@ -110,9 +95,7 @@ class ConversionPlan(_Report):
         """Whether nothing prevents the conversion."""
         return not self.problems
 
-    @property
-    def text(self) -> str:
-        """For people."""
+    def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         if self.format_version < 3:
             lines.append(
@@ -158,7 +141,7 @@ class ConversionPlan(_Report):
 
 
 @dataclass
-class ExpiryReport(_Report):
+class ExpiryReport(Report):
     """What expiring snapshots removed, or in a dry run would remove.
 
     Attributes
@@ -191,9 +174,7 @@ class ExpiryReport(_Report):
     metadata_hash: str | None = None
     dry_run: bool = False
 
-    @property
-    def text(self) -> str:
-        """For people."""
+    def __str__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
         lines += [f"{kind}: {counted(count, 'file')} {what}" for kind, count in self.files.items()]
@@ -206,7 +187,7 @@ class ExpiryReport(_Report):
 
 
 @dataclass
-class ConversionReport(_Report):
+class ConversionReport(Report):
     """What a conversion did.
 
     Attributes
@@ -251,9 +232,7 @@ class ConversionReport(_Report):
     expired: ExpiryReport | None = None
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def text(self) -> str:
-        """For people."""
+    def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
         if self.reused:
@@ -261,7 +240,7 @@ class ConversionReport(_Report):
         for ref, snapshot in self.snapshots.items():
             lines.append(f"{printable(ref)}: snapshot {snapshot}")
         if self.expired is not None:
-            lines.append(self.expired.text)
+            lines.append(str(self.expired))
         if self.remaining:
             lines.append(self._left())
         lines += _lines(_KEPT, self.statistics)
@@ -279,7 +258,7 @@ class ConversionReport(_Report):
 
 
 @dataclass
-class CleanReport(_Report):
+class CleanReport(Report):
     """Files below a table that nothing names.
 
     Attributes
@@ -302,9 +281,7 @@ class CleanReport(_Report):
     dry_run: bool = False
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def text(self) -> str:
-        """For people."""
+    def __str__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {size_text(self.bytes)}, {what}"]
         if self.recent:

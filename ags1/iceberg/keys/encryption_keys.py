@@ -16,7 +16,7 @@ import base64
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
@@ -35,6 +35,7 @@ from ags1.iceberg.keys.key_hierarchy import (
 )
 from ags1.keys import Key, KeyMetadata
 from ags1.support.forks import ForkSafeLock
+from ags1.support.reports import Report
 
 __all__ = ["EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "RewrapReport"]
 
@@ -42,7 +43,7 @@ KEY_ID_BYTES = 16
 
 
 @dataclass(frozen=True)
-class RewrapReport:
+class RewrapReport(Report):
     """Result of a change of the master key, or in a dry run what it would be.
 
     Attributes
@@ -70,7 +71,7 @@ class RewrapReport:
 
 
 @dataclass(frozen=True)
-class PruneReport:
+class PruneReport(Report):
     """What was dropped and what was kept, by id, in the order of the list.
 
     Attributes
@@ -92,7 +93,7 @@ class PruneReport:
 
 
 @dataclass(frozen=True)
-class MergeReport:
+class MergeReport(Report):
     """Origin of the entries of a merged list.
 
     Attributes
@@ -105,9 +106,6 @@ class MergeReport:
 
     added: tuple[str, ...]
     common: tuple[str, ...]
-
-
-Report: TypeAlias = MergeReport | PruneReport | RewrapReport
 
 
 class EncryptionKeys:

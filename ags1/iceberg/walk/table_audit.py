@@ -39,6 +39,7 @@ from ags1.iceberg.walk.table_walk import (
     stored_size,
 )
 from ags1.support.parallel import in_parallel
+from ags1.support.reports import Report
 from ags1.support.words import counted, printable, with_name
 
 __all__ = ["AuditFinding", "AuditReport", "audit"]
@@ -83,7 +84,7 @@ class AuditFinding:
 
 
 @dataclass
-class AuditReport:
+class AuditReport(Report):
     """What an audit found.
 
     Attributes
@@ -137,11 +138,7 @@ class AuditReport:
         """The findings of one code."""
         return [each for each in self.findings if each.code == code]
 
-    def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
-        return {"ok": self.ok, **asdict(self)}
-
-    def summary(self) -> str:
+    def __str__(self) -> str:
         """The report as text, a line for each finding."""
         faults = ", ".join(counted(count, severity) for severity, count in self.severities.items() if count)
         looked_at = [counted(getattr(self, each), each.removesuffix("s")) for each in ("snapshots", "keys", "files")]
@@ -157,8 +154,6 @@ class AuditReport:
         if rest > 0:
             lines.append(f"and {counted(rest, 'more finding')}")
         return "\n".join(lines)
-
-    __str__ = summary
 
 
 def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], float] = time.time) -> AuditReport:

@@ -16,7 +16,7 @@ ManifestMergeManager, and the table properties ``commit.manifest*``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
 from ags1.support.parallel import in_parallel
+from ags1.support.reports import Report
 from ags1.support.words import counted
 
 __all__ = ["Change", "ChangeReport", "WriteTarget", "check_still_fits", "merged"]
@@ -45,7 +46,7 @@ _READERS = 8
 
 
 @dataclass(frozen=True)
-class ChangeReport:
+class ChangeReport(Report):
     """The result of a change.
 
     Attributes
@@ -74,13 +75,7 @@ class ChangeReport:
     deleted_rows: int = 0
     metadata_hash: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-    @property
-    def text(self) -> str:
-        """One line for people."""
+    def __str__(self) -> str:
         if self.snapshot_id is None:
             return "nothing to do: no snapshot was made"
         parts = []
@@ -137,7 +132,7 @@ class WriteTarget:
         if table.catalog_table is None:
             raise ValueError(
                 f"{table.metadata_location}: the table was opened by its metadata file, and a change needs the catalog "
-                "that says which is the newest: open it with load_table"
+                "that says which is the newest: open it with `load_table`"
             )
         self._table, self._catalog, self.ref = table, table.catalog_table, ref
         self._catalog.check_can_encrypt()
@@ -210,12 +205,12 @@ class WriteTarget:
         if metadata.key_id is None:
             raise UnsupportedError(
                 f"{name}: the table is not encrypted, and only encrypted tables are written here: make it one with "
-                "encrypt_table, or write it with PyIceberg"
+                "`encrypt_table`, or write it with PyIceberg"
             )
         if metadata.fields["format-version"] < _VERSION:
             raise UnsupportedError(
                 f"{name}: the table has format version {metadata.fields['format-version']}, and encrypted tables have "
-                f"{_VERSION}: upgrade it with encrypt_table"
+                f"{_VERSION}: upgrade it with `encrypt_table`"
             )
         found = metadata.refs.get(self.ref)
         if found is None:

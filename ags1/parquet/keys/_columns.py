@@ -80,7 +80,7 @@ class ColumnNames:
                     if meant.setdefault(index, prefix) != prefix:
                         raise ValueError(
                             f"the column name {self._names[index]!r} means both {meant[index]!r} and {prefix!r}: "
-                            "give a tuple of the parts of its path instead"
+                            "give the parts of its path in a tuple, and on a command line write \\. for a dot in a name"
                         )
             found.append(counts)
         missing = [

@@ -26,6 +26,7 @@ from ags1.parquet.keys.config_arguments import CACHE_SECONDS, one_of, with_text
 from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
 from ags1.parquet.keys.material import KeyMaterial, encode_store, parse_key_metadata, parse_store
 from ags1.storage import Location
+from ags1.support.reports import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ __all__ = [
 
 
 @dataclass
-class RotationReport:
+class RotationReport(Report):
     """The result of :func:`rotate_master_keys`. It contains no keys.
 
     Attributes

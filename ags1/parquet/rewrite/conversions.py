@@ -41,7 +41,7 @@ class PlaintextColumnsError(ValueError):
         super().__init__(
             f"{where}{'this column is' if one else 'these columns are'} encrypted and would become plaintext: "
             f"{', '.join(map(str, columns))}; give {'it a key' if one else 'them keys'}, or name "
-            f"{'it' if one else 'them'} in plaintext_columns"
+            f"{'it' if one else 'them'} in `plaintext_columns`"
         )
         self.columns = columns
 
@@ -223,7 +223,7 @@ def _rewrite(
         refuse_same(source, target)
     with SourceFile(source, decryption, optional=decryption is None) as file:
         if decryption is None and file.footer.algorithm is not None:
-            raise FormatError(f"{file.where}is encrypted already: use rekey_file to encrypt it in another way")
+            raise FormatError(f"{file.where}is encrypted already: use `rekey_file` to encrypt it in another way")
         made = None if encryption is None else encryption.for_file(target)
         unchanged_aad = made is not None and _keep_aad(file, made)
         if made is not None and plaintext_columns is not None:
@@ -280,8 +280,8 @@ def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> No
         return
     if output.location is None:
         raise ValueError(
-            "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
-            "internal_key_material=True"
+            "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
+            "`internal_key_material=False` out"
         )
     entries = parse_entries(material)
     add_key_material(output.location, entries)

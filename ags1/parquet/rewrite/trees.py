@@ -46,6 +46,7 @@ from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_o
 from ags1.storage import Entry, Location, list_files, make_parent
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
+from ags1.support.reports import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ __all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_t
 
 
 @dataclass
-class TreeReport:
+class TreeReport(Report):
     """The results for the files of a tree. Names are relative to it; there are no keys.
 
     Attributes
@@ -406,7 +407,7 @@ def _run(
         raise ValueError(
             "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
             "give a configuration with from_kms, which makes new keys for each file, a function that returns a "
-            "configuration for the name of each file, or shared_keys=True"
+            "configuration for the name of each file, or `shared_keys=True`"
         )
     one_of(others, ("error", "copy", "skip"), "others")
     one_of(on_error, ("fail", "collect"), "on_error")
@@ -414,7 +415,7 @@ def _run(
     plan = _classified(files, threads)
     if others == "error":
         names = [each.name for each, kind, _ in plan if kind == OTHER]
-        refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
+        refuse_others(names, "`others='copy'` copies them unencrypted, `others='skip'` leaves them out")
     kept = [(each, COPY if kind == OTHER and others == "copy" else kind, reason) for each, kind, reason in plan]
     report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
     files = [each for each, kind, _ in kept if kind == PARQUET]
@@ -430,7 +431,7 @@ def _run(
             in_parallel(lambda each: work.lacking(each.location, each.name), files, at_once)
         ) as looked:
             refuse_missing_columns(
-                looked, work.missing_columns, "missing_columns='skip' encrypts those that a file has"
+                looked, work.missing_columns, "`missing_columns='skip'` encrypts those that a file has"
             )
 
     def convert(each: Entry, within: Progress) -> bool:

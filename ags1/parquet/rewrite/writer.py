@@ -159,8 +159,8 @@ class ParquetWriter:
             self._made.columns([leaf.path for leaf in source.leaves])
         if self._made.external_key_material() is not None and not isinstance(target, (str, bytes, os.PathLike)):
             raise ValueError(
-                "key material outside of the file is stored beside it, so the target must be a path or URL; or use "
-                "internal_key_material=True"
+                "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
+                "`internal_key_material=False` out"
             )
         self.statistics: list[Any] = []
         self._output = open_output(place)

@@ -148,8 +148,8 @@ class SourceChunk:
         found = None if self.file.any_protection else self.other_protection()
         if found is not None:
             raise AuthenticationError(
-                f"{self.name} {found}, although column_keys has a key for it: it was exchanged, or it is another file "
-                "(allow_plaintext=True accepts it)"
+                f"{self.name} {found}, although `column_keys` has a key for it: it was exchanged, or it is another "
+                "file (`allow_plaintext=True` accepts it)"
             )
 
     @property
@@ -316,7 +316,7 @@ class SourceChunk:
         if self.has_plaintext_filter(offset):
             raise FormatError(
                 f"{self.name}: its Bloom filter is not encrypted, although the column is; rewrite the file with "
-                "drop_bloom_filters=True, which leaves the filters out"
+                "`drop_bloom_filters=True`, which leaves the filters out"
             )
 
 
@@ -397,11 +397,9 @@ class SourceFile:
                 if self.footer.algorithm is None:
                     self.forgets_dictionary_headers = _forgets_dictionary_headers(self.footer.metadata)
             elif not optional:
-                raise KeyAccessError(
-                    f"{self.where}the footer is encrypted: give a DecryptionConfig with the footer key"
-                )
+                raise KeyAccessError(f"{self.where}the footer is encrypted: give its key with `decryption`")
             if self.footer.algorithm is not None and decryption is None and not optional:
-                raise KeyAccessError(f"{self.where}the file is encrypted: give a DecryptionConfig with its keys")
+                raise KeyAccessError(f"{self.where}the file is encrypted: give its keys with `decryption`")
         except BaseException:
             self._close()
             raise

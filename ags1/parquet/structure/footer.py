@@ -169,10 +169,7 @@ def _read_plain(
     algorithm = metadata.struct(FileMetaData.ENCRYPTION_ALGORITHM)
     if algorithm is None:
         if decryption is not None and not decryption.allow_plaintext and not optional:
-            raise FormatError(
-                f"{where}the file is not encrypted; if that is intended, read it without a decryption configuration "
-                "or with allow_plaintext=True"
-            )
+            raise FormatError(f"{where}the file is not encrypted; if that is intended, give `allow_plaintext=True`")
         return
     footer.key_metadata = metadata.binary(FileMetaData.FOOTER_SIGNING_KEY_METADATA)
     _read_algorithm(footer, algorithm, where)

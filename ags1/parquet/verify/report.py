@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ags1.errors import AuthenticationError, FormatError, LimitError
+from ags1.support.reports import Report
 from ags1.support.typing import Any
 from ags1.support.words import counted, printable
 
@@ -138,7 +139,7 @@ class ColumnVerification:
 
 
 @dataclass
-class VerifyReport:
+class VerifyReport(Report):
     """What :func:`verify_file` found.
 
     Attributes
@@ -310,7 +311,7 @@ class VerifyReport:
             found[name] = dict(value) if isinstance(value, dict) else value
         return found
 
-    def summary(self) -> str:
+    def __str__(self) -> str:
         """The report as text, a few lines if all is well."""
         outcome = self.outcome if self.outcome == AUTHENTIC else self.outcome.upper()
         allowed = ", which was allowed" if self.ok and self.outcome != AUTHENTIC else ""
@@ -352,8 +353,6 @@ class VerifyReport:
         # Names of columns and files are a stranger's: none of them is to look like a line of the report.
         return "\n".join(map(printable, lines))
 
-    __str__ = summary
-
     def _counted_faults(self) -> str:
         parts = []
         if self.failure_count:
@@ -376,7 +375,7 @@ class VerifyReport:
         if self.footer_key_missing:
             return f"{how}, signature NOT verified: the footer key is missing"
         if SIGNATURE in self.unauthenticated:
-            return f"{how}, signature not verified, as check_footer_integrity=False says"
+            return f"{how}, signature not verified, as `check_footer_integrity=False` says"
         return f"{how}, signature NOT valid"
 
 

@@ -229,7 +229,7 @@ class _Verification:
         if footer.algorithm is None:
             pass
         elif decryption is None:
-            raise KeyAccessError(f"{file.where}the file is encrypted: give a DecryptionConfig with its keys")
+            raise KeyAccessError(f"{file.where}the file is encrypted: give its keys with `decryption`")
         elif footer.metadata is None:
             # The key is missing; this error has the reason.
             file.footer_key()
@@ -354,7 +354,7 @@ class _Verification:
             return self._with_visible_metadata(group, leaf, column, structure)
         other = chunk.other_protection()
         if other is not None:
-            report.unprotected_columns.setdefault(leaf.name, f"{other}, although column_keys has a key for it")
+            report.unprotected_columns.setdefault(leaf.name, f"{other}, although `column_keys` has a key for it")
         if chunk.encrypted and structure.binary(ColumnChunk.ENCRYPTED_COLUMN_METADATA) is not None:
             report.count(kind, where)
             try:

@@ -215,13 +215,13 @@ class Run:
                 names += [each.path for each in outcomes if each.detail == OTHER]
                 if len(names) > _FEW:
                     break
-        refuse_others(names, "others='copy' copies them unencrypted, others='skip' leaves them out")
+        refuse_others(names, "`others='copy'` copies them unencrypted, `others='skip'` leaves them out")
 
     def _refuse_missing_columns(self, work: Transferring, files: _Spool) -> None:
         """Read the schema of every file, before anything is written."""
         with closing(self._few_or_engine(Looking("look at", self._source, work), files)) as waves:
             found = (each.detail for outcomes in waves for each in outcomes if each.detail is not None)
-            way_out = "missing_columns='skip' encrypts those that a file has"
+            way_out = "`missing_columns='skip'` encrypts those that a file has"
             refuse_missing_columns(found, work.missing_columns, way_out)
 
     # -- work ----------------------------------------------------------------------------------------------------

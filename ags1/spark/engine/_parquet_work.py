@@ -309,7 +309,9 @@ class Transferring(_TreeWork):
             # Markers are copied after all other files: a marker says that everything is there.
             return Outcome(unit.path, status=LEFT_OUT, detail=unit)
         if kind == OTHER and self.others == "error":
-            raise FormatError(f"{unit.path}: {reason}; others='copy' copies such files, others='skip' leaves them out")
+            raise FormatError(
+                f"{unit.path}: {reason}; `others='copy'` copies such files, `others='skip'` leaves them out"
+            )
         if kind in (OTHER, LEAVE_OUT):
             return Outcome(unit.path, status=LEFT_OUT, error=reason)
         assert kind == PARQUET

@@ -19,6 +19,7 @@ import pyarrow as pa
 import ags1.errors as errors
 import ags1.kms as kms
 from ags1.spark.engine._runner import Outcome
+from ags1.support.reports import Report
 from ags1.support.words import counted, size_text, with_name
 
 __all__ = ["SCHEMA", "FailedFiles", "Recorder", "Result", "error_of", "raise_for"]
@@ -41,7 +42,7 @@ _ROWS = 50_000
 _ERRNO = re.compile(r"\[Errno ([0-9]+)\]")
 
 
-class Result:
+class Result(Report):
     """What a run did.
 
     Attributes
@@ -118,8 +119,7 @@ class Result:
             for table in self.tables():
                 writer.write_table(table)
 
-    def summary(self) -> str:
-        """A summary of one or more lines."""
+    def __str__(self) -> str:
         done = self.counts.get("ok", 0)
         rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
         parts = [
@@ -138,7 +138,7 @@ class Result:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<{self.summary().splitlines()[0]}>"
+        return f"<{str(self).splitlines()[0]}>"
 
 
 class Recorder:
@@ -213,7 +213,7 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
     """
     text = with_name(outcome.path, outcome.error or "")
     if keeps:
-        text += ". What was done is kept: run it again to continue, or with on_error='collect' to do the others."
+        text += ". What was done is kept: run it again to continue, or with `on_error='collect'` to do the others."
     raised = _made(outcome, f"{verb}: {text}")
     raised.result = result
     raise raised

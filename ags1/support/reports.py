@@ -1,0 +1,61 @@
+"""The base of all reports: what an operation did or found. No report contains a key."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+
+from ags1.support.words import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Report"]
+
+
+class Report:
+    """A result with `ok`, `to_dict()` and `str()`; a dataclass."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed. Always true where a failure is an exception."""
+        return True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return `ok` and all fields as JSON values."""
+        return {"ok": self.ok, **_fields(self)}
+
+    def __str__(self) -> str:
+        """Return the report as text for people: here a line for each field that is not empty."""
+        shown = {name.replace("_", " "): value for name, value in _fields(self).items()}
+        return "\n".join(
+            printable(f"{name}: {', '.join(map(_shown, value)) if isinstance(value, list) else _shown(value)}")
+            for name, value in shown.items()
+            if value or type(value) is int
+        )
+
+
+def _fields(report: Any) -> dict[str, Any]:
+    return {each.name: _json(getattr(report, each.name)) for each in fields(report)}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Report):
+        return value.to_dict()
+    if is_dataclass(value):
+        return _fields(value)
+    if isinstance(value, dict):
+        return {key: _json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_json(each) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ": ".join(map(_shown, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
+    return f"{value:,}" if type(value) is int else str(value)
