@@ -26,8 +26,8 @@ kms = "local:keys.json?key_file=keystore.key"
 
 # What would be done, and then doing it: every data file is encrypted, and one commit makes that the table.
 table = iceberg.load_table(catalog, "db.events", kms=kms, allow_plaintext=True)
-print(iceberg.plan_conversion(table, key_id="lake-2026").text)
-print(iceberg.encrypt_table(table, key_id="lake-2026").text)
+print(iceberg.plan_conversion(table, key_id="lake-2026"))
+print(iceberg.encrypt_table(table, key_id="lake-2026"))
 
 # Open it. Nothing in plaintext is accepted now.
 table = iceberg.load_table(catalog, "db.events", kms=kms, table_key_id="lake-2026")
@@ -37,7 +37,7 @@ assert table.verify(snapshot_id=None).ok  # of the current snapshot
 
 # The older snapshots still have their plaintext files, and verify says so. This removes them.
 assert not table.verify().ok
-print(iceberg.expire_snapshots(table).text)
+print(iceberg.expire_snapshots(table))
 table.refresh()
 assert table.verify().ok
 
@@ -45,7 +45,7 @@ assert table.verify().ok
 table.append(pa.table({"id": [1000], "ts": [day], "amount": [250.0]}))
 
 # Another master key; with data_keys=True every file gets a fresh key too, as after a leak.
-print(iceberg.rekey_table(table, key_id="lake-2027", data_keys=True, expire=True).text)
+print(iceberg.rekey_table(table, key_id="lake-2027", data_keys=True, expire=True))
 table = iceberg.load_table(catalog, "db.events", kms=kms, table_key_id="lake-2027")
 assert table.scan().count() == 1001
 assert table.verify().ok
