@@ -37,7 +37,8 @@ class StoredFile(io.RawIOBase):
 
     def pread(self, offset: int, size: int) -> Buffer:
         """Return the bytes from an offset on, without a change of the position: fewer than `size` at the end."""
-        return self._source.read(offset, max(0, min(size, self.size - offset)))
+        count = min(size, self.size - offset)
+        return self._source.read(offset, count) if count > 0 else b""
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes, by default all that are left."""
@@ -48,10 +49,11 @@ class StoredFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer; return the number of bytes, 0 at the end."""
         with memoryview(buffer).cast("B") as view:
-            data = memoryview(self.pread(self._position, len(view))).cast("B")
-            view[: len(data)] = data
-        self._position += len(data)
-        return len(data)
+            count = min(len(view), max(0, self.size - self._position))
+            if count:
+                self._source.read_into(self._position, view[:count])
+        self._position += count
+        return count
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move the position; a ValueError refuses one before the beginning."""
