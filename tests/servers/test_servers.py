@@ -264,17 +264,24 @@ def test_a_build_that_failed_leaves_nothing_and_is_tried_again(cache: Path) -> N
     assert installed("it", "1", lambda target: None) == cache / "it-1"
 
 
-def test_a_build_says_what_it_does_for_as_long_as_it_lasts(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_says_what_it_does_for_as_long_as_it_lasts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said_twice = threading.Event()
+
+    class Said(io.StringIO):
+        """Not capfd: what a thread writes while readouterr() empties its file is lost."""
+
+        def write(self, text: str) -> int:
+            written = super().write(text)
+            if self.getvalue().count("still building slow 1") == 2:
+                said_twice.set()
+            return written
+
+    said = Said()
     monkeypatch.setattr(_install, "SAY_SECONDS", 0.001)
-    # Not capfd: what a thread writes while readouterr() empties its file is lost.
-    said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
 
     def build(target: Path) -> None:
-        while said.getvalue().count("still building slow 1") < 2:
-            os.sched_yield()
+        assert said_twice.wait(60)
 
     installed("slow", "1", build)
     assert said.getvalue().startswith("building slow 1, once for this machine\n")
