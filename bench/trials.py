@@ -19,6 +19,9 @@ from bench.compare import Sides, ask_both
 from bench.floors import ROOT
 from bench.questions import QUESTIONS
 
+# It ends with the process that started it, however that ends.
+BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+
 INJECTED = """
 
 import time as _time
@@ -50,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trials; return 1 if one of them missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.trials", description="Does the suite find what it must?")
     parser.add_argument("--trials", type=int, default=20, help="with a slow-down in one path (20)")
+    parser.add_argument("--path", default="encrypt_into", help="function of ags1.codec that is slower (encrypt_into)")
+    parser.add_argument("--question", default="encrypt_into-64KiB-1", help="that is asked (encrypt_into-64KiB-1)")
     parser.add_argument("--share", type=float, default=0.05, help="of the slow-down (0.05)")
     parser.add_argument("--equal", type=int, default=3, help="passes over all questions with equal code (3)")
     parser.add_argument("--loaded", type=int, default=2, help="the same beside a load of 4 processes (2)")
@@ -63,13 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     times = {"seconds": options.seconds, "limit": options.limit}
     missed = 0
     with tempfile.TemporaryDirectory(prefix="ags1-trials-") as scratch:
-        slow = slower_tree(Path(scratch).resolve(), "encrypt_many", options.share)
+        slow = slower_tree(Path(scratch).resolve(), options.path, options.share)
         for number in range(options.trials):
-            line = ask_both("encrypt_many-1KiB-list", lambda: Sides(ROOT, slow, options.bytes), **times)
+            line = ask_both(options.question, lambda: Sides(ROOT, slow, options.bytes), **times)
             print(f"slower by {options.share:.0%}, trial {number + 1}: {line.ratio:.3f} {line.verdict}", flush=True)
             missed += line.verdict != "slower"
         for title, passes, load in (("equal", options.equal, 0), ("equal, loaded", options.loaded, 4)):
-            busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load if passes else 0)]
+            busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(load if passes else 0)]
             try:
                 for number in range(passes):
                     found = collections.Counter[str]()
