@@ -343,3 +343,38 @@ def test_the_partitions_that_spark_makes_of_none() -> None:
     reader = Ags1DataSource({"path": "nowhere", "kms": "local:keys.json"}).reader(None)
     assert list(reader.read(None)) == []
     assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_timestamps_of_files_by_spark_are_those_that_spark_reads(
+    read: Read, spark: SparkSession, tmp_path: Path, kms_url: str, zone: str
+) -> None:
+    # INT96, as Spark writes it by default, from the year 1 to the year 9999.
+    settings = {
+        "spark.sql.session.timeZone": zone,
+        "spark.sql.parquet.outputTimestampType": "INT96",
+        "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        moment = "timestamp_micros(cast(rand(7) * 3.155e17 as bigint) - 62135596800000000)"
+        written = spark.range(300).selectExpr("id", f"{moment} AS t", "cast(id AS string) AS s").selectExpr(
+            "*", "array(t, null) AS list", "map(s, t) AS map", "named_struct('n', id, 't', t) AS struct"
+        )  # fmt: skip
+        written.coalesce(1).write.parquet(str(tmp_path / "plain"))
+        dataset.encrypt(tmp_path / "plain", tmp_path / "vault", load(kms_url), "lake").close()
+        theirs = spark.read.parquet(str(tmp_path / "plain"))
+        ours = read(tmp_path / "vault", decode="parquet", include="*.parquet")
+        assert [(each.name, each.dataType.simpleString()) for each in ours.schema] == [
+            (each.name, each.dataType.simpleString()) for each in theirs.schema
+        ]
+        # Maps cannot be compared.
+        rows = [frame.withColumn("map", frame["map"][frame["s"]]) for frame in (ours, theirs)]
+        assert rows[0].exceptAll(rows[1]).count() == 0
+        assert rows[0].count() == 300
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)

@@ -23,7 +23,7 @@ _MAX_ROWS = 1 << 16
 class _Parquet(Decoder):
     def schema_of(self, file: Plain) -> pa.Schema:
         with closing(_Opened(file, self._options, self._options.columns or None)) as opened:
-            return spark_schema(opened.file.schema_arrow, file.name)
+            return spark_schema(opened.schema, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
         with closing(_Opened(file, self._options, schema.names)) as opened:
@@ -34,7 +34,7 @@ class _Parquet(Decoder):
                 if start <= _begin(metadata.row_group(index), opened.size) < end
                 and (rows is None or rows(metadata.row_group(index)))
             ]
-            have = opened.file.schema_arrow
+            have = opened.schema
             found = [find(have, name) for name in schema.names]
             columns = [have.names[index] for index in found if index is not None]
             for group in groups:
@@ -49,7 +49,8 @@ class _Parquet(Decoder):
                     continue
                 try:
                     for batch in batches:
-                        yield conformed(batch, schema, file.name, self._options.time_zone)
+                        typed = pa.schema([have.field(name) for name in batch.schema.names])
+                        yield conformed(conformed(batch, typed, file.name), schema, file.name, self._options.time_zone)
                 except Ags1Error:
                     raise
                 except (pa.ArrowException, OSError) as error:
@@ -82,6 +83,27 @@ def _begin(group: Any, size: int) -> int:
     return max(0, min([*map(int, offsets), size - 1]))
 
 
+def _with_instants(file: pq.ParquetFile) -> pa.Schema:
+    """The schema of a file as Spark sees it: INT96, which Spark writes by default, is an instant."""
+    columns = [file.schema.column(index).physical_type for index in range(len(file.schema))]
+    if "INT96" not in columns:
+        return file.schema_arrow
+    # Leaves of Arrow types have the order of the columns.
+    leaves = iter(columns)
+
+    def typed(field: pa.Field) -> pa.Field:
+        kind = field.type
+        if pa.types.is_struct(kind):
+            return field.with_type(pa.struct([typed(each) for each in kind]))
+        if pa.types.is_map(kind):
+            return field.with_type(pa.map_(typed(kind.key_field), typed(kind.item_field)))
+        if pa.types.is_list(kind):
+            return field.with_type(pa.list_(typed(kind.value_field)))
+        return field.with_type(pa.timestamp("us", "UTC")) if next(leaves) == "INT96" else field
+
+    return pa.schema([typed(field) for field in file.schema_arrow])
+
+
 class _Opened:
     """A Parquet file for pyarrow, with any encryption."""
 
@@ -97,7 +119,10 @@ class _Opened:
         self.size = self._view.stored_size
         try:
             # Threads that read a file of Python's may outlive the interpreter.
-            self.file = pq.ParquetFile(pa.PythonFile(self._view, mode="r"), pre_buffer=False)
+            self.file = pq.ParquetFile(
+                pa.PythonFile(self._view, mode="r"), pre_buffer=False, coerce_int96_timestamp_unit="us"
+            )
+            self.schema = _with_instants(self.file)
         except pa.ArrowException as error:
             self._view.close()
             raise FormatError(f"{file.name}: this is not a readable Parquet file: {error}") from None
