@@ -18,7 +18,7 @@ import ags1
 from ags1 import dataset, kms
 from ags1.bench import Run, Subject
 from ags1.dataset.entries import SourceIdentity
-from ags1.dataset.manifests import Node
+from ags1.dataset.manifests import ManifestNode
 from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
@@ -77,16 +77,16 @@ def _plain_file(directory: Path) -> Path:
     return path
 
 
-def _way_to(root: Path, path: str) -> tuple[list[Node], dataset.Entry]:
+def _way_to(root: Path, path: str) -> tuple[list[ManifestNode], dataset.DatasetEntry]:
     """The manifests between the version and a file, and its entry."""
     transaction = Transaction.begin(Location(root), _client(), "look")
-    found: list[Node] = []
+    found: list[ManifestNode] = []
     item: Any = transaction.root
     key = path.encode()
-    while isinstance(item, Node):
+    while isinstance(item, ManifestNode):
         found.append(item)
         below = transaction.manifests.children(item)
-        item = [each for each in below if (each.first if isinstance(each, Node) else each.key) <= key][-1]
+        item = [each for each in below if (each.first if isinstance(each, ManifestNode) else each.key) <= key][-1]
     return found, item
 
 

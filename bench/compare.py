@@ -369,7 +369,7 @@ def report(of: dict[str, str], lines: Sequence[Moved]) -> dict[str, Any]:
     }
 
 
-def entries(of: dict[str, str], lines: Sequence[Moved]) -> list[bench.Entry]:
+def entries(of: dict[str, str], lines: Sequence[Moved]) -> list[bench.HistoryEntry]:
     """The figures as lines of a history."""
     where = {"commit": of["head"], "base": of["base"]}
     return [

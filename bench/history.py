@@ -45,7 +45,7 @@ class Step:
     after: float
 
 
-def entries_of(benchmarks: Iterable[dict[str, Any]]) -> list[bench.Entry]:
+def entries_of(benchmarks: Iterable[dict[str, Any]]) -> list[bench.HistoryEntry]:
     """The figures of pytest-benchmark's JSON as lines of a history."""
     found = []
     for each in benchmarks:
@@ -76,7 +76,7 @@ def file_of(machine: dict[str, Any], directory: Path = DIRECTORY) -> Path:
 def keep(benchmarks: Iterable[dict[str, Any]], directory: Path = DIRECTORY) -> list[Path]:
     """Append what was measured; return the files."""
     directory.mkdir(exist_ok=True)
-    files: dict[Path, list[bench.Entry]] = {}
+    files: dict[Path, list[bench.HistoryEntry]] = {}
     for each in entries_of(benchmarks):
         files.setdefault(file_of(each.machine, directory), []).append(each)
     for path, found in files.items():
@@ -84,15 +84,15 @@ def keep(benchmarks: Iterable[dict[str, Any]], directory: Path = DIRECTORY) -> l
     return sorted(files)
 
 
-def series(entries: Iterable[bench.Entry]) -> dict[str, list[bench.Entry]]:
+def series(entries: Iterable[bench.HistoryEntry]) -> dict[str, list[bench.HistoryEntry]]:
     """The lines of each figure in the order of their commits; of several lines of a commit, the last."""
-    found: dict[str, dict[str, bench.Entry]] = {}
+    found: dict[str, dict[str, bench.HistoryEntry]] = {}
     for each in entries:
         found.setdefault(each.figure, {})[each.commit] = each
     return {figure: list(lines.values()) for figure, lines in sorted(found.items())}
 
 
-def steps(lines: Sequence[bench.Entry]) -> list[Step]:
+def steps(lines: Sequence[bench.HistoryEntry]) -> list[Step]:
     """Where a question moved, by the optimal segmentation of its ratios (PELT, ruptures)."""
     if len(lines) < _FEWEST or min(each.value for each in lines) <= 0:
         return []

@@ -74,9 +74,9 @@ def test_headlines_and_pictures_are_of_one_machine() -> None:
 # -- histories ---------------------------------------------------------------------------------------------------
 
 
-def lines(values: list[float]) -> list[benching.Entry]:
+def lines(values: list[float]) -> list[benching.HistoryEntry]:
     return [
-        benching.Entry("encrypt", value, value, value, {}, HERE, f"{number:040x}", "2026-11-23", 0.1)
+        benching.HistoryEntry("encrypt", value, value, value, {}, HERE, f"{number:040x}", "2026-11-23", 0.1)
         for number, value in enumerate(values)
     ]
 

@@ -1,0 +1,246 @@
+"""Iceberg tables in an object store, over a link of 20 ms and 90 MB/s a connection.
+
+PyIceberg works on the same table unencrypted; what moves or reads whole files stands beside obstore, which gets and
+puts the same objects through the client, 16 at a time. The server is MinIO on loopback, behind a proxy of our own that
+shapes latency and rate: all of it shares the machine's cores with what is measured, so the ratios count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ags1.bench import Run, Subject
+from bench import settings, storage_peers
+from bench.bench_storage import CONDITIONS, LATENCY_MILLISECONDS, MEGABYTES_PER_SECOND
+from bench.conftest import Record
+from bench.measure import figure
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("fastavro")
+
+KEYS = {"lake": bytes(16)}
+LARGE, SMALL = "12 files, 332 MB", "200 files of 1,000 rows"
+SCAN, APPEND, VERIFY = 1.0, 1.15, {LARGE: 1.2, SMALL: 2.0}
+CONVERSION = {LARGE: 1.5, SMALL: 3.0}
+COMMITS = 20
+
+
+@dataclass
+class Tables:
+    """A table unencrypted, with the objects of its data files, and the same table encrypted."""
+
+    link: storage_peers.Link
+    catalog: Any
+    plain: str
+    encrypted: str
+    objects: list[str]
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Of the way to the store that is measured."""
+        return _properties(self.link.server)
+
+    def copy_of(self, metadata: str) -> str:
+        """A copy of a table's metadata file: what is written to the table goes elsewhere, its files stay."""
+        store = self.link.direct.store("lake")
+        fields = json.loads(bytes(store.get(metadata.removeprefix("s3://lake/")).bytes()))
+        fields["location"] = f"s3://lake/{self.catalog.name}/copy-{next(self.numbers)}"
+        path = f"{fields['location']}/metadata/00000-start.metadata.json"
+        store.put(path.removeprefix("s3://lake/"), json.dumps(fields).encode())
+        return path
+
+
+def _properties(server: Any) -> dict[str, str]:
+    return {
+        "s3.endpoint": server.endpoint,
+        "s3.region": server.region,
+        "s3.access-key-id": server.access_key,
+        "s3.secret-access-key": server.secret_key,
+    }
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[storage_peers.Link]:
+    from tests.servers._install import MissingServerError
+
+    try:
+        context = storage_peers.link()
+        made = context.__enter__()
+    except MissingServerError as error:
+        pytest.skip(str(error))
+    try:
+        made.shape(LATENCY_MILLISECONDS, MEGABYTES_PER_SECOND)
+        yield made
+    finally:
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module", params=[LARGE, SMALL])
+def tables(
+    request: pytest.FixtureRequest,
+    link: storage_peers.Link,
+    sizes: settings.Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Tables:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from ags1 import iceberg
+    from ags1.iceberg.catalogs import catalog_table
+    from ags1.kms import MemoryKms
+
+    directory, is_large = tmp_path_factory.mktemp("tables"), request.param == LARGE
+    files, rows = (12, 432_000) if is_large else (200, 1_000)
+    if sizes.quick:
+        files, rows = files // 4, min(rows, 10_000)
+    name, store = "large" if is_large else "small", link.direct.store("lake")
+    chooser = np.random.default_rng(5)
+    objects = []
+    for number in range(files):
+        table = pa.table({f"c{index}": chooser.integers(0, 1 << 60, rows) for index in range(8)})
+        path = directory / "file.parquet"
+        pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=max(1, rows // 4))
+        objects.append(f"{name}/data/{number:03}.parquet")
+        store.put(objects[-1], path.read_bytes())
+    catalog = SqlCatalog(
+        name, uri=f"sqlite:///{directory}/catalog.db", warehouse=f"s3://lake/{name}", **_properties(link.direct)
+    )
+    catalog.create_namespace("t")
+    plain = catalog.create_table("t.plain", table.schema, location=f"s3://lake/{name}/plain")
+    step = -(-files // COMMITS)
+    for first in range(0, files, step):
+        plain.add_files([f"s3://lake/{each}" for each in objects[first : first + step]])
+    made = Tables(link, catalog, plain.metadata_location, "", objects)
+    copied = catalog_table(
+        None,
+        made.copy_of(plain.metadata_location),
+        storage_options=_properties(link.direct),
+        allowed_locations=["s3://lake/"],
+    )
+    made.encrypted = iceberg.encrypt_table(copied, key_id="lake", kms=MemoryKms(KEYS)).metadata_location
+    return made
+
+
+def _name(tables: Tables) -> str:
+    return LARGE if "large" in tables.plain else SMALL
+
+
+def _ours(tables: Tables) -> Any:
+    from ags1 import iceberg
+    from ags1.kms import MemoryKms
+
+    return iceberg.open_table(
+        tables.encrypted, MemoryKms(KEYS), properties=tables.properties, allowed_locations=["s3://lake/"]
+    )
+
+
+def _theirs(tables: Tables) -> Any:
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(tables.plain, tables.properties)
+
+
+# Half of the rows, in every row group.
+WHERE = "c1 < 576460752303423488"
+SCANS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "scan of everything": (lambda table: table.scan().to_arrow(), lambda table: table.scan().to_arrow()),
+    "scan of two columns, with a filter": (
+        lambda table: table.scan(columns=("c1", "c2"), row_filter=WHERE).to_arrow(),
+        lambda table: table.scan(selected_fields=("c1", "c2"), row_filter=WHERE).to_arrow(),
+    ),
+    "plan": (lambda table: list(table.scan().plan_files()), lambda table: list(table.scan().plan_files())),
+}
+
+
+@pytest.mark.parametrize("which", SCANS)
+def test_iceberg_store_scan(which: str, tables: Tables, interleave: Callable[..., Run], record: Record) -> None:
+    import pyiceberg
+
+    ours, theirs = SCANS[which]
+    peer = f"PyIceberg {pyiceberg.__version__}, not encrypted"
+    run = interleave({"ags1": lambda: ours(_ours(tables)), peer: lambda: theirs(_theirs(tables))}, min_rounds=3)
+    words = f"{which} of an Iceberg table, {_name(tables)}, {CONDITIONS}"
+    record(run, figure(run, words, peer, kind="peer", measure="time", target=SCAN))
+
+
+def _copy(tables: Tables, *, put: bool) -> None:
+    store = tables.link.server.store("lake")
+
+    def one(name: str) -> None:
+        data = store.get(name).bytes()
+        if put:
+            store.put(f"copied/{name}", data)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, tables.objects))
+
+
+@pytest.mark.parametrize("which", ["conversion", "re-key with new data keys", "verify"])
+def test_iceberg_store_files(which: str, tables: Tables, interleave: Callable[..., Run], record: Record) -> None:
+    from ags1 import iceberg
+    from ags1.iceberg.catalogs import catalog_table
+    from ags1.kms import MemoryKms
+
+    kms, copies, name = MemoryKms(KEYS), list[str](), _name(tables)
+
+    def fresh() -> None:
+        copies.append(tables.copy_of(tables.plain if which == "conversion" else tables.encrypted))
+
+    def convert() -> None:
+        options = {"storage_options": tables.properties, "allowed_locations": ["s3://lake/"]}
+        made = catalog_table(None, copies.pop(), **options)
+        if which == "conversion":
+            report = iceberg.encrypt_table(made, key_id="lake", kms=kms)
+        else:
+            report = iceberg.rekey_table(made, key_id="lake", kms=kms, data_keys=True)
+        assert report.files == len(tables.objects)
+
+    def verify() -> None:
+        assert _ours(tables).verify(None).ok
+
+    if which == "verify":
+        peer, target = "obstore, get of the same objects", VERIFY[name]
+        subjects: dict[str, Any] = {"ags1": verify, peer: lambda: _copy(tables, put=False)}
+    else:
+        peer, target = "obstore, copy of the same objects through the client", CONVERSION[name]
+        subjects = {"ags1": Subject(convert, before=fresh), peer: lambda: _copy(tables, put=True)}
+    run = interleave(subjects, min_rounds=3)
+    words = f"{which} of an Iceberg table, {name}, {CONDITIONS}"
+    record(run, figure(run, words, peer, kind="floor", measure="time", target=target))
+
+
+def test_iceberg_store_append(tables: Tables, interleave: Callable[..., Run], record: Record) -> None:
+    import pyarrow as pa
+    import pyiceberg
+    from pyiceberg.catalog import load_catalog
+
+    from ags1 import iceberg
+    from ags1.kms import MemoryKms
+
+    rows = pa.table({f"c{index}": range(1000) for index in range(8)})
+    # The same database under the same name: tables of a SQL catalog are found by both.
+    catalog = load_catalog(tables.catalog.name, **{**tables.catalog.properties, **tables.properties, "type": "sql"})
+    for table in ("ours", "theirs"):
+        catalog.register_table(f"t.{table}", tables.copy_of(tables.encrypted if table == "ours" else tables.plain))
+    options = {"kms": MemoryKms(KEYS), "allowed_locations": ["s3://lake/"]}
+    peer = f"PyIceberg {pyiceberg.__version__}, not encrypted"
+    run = interleave(
+        {
+            "ags1": lambda: iceberg.load_table(catalog, "t.ours", **options).append(rows),
+            peer: lambda: catalog.load_table("t.theirs").append(rows),
+        },
+        min_rounds=3,
+    )
+    words = f"append of one file to an Iceberg table, {_name(tables)}, {CONDITIONS}"
+    record(run, figure(run, words, peer, kind="peer", measure="time", target=APPEND))
