@@ -24,7 +24,7 @@ except ImportError as error:
     raise ImportError("ags1.fs needs fsspec: pip install 'ags1[fsspec]'") from error
 
 from ags1 import dataset as datasets
-from ags1.dataset import Dataset, Entry
+from ags1.dataset import Dataset, DatasetEntry
 
 __all__ = ["Ags1FileSystem", "register"]
 
@@ -142,7 +142,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         except IsADirectoryError:
             return self._info(name, None)
 
-    def _info(self, name: str, entry: Entry | None) -> dict[str, Any]:
+    def _info(self, name: str, entry: DatasetEntry | None) -> dict[str, Any]:
         if entry is None:
             return {"name": name, "size": 0, "type": "directory"}
         return {
@@ -168,7 +168,7 @@ class Ags1FileSystem(AbstractFileSystem):  # type: ignore[misc]
         found = {entry.path: self._info(entry.path, entry) for entry in self._below(name)}
         return found if detail else list(found)
 
-    def _below(self, name: str) -> Iterator[Entry]:
+    def _below(self, name: str) -> Iterator[DatasetEntry]:
         if name and name in self.dataset.files:
             yield self.dataset.files[name]
             return

@@ -25,7 +25,7 @@ from ags1.support.lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.bench._codecs import AGS1, Codec, CodecError, Question, codec_questions, codecs, register
-    from ags1.bench._history import Entry, append, commit_of, entry, read
+    from ags1.bench._history import HistoryEntry, append, commit_of, entry, read
     from ags1.bench._machine import IDENTITY, OtherMachineError, differences, load_average, machine, require_same
     from ags1.bench._ratios import Ratio, difference_of_medians, ratio_of_medians, spread, verdict
     from ags1.bench._rounds import Comparison, Run, Subject, UndecidedWarning, compare, decide, interleave
@@ -36,7 +36,7 @@ __all__ = [
     "Codec",
     "CodecError",
     "Comparison",
-    "Entry",
+    "HistoryEntry",
     "OtherMachineError",
     "Question",
     "Ratio",
@@ -67,7 +67,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "_codecs": ("AGS1", "Codec", "CodecError", "Question", "codec_questions", "codecs", "register"),
-        "_history": ("Entry", "append", "commit_of", "entry", "read"),
+        "_history": ("HistoryEntry", "append", "commit_of", "entry", "read"),
         "_machine": ("IDENTITY", "OtherMachineError", "differences", "load_average", "machine", "require_same"),
         "_ratios": ("Ratio", "difference_of_medians", "ratio_of_medians", "spread", "verdict"),
         "_rounds": ("Comparison", "Run", "Subject", "UndecidedWarning", "compare", "decide", "interleave"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryEntry:
     """One figure, and where it comes from.
 
     Attributes
@@ -79,13 +79,13 @@ def entry(
     machine: dict[str, Any] | None = None,
     load: float | None = None,
     **more: Any,
-) -> Entry:
+) -> HistoryEntry:
     """Make the entry of a figure that was measured now, on this machine.
 
     Parameters
     ----------
     figure, value, low, high, samples, commit
-        As of `Entry`.
+        As of `HistoryEntry`.
     machine, load
         Of now, unless given.
     **more
@@ -96,17 +96,17 @@ def entry(
     # Six digits are more than any clock has.
     short = {name: [float(f"{each:.6g}") for each in seconds] for name, seconds in samples.items()}
     load = _machine.load_average() if load is None else load
-    return Entry(figure, value, low, high, short, machine, commit, date, load, more)
+    return HistoryEntry(figure, value, low, high, short, machine, commit, date, load, more)
 
 
-def append(path: str | os.PathLike[str], entries: Iterable[Entry]) -> None:
+def append(path: str | os.PathLike[str], entries: Iterable[HistoryEntry]) -> None:
     """Add entries to the end of a file, which is made if there is none. What it has stays."""
     text = "".join(each.to_line() + "\n" for each in entries)
     with open(path, "a", encoding="utf-8") as file:
         file.write(text)
 
 
-def read(path: str | os.PathLike[str]) -> list[Entry]:
+def read(path: str | os.PathLike[str]) -> list[HistoryEntry]:
     """Read the entries of a file, oldest first.
 
     Raises
@@ -119,7 +119,7 @@ def read(path: str | os.PathLike[str]) -> list[Entry]:
         for number, line in enumerate(file, 1):
             try:
                 fields = json.loads(line)
-                found.append(Entry(**fields))
+                found.append(HistoryEntry(**fields))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{os.fspath(path)}, line {number}: no figure of ags1.bench ({error})") from None
     return found

@@ -87,7 +87,7 @@ def _name(what: str, size: int, block_length: int, threads: int) -> str:
     return f"{what}, {_BLOCKS[block_length]} blocks, {threads} thread{'s' * (threads > 1)}, {size} bytes"
 
 
-def _baseline(path: str | None) -> dict[str, benching.Entry]:
+def _baseline(path: str | None) -> dict[str, benching.HistoryEntry]:
     """The last entry of each figure in a file."""
     if path is None:
         return {}
@@ -126,7 +126,7 @@ def _subjects(size: int, block_length: int, threads: int) -> dict[str, Subject]:
 
 
 def _measure(
-    size: int, block_length: int, threads: int, before: Mapping[str, benching.Entry], threshold: float
+    size: int, block_length: int, threads: int, before: Mapping[str, benching.HistoryEntry], threshold: float
 ) -> tuple[Run, list[tuple[str, str, Ratio]]]:
     """Measure one row, and go on while a comparison with the baseline is undecided."""
     subjects, run, began = _subjects(size, block_length, threads), Run(), time.monotonic()
@@ -145,7 +145,7 @@ def _measure(
         wanted *= 2
 
 
-def _beside(now: Ratio, before: benching.Entry) -> Ratio:
+def _beside(now: Ratio, before: benching.HistoryEntry) -> Ratio:
     """The time now over the time before, each beside the copies of its own hour. Both intervals count."""
     return Ratio(now.value / before.value, now.low / before.high, now.high / before.low)
 

@@ -16,7 +16,7 @@ from ags1.cli.standard import standard_input
 from ags1.cli.transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.streams.metadata_files import SUFFIX
-from ags1.streams.verify import VerifyReport, verify_file
+from ags1.streams.verify import StreamVerifyReport, verify_file
 from ags1.support.command_line import UsageError
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO
 from ags1.support.typing import Any
@@ -206,7 +206,7 @@ def verify(options: argparse.Namespace) -> int:
     return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
 
 
-def _failure(path: str, report: VerifyReport) -> str:
+def _failure(path: str, report: StreamVerifyReport) -> str:
     if report.failed_count == report.block_count:
         which = "its only block is not" if report.block_count == 1 else f"none of its {report.block_count:,} blocks is"
         return (

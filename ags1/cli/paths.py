@@ -11,7 +11,7 @@ from ags1.cli import warn
 from ags1.cli.standard import standard_input
 from ags1.streams.metadata_files import SUFFIX
 from ags1.support.command_line import UsageError
-from ags1.support.typing import NoReturn
+from ags1.support.typing import Any, NoReturn
 
 STANDARD = "-"
 _TEMPORARY = ".ags1-tmp"
@@ -249,6 +249,13 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
             raise UsageError(f"{jobs[joined].source} and {path} would both become {joined}: use two directories")
         jobs[joined] = Job(path, joined, result if encrypting else name, size)
     return list(jobs.values())
+
+
+def place_in_target(options: argparse.Namespace, job: Job) -> Any:
+    """Where the file of one of many jobs is written: below the TARGET, through no link."""
+    from ags1.storage import Location
+
+    return Location(options.target).as_root().join(job.target[len(options.target) :].lstrip("/"))
 
 
 def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import closing
 
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
-from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, refuse_reading, shown, size_of
+from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, place_in_target, refuse_reading, shown, size_of
 from ags1.cli.report import Reporter, in_time
 from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import Ags1Error, KeyAccessError
@@ -32,10 +32,6 @@ UNPROTECTED = (
     "(--key-metadata or --length gives one)"
 )
 _PENDING = ".pending"
-# How long Ctrl-C may go unnoticed while other threads work.
-# Files in object stores at once; small ones spend their time waiting.
-_REMOTE_JOBS = 4
-_SMALL = 1 << 20
 
 
 def encrypt(options: argparse.Namespace) -> int:
@@ -78,11 +74,10 @@ def encrypt(options: argparse.Namespace) -> int:
             if prefix is not None:
                 metadata = KeyMetadata(metadata.encryption_key, prefix)
         output = _MetadataFile(metadata_paths[job.target], metadata, fresh)
-        _make_directory(options, job.target)
         try:
             metadata = encrypt_file(
                 _input(job.source),
-                _output(job.target),
+                output_of(options, job),
                 metadata.encryption_key,
                 aad_prefix=metadata.aad_prefix or b"",
                 block_length=options.block_length,
@@ -111,11 +106,10 @@ def decrypt(options: argparse.Namespace) -> int:
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         _check_clobber(options, job.target)
-        _make_directory(options, job.target)
         started = time.monotonic()
         size = decrypt_file(
             _input(job.source),
-            _output(job.target),
+            output_of(options, job),
             key_metadata=metadata[job.target],
             threads=options.threads,
             progress=progress,
@@ -277,9 +271,14 @@ def _at_once(options: argparse.Namespace, jobs: list[Job]) -> int:
     """Files to work on at once: what was asked for, else one here, and many where each waits for requests."""
     if options.jobs is not None:
         return int(options.jobs)
-    remote = any(is_url(path) for job in jobs[:1] for path in (job.source, job.target))
-    small = all(job.size is not None and job.size <= _SMALL for job in jobs)
-    return _REMOTE_JOBS * (8 if small else 1) if remote else 1
+    ends = [path for job in jobs[:1] for path in (job.source, job.target) if is_url(path)]
+    if not ends:
+        return 1
+    from ags1.storage import SMALL, Location, files_at_once
+
+    # A pipe may have any length.
+    sizes = [SMALL + 1 if job.size is None else job.size for job in jobs]
+    return files_at_once(Location(ends[0]), sizes, 1, written=True)
 
 
 def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stopped: threading.Event) -> None:
@@ -298,22 +297,22 @@ def _input(path: str) -> Any:
     return path if path != STANDARD else standard_input()
 
 
-def _output(path: str) -> Any:
-    return path if path != STANDARD else standard_output()
+def output_of(options: argparse.Namespace, job: Job) -> Any:
+    """What a job writes to. The directories inside the TARGET are made; that of a TARGET by itself has to be there."""
+    if job.target == STANDARD:
+        return standard_output()
+    if job.target == options.target:
+        return job.target
+    from ags1.storage import make_parent
+
+    place = place_in_target(options, job)
+    make_parent(place)
+    return place
 
 
 def _check_clobber(options: argparse.Namespace, target: str) -> None:
     if options.no_clobber and target != STANDARD and os.path.lexists(target):
         raise FileExistsError(17, "it exists, and --no-clobber keeps it", target)
-
-
-def _make_directory(options: argparse.Namespace, target: str) -> None:
-    """Make the directory of a target inside the TARGET; that of a TARGET by itself has to be there."""
-    if target == options.target or is_url(target):
-        return
-    directory = os.path.dirname(target)
-    if directory and not os.path.isdir(directory):
-        os.makedirs(directory, exist_ok=True)
 
 
 def _metadata_path(options: argparse.Namespace, job: Job, many: bool) -> str | None:

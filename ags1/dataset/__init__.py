@@ -28,21 +28,21 @@ from __future__ import annotations
 from ags1.dataset._dataset import Dataset
 from ags1.dataset._files import Files
 from ags1.dataset._opening import encrypt, open, preview
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.pins import Pins
-from ags1.dataset.reports import ExpireReport, Problem, RewrapReport, RunReport, TreeReport
+from ags1.dataset.reports import DatasetRewrapReport, DatasetVerifyReport, ExpireReport, Problem, RunReport
 from ags1.dataset.versions import Version
 
 __all__ = [
     "Dataset",
-    "Entry",
+    "DatasetEntry",
+    "DatasetRewrapReport",
+    "DatasetVerifyReport",
     "ExpireReport",
     "Files",
     "Pins",
     "Problem",
-    "RewrapReport",
     "RunReport",
-    "TreeReport",
     "Version",
     "encrypt",
     "open",

@@ -17,7 +17,7 @@ from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.joined import open_parts
 from ags1.dataset.manifests import Change, changes
 from ags1.dataset.pins import Pins
-from ags1.dataset.reports import ExpireReport, Phase, RewrapReport, RunReport, TreeReport
+from ags1.dataset.reports import DatasetRewrapReport, DatasetVerifyReport, ExpireReport, Phase, RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.transaction import ATTEMPTS
 from ags1.dataset.verification import verify
@@ -30,7 +30,7 @@ from ags1.dataset.versions import (
     read_committed,
     read_version,
 )
-from ags1.dataset.views import View
+from ags1.dataset.views import DatasetView
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
@@ -76,10 +76,10 @@ class Dataset:
         self._close_kms = close_kms
         self._lock = ForkSafeLock()
         # Debugging tools call repr() on an object whose constructor has failed.
-        self._current: View | None = None
+        self._current: DatasetView | None = None
         self.files = Files(self._view, location.text)
         self.report: RunReport | None = None
-        self._current = View.of(location, version, kms)
+        self._current = DatasetView.of(location, version, kms)
         self._pins = (pins or Pins()).holding(version)
         self._attempts = attempts
 
@@ -134,7 +134,7 @@ class Dataset:
         """Whether :meth:`close` was called."""
         return self._current is None
 
-    def _view(self) -> View:
+    def _view(self) -> DatasetView:
         view = self._current
         if view is None:
             raise ValueError("this dataset is closed")
@@ -235,7 +235,7 @@ class Dataset:
 
     def verify(
         self, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
-    ) -> TreeReport:
+    ) -> DatasetVerifyReport:
         """Authenticate every block of every file, and compare the objects in the directory with the manifests.
 
         Parameters
@@ -250,7 +250,7 @@ class Dataset:
 
         Returns
         -------
-        TreeReport
+        DatasetVerifyReport
             Names each file or object that is truncated, swapped, replaced, missing, damaged, unreadable, unreferenced
             or foreign.
 
@@ -374,7 +374,7 @@ class Dataset:
         number = view.version.version if after is None else after
         pair = []
         for each in (before, number):
-            opened = View.of(self._location, self._version(each), self._kms)
+            opened = DatasetView.of(self._location, self._version(each), self._kms)
             pair.append(opened.root)
         return (
             change
@@ -396,7 +396,7 @@ class Dataset:
         if found.digest == before.digest:
             return False
         self._pins.check(found, self._location)
-        view = View.of(self._location, found, self._kms)
+        view = DatasetView.of(self._location, found, self._kms)
         with self._lock.lock:
             self._current = view
             self._pins = self._pins.holding(found)
@@ -603,7 +603,7 @@ class Dataset:
 
     def rewrap(
         self, new_key_id: str, new_kms: Any = None, *, key_id: str | None = None, dry_run: bool = False
-    ) -> RewrapReport:
+    ) -> DatasetRewrapReport:
         """Change the master key of the dataset, or of one class of keys. Only wrapped keys are written.
 
         Parameters

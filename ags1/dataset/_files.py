@@ -7,25 +7,25 @@ import os
 from collections.abc import Callable, Iterator
 
 from ags1.dataset._arguments import Path, relative
-from ags1.dataset.entries import Entry
-from ags1.dataset.views import View
+from ags1.dataset.entries import DatasetEntry
+from ags1.dataset.views import DatasetView
 
 
 class Files:
     """The files of one version of a dataset, in the order of their paths. They are not kept in memory.
 
-    Iteration yields :class:`Entry` objects. ``len()``, ``path in files`` and ``files[path]`` are fast for any number
-    of files.
+    Iteration yields :class:`DatasetEntry` objects. ``len()``, ``path in files`` and ``files[path]`` are fast for any
+    number of files.
     """
 
-    def __init__(self, view: Callable[[], View], name: str) -> None:
+    def __init__(self, view: Callable[[], DatasetView], name: str) -> None:
         self._view = view
         self._name = name
 
     def __len__(self) -> int:
         return self._view().version.file_count
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[DatasetEntry]:
         return self.below("")
 
     def __contains__(self, path: object) -> bool:
@@ -34,7 +34,7 @@ class Files:
         view = self._view()
         return view.manifests.find(view.root, relative(path)) is not None
 
-    def __getitem__(self, path: Path) -> Entry:
+    def __getitem__(self, path: Path) -> DatasetEntry:
         """The entry of a path.
 
         Raises
@@ -52,17 +52,17 @@ class Files:
             raise FileNotFoundError(errno.ENOENT, "the dataset has no such file", name)
         return found
 
-    def below(self, directory: str) -> Iterator[Entry]:
+    def below(self, directory: str) -> Iterator[DatasetEntry]:
         """The files below a directory, "" for all."""
         view, name = self._view(), relative(directory) if directory else ""
         return view.manifests.files(view.root, f"{name}/" if name else "")
 
-    def directories(self, directory: str = "") -> Iterator[Entry]:
+    def directories(self, directory: str = "") -> Iterator[DatasetEntry]:
         """The empty directories below a directory, and itself if it is one; their paths end in ``/``."""
         view, name = self._view(), relative(directory) if directory else ""
         return view.manifests.directories(view.root, f"{name}/" if name else "")
 
-    def children(self, directory: str = "") -> Iterator[tuple[str, Entry | None]]:
+    def children(self, directory: str = "") -> Iterator[tuple[str, DatasetEntry | None]]:
         """Names in a directory, each with its entry, or None for a directory."""
         view = self._view()
         return view.manifests.names_below(view.root, relative(directory) if directory else "")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget, open_target
 from ags1.dataset.versions import numbers
-from ags1.dataset.views import View
+from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import DecryptWorker
 from ags1.storage import Location, Unsynced, inside
 from ags1.streams.files import Progress
@@ -22,8 +22,8 @@ _LOG = logging.getLogger("ags1.dataset")
 
 
 def decrypt_files(
-    view: View, target: Location, wanted: Filter, *, threads: int | None, on_error: str, progress: Progress | None,
-    durable: bool, dry_run: bool, replace: bool = True,
+    view: DatasetView, target: Location, wanted: Filter, *, threads: int | None, on_error: str,
+    progress: Progress | None, durable: bool, dry_run: bool, replace: bool = True,
 ) -> RunReport:  # fmt: skip
     """Decrypt the files of a version that are wanted; see :meth:`ags1.dataset.Dataset.decrypt`."""
     dataset, root = view.location, view.root
@@ -40,7 +40,7 @@ def decrypt_files(
             "the dataset itself; choose another target"
         )
     report = RunReport(version=view.version.version)
-    directories: list[Entry] = []
+    directories: list[DatasetEntry] = []
     entries = _files(view, wanted, directories)
     if dry_run:
         for entry in entries:
@@ -84,7 +84,7 @@ def decrypt_files(
     return report
 
 
-def _files(view: View, wanted: Filter, directories: list[Entry]) -> Iterator[Entry]:
+def _files(view: DatasetView, wanted: Filter, directories: list[DatasetEntry]) -> Iterator[DatasetEntry]:
     """The wanted files of a version; the directories between them are added to a list, so manifests are read once."""
     for entry in view.manifests.entries(view.root):
         if wanted.accepts(entry.path):
@@ -94,7 +94,7 @@ def _files(view: View, wanted: Filter, directories: list[Entry]) -> Iterator[Ent
                 yield entry
 
 
-def make_empty(directories: Iterable[Entry], target: Location, unsynced: Unsynced) -> list[tuple[str, OSError]]:
+def make_empty(directories: Iterable[DatasetEntry], target: Location, unsynced: Unsynced) -> list[tuple[str, OSError]]:
     """Make empty directories below a local target, after the files; return the paths that failed, with their errors.
 
     Nothing is made behind a URL: an object store has no empty directories. No link is followed.

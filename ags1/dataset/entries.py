@@ -17,7 +17,7 @@ from ags1.errors import FormatError
 from ags1.layout import encrypted_length
 from ags1.support.typing import Any
 
-__all__ = ["Entry", "Part", "SourceIdentity"]
+__all__ = ["DatasetEntry", "Part", "SourceIdentity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DatasetEntry:
     """One file of a dataset, or an empty directory. Its keys are sealed, so it can be pickled and shown.
 
     Attributes
@@ -100,7 +100,7 @@ class Entry:
     mode: int | None = None
 
     @classmethod
-    def of_directory(cls, path: str, mtime_ns: int, version: int, mode: int | None = None) -> Entry:
+    def of_directory(cls, path: str, mtime_ns: int, version: int, mode: int | None = None) -> DatasetEntry:
         """The entry of an empty directory; its path ends in ``/``."""
         return cls(path, (), "", version, SourceIdentity(0, mtime_ns), mode)
 
@@ -147,7 +147,7 @@ class Entry:
         return fields
 
     @classmethod
-    def from_json(cls, fields: Any, name: str) -> Entry:
+    def from_json(cls, fields: Any, name: str) -> DatasetEntry:
         """Read that form; `name` is the manifest's, for errors."""
         try:
             parts = tuple(

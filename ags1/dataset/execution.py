@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 
-from ags1.dataset.worker import Outcome, Worker, batches, is_fatal
+from ags1.dataset.worker import FileOutcome, Worker, batches, is_fatal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _WAITING = 4
 
 def execute(
     worker: Worker, units: Iterable[Any], *, threads: int | None = None, on_error: str = "fail"
-) -> Generator[Outcome, None, None]:
+) -> Generator[FileOutcome, None, None]:
     """Run a worker over units in threads, by default one for each usable CPU; with 1, no thread is started.
 
     Units are taken on the calling thread, a bounded number ahead of the outcomes, which come in the same order. With
@@ -40,7 +40,7 @@ def execute(
         yield outcome
 
 
-def _run(worker: Worker, units: Iterable[Any], threads: int) -> Iterator[Outcome]:
+def _run(worker: Worker, units: Iterable[Any], threads: int) -> Iterator[FileOutcome]:
     if threads <= 1:
         for batch in batches(units, worker.size_of):
             yield from worker.work(batch)
@@ -52,7 +52,7 @@ def _run(worker: Worker, units: Iterable[Any], threads: int) -> Iterator[Outcome
     def is_large(batch: list[Any]) -> bool:
         return worker.size_of(batch[0]) > _LARGE
 
-    def work(batch: list[Any]) -> list[Outcome]:
+    def work(batch: list[Any]) -> list[FileOutcome]:
         return (whole if is_large(batch) else quiet).work(batch)
 
     done = in_parallel(work, batches(units, worker.size_of), threads, ahead=_WAITING, alone=is_large)

@@ -22,7 +22,7 @@ from ags1.dataset.classes import ClassKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
 from ags1.dataset.pins import Pins
-from ags1.dataset.references import Listed, unnamed, walk
+from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import ExpireReport
 from ags1.dataset.runs import remove_record
 from ags1.dataset.transaction import ATTEMPTS, Transaction, open_root
@@ -196,7 +196,7 @@ class _Expiry:
         except (Ags1Error, OSError) as error:
             raise self._refusal(version.version, error) from error
 
-    def _rubbish(self, staying: list[Version], now: int) -> tuple[dict[str, Listed], int]:
+    def _rubbish(self, staying: list[Version], now: int) -> tuple[dict[str, ListedReference], int]:
         """Objects of runs that no version needs and that are old enough; and the number of those that are too young."""
 
         def names() -> Iterator[str]:
@@ -208,7 +208,7 @@ class _Expiry:
             for name in self._names(version):
                 found.pop(name, None)
         inner = _datasets_inside(found)
-        rubbish: dict[str, Listed] = {}
+        rubbish: dict[str, ListedReference] = {}
         young = 0
         for each in found.values():
             by_run = record_of(each.name) is not None or run_of(each.name) is not None

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import accumulate
 
 from ags1.dataset.classes import ClassKeys
-from ags1.dataset.entries import Entry, Part
+from ags1.dataset.entries import DatasetEntry, Part
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
@@ -32,7 +32,7 @@ __all__ = ["JoinedReader", "open_part", "open_parts"]
 _OPEN = 4
 
 
-def open_parts(dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int | None = None) -> Reader:
+def open_parts(dataset: Location, entry: DatasetEntry, keys: ClassKeys, *, threads: int | None = None) -> Reader:
     """Open the plaintext of a file.
 
     TruncatedError, FormatError: an object is shorter or longer than its entry says. KeyAccessError,
@@ -82,7 +82,7 @@ class _Parts:
     block_length = DEFAULT_BLOCK_LENGTH
     length_trusted = True
 
-    def __init__(self, dataset: Location, entry: Entry, keys: ClassKeys, threads: int | None) -> None:
+    def __init__(self, dataset: Location, entry: DatasetEntry, keys: ClassKeys, threads: int | None) -> None:
         self.error: BaseException | None = None
         self.starts = [0, *accumulate(part.plaintext_length for part in entry.parts)]
         self.size = self.starts[-1]
@@ -178,7 +178,7 @@ class _RawParts(RawReader):
 class JoinedReader(Reader):
     """Plaintext of a file of several objects: a Reader with the lengths of the manifest."""
 
-    def __init__(self, dataset: Location, entry: Entry, keys: ClassKeys, *, threads: int | None = None) -> None:
+    def __init__(self, dataset: Location, entry: DatasetEntry, keys: ClassKeys, *, threads: int | None = None) -> None:
         parts = _Parts(dataset, entry, keys, threads)
         self._path = entry.path
         self._plaintext = parts  # type: ignore[assignment]

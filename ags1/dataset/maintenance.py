@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ags1.dataset.classes import KeyClass
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
 from ags1.dataset.names import check_entry_path, check_new_path, new_object_name, sort_key
 from ags1.dataset.pins import Pins
-from ags1.dataset.reports import RewrapReport, RunReport
+from ags1.dataset.reports import DatasetRewrapReport, RunReport
 from ags1.dataset.runs import Done, records
 from ags1.dataset.transaction import ATTEMPTS, Transaction
 from ags1.dataset.versions import numbers
@@ -27,7 +27,7 @@ _PIECE = 8 << 20
 _ATTEMPTS = 20
 
 
-def _named(transaction: Transaction, path: str) -> list[Entry]:
+def _named(transaction: Transaction, path: str) -> list[DatasetEntry]:
     """A file, or a directory with all below it, empty ones too; FileNotFoundError if there is neither."""
     manifests, root = transaction.manifests, transaction.root
     entry = manifests.find(root, path)
@@ -65,7 +65,7 @@ def move(
     """
     check_new_path(target)
     transaction = Transaction.begin(location, kms, "mv", pins=pins, attempts=attempts)
-    moved: dict[str, Entry | None] = {}
+    moved: dict[str, DatasetEntry | None] = {}
     entries = _named(transaction, source)
     for entry in entries:
         path = check_entry_path(target + (entry.path[len(source) :] if source else f"/{entry.path}"))
@@ -100,7 +100,7 @@ def move(
     return report
 
 
-def _encrypted_again(transaction: Transaction, entry: Entry, path: str, key_class: KeyClass) -> Entry:
+def _encrypted_again(transaction: Transaction, entry: DatasetEntry, path: str, key_class: KeyClass) -> DatasetEntry:
     transaction.run.use([key_class.id])
     name = new_object_name(path, transaction.run.id)
     metadata = transaction.run.keys.object_key(key_class.id, name)
@@ -120,7 +120,7 @@ def _encrypted_again(transaction: Transaction, entry: Entry, path: str, key_clas
 def rewrap(
     location: Location, kms: Any, new_key_id: str, new_kms: Any, *, key_id: str | None, dry_run: bool,
     pins: Pins | None = None, attempts: int = _ATTEMPTS,
-) -> RewrapReport:  # fmt: skip
+) -> DatasetRewrapReport:  # fmt: skip
     """Put one class of keys under another master key; see :meth:`ags1.dataset.Dataset.rewrap`."""
     for _ in range(attempts):
         transaction = Transaction.begin(location, kms, "rewrap", pins=pins)
@@ -136,13 +136,13 @@ def rewrap(
             transaction.rewrap(each.id, new_key_id, new_kms)
             keys += sum(1 for entry in each.encryption_keys if entry.get("encrypted-by-id") == old_key_id)
         if dry_run:
-            return RewrapReport(transaction.base.version, old_key_id, new_key_id, keys, older, runs, True)
+            return DatasetRewrapReport(transaction.base.version, old_key_id, new_key_id, keys, older, runs, True)
         try:
             made = transaction.commit(always=True)
         except ConflictError:
             continue
         assert made is not None
-        return RewrapReport(made.version, old_key_id, new_key_id, keys, older, runs, False)
+        return DatasetRewrapReport(made.version, old_key_id, new_key_id, keys, older, runs, False)
     raise ConflictError(f"{location}: other writers committed during each attempt: run rewrap again later")
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from ags1.codec import decrypt, encrypt
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.names import CONTROL, new_manifest_name, run_of, sort_key
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
@@ -32,7 +32,7 @@ from ags1.storage import Location, Unsynced, in_order, make_parent, open_output,
 from ags1.support.forks import ForkSafeLock
 from ags1.support.typing import Any, NoReturn
 
-__all__ = ["Change", "Editor", "Manifests", "Node", "changes"]
+__all__ = ["Change", "Editor", "ManifestNode", "Manifests", "changes"]
 
 FORMAT = "ags1-manifest"
 FAN_OUT = 512
@@ -42,12 +42,12 @@ _MAX_BYTES = 256 << 20
 _KEPT = 64
 _AHEAD = 8
 
-Change = tuple["Entry | None", "Entry | None"]
+Change = tuple["DatasetEntry | None", "DatasetEntry | None"]
 """A file before and after; None where it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ManifestNode:
     """The place of a manifest, and a summary of the files below it.
 
     `level` is 0 for a leaf; `first` and `last` are the sort keys of its first and its last entry; `name` is relative to
@@ -76,7 +76,7 @@ class Node:
         ]  # fmt: skip
 
     @classmethod
-    def from_json(cls, fields: Any, level: int, name: str) -> Node:
+    def from_json(cls, fields: Any, level: int, name: str) -> ManifestNode:
         """Read that form."""
         try:
             first, last, count, size, below, key = fields
@@ -90,7 +90,7 @@ class Node:
         return cls(level, sort_key(first), sort_key(last), count, size, below, metadata)
 
 
-Item = Node | Entry
+Item = ManifestNode | DatasetEntry
 
 
 class Items:
@@ -130,8 +130,8 @@ class Items:
         made._level, made._fields, made._name, made._made = level, [], "", list(items)
         made.keys, made.last = [_first(each) for each in items], _last(items[-1])
         made.totals = (
-            sum(each.file_count if isinstance(each, Node) else not each.is_directory for each in items),
-            sum(each.plaintext_bytes if isinstance(each, Node) else each.plaintext_length for each in items),
+            sum(each.file_count if isinstance(each, ManifestNode) else not each.is_directory for each in items),
+            sum(each.plaintext_bytes if isinstance(each, ManifestNode) else each.plaintext_length for each in items),
         )
         return made
 
@@ -146,16 +146,16 @@ class Items:
         if found is None:
             fields = self._fields[index]
             if self._level:
-                found = Node.from_json(fields, self._level - 1, self._name)
+                found = ManifestNode.from_json(fields, self._level - 1, self._name)
             else:
-                found = Entry.from_json(fields, self._name)
+                found = DatasetEntry.from_json(fields, self._name)
             self._made[index] = found
         return found
 
     def object_names(self) -> list[str]:
         """Names of the objects of a leaf's files, in their order; no item is made for them."""
         if not self._fields:
-            return [part.name for item in self if isinstance(item, Entry) for part in item.parts]
+            return [part.name for item in self if isinstance(item, DatasetEntry) for part in item.parts]
         try:
             names = [part[0] for each in self._fields for part in each["parts"]]
         except (TypeError, IndexError):
@@ -174,7 +174,7 @@ def _is_manifest(name: object) -> bool:
 
 
 def _first(item: Item) -> bytes:
-    return item.first if isinstance(item, Node) else item.key
+    return item.first if isinstance(item, ManifestNode) else item.key
 
 
 class Manifests:
@@ -192,16 +192,16 @@ class Manifests:
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
-    def root(self, name: str, metadata: KeyMetadata, file_count: int, plaintext_bytes: int) -> Node:
+    def root(self, name: str, metadata: KeyMetadata, file_count: int, plaintext_bytes: int) -> ManifestNode:
         """The root of a version, read and checked against the fields of the version."""
         level, items = self._read(name, metadata.encode(), None)
-        made = Node(level, items.keys[0], items.last, *items.totals, name, metadata.encode())
+        made = ManifestNode(level, items.keys[0], items.last, *items.totals, name, metadata.encode())
         if (made.file_count, made.plaintext_bytes) != (file_count, plaintext_bytes):
             raise FormatError(f"{self.location.join(name)} has other files than its version says")
         self._keep(name, items)
         return made
 
-    def children(self, node: Node, *, keep: bool = True) -> Items:
+    def children(self, node: ManifestNode, *, keep: bool = True) -> Items:
         """The items directly below a node; shared, so do not change them. `keep` caches them for the next call."""
         with self._lock.lock:
             found = self._kept.get(node.name)
@@ -252,7 +252,7 @@ class Manifests:
             raise FormatError(f"{place}: a manifest of another level is in this object")
         return found, Items(found, files, place.text)
 
-    def write(self, level: int, items: list[Item], run: str) -> Node:
+    def write(self, level: int, items: list[Item], run: str) -> ManifestNode:
         """Write a manifest under a new name."""
         fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": [each.to_json() for each in items]}
         plain = json.dumps(fields, separators=(",", ":")).encode("ascii")
@@ -270,25 +270,27 @@ class Manifests:
             self._unsynced.add(name)
         kept = Items.of(level, items)
         self._keep(name, kept)
-        return Node(level, kept.keys[0], kept.last, *kept.totals, name, metadata.with_length(len(data)).encode())
+        return ManifestNode(
+            level, kept.keys[0], kept.last, *kept.totals, name, metadata.with_length(len(data)).encode()
+        )
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def find(self, root: Node | None, path: str) -> Entry | None:
+    def find(self, root: ManifestNode | None, path: str) -> DatasetEntry | None:
         """The file of a path, None if there is none; with ``/`` at its end, the empty directory."""
         item: Item | None = root
         key = sort_key(path)
-        while isinstance(item, Node):
+        while isinstance(item, ManifestNode):
             below = self.children(item)
             index = below.at_or_before(key)
             item = below[index] if index >= 0 else None
         return item if item is not None and item.key == key else None
 
-    def files(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
+    def files(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
         """The files whose paths begin with `prefix`, in order; leaves are read ahead."""
         return (entry for entry in self.entries(root, prefix) if not entry.is_directory)
 
-    def directories(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
+    def directories(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
         """The empty directories whose paths begin with `prefix`, in order.
 
         An entry of a directory stays when a file is added below it; such a directory is left out.
@@ -297,7 +299,7 @@ class Manifests:
             if entry is not None and entry.is_directory and not (following and following.path.startswith(entry.path)):
                 yield entry
 
-    def entries(self, root: Node | None, prefix: str = "") -> Iterator[Entry]:
+    def entries(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
         """The files and the empty directories whose paths begin with `prefix`, in order; leaves are read ahead."""
         key = sort_key(prefix)
         leaves = self.leaves(root, key, key)
@@ -306,17 +308,17 @@ class Manifests:
             key, key,
         )  # fmt: skip
 
-    def _within(self, leaves: Iterator[Items], key: bytes, prefix: bytes) -> Iterator[Entry]:
+    def _within(self, leaves: Iterator[Items], key: bytes, prefix: bytes) -> Iterator[DatasetEntry]:
         """The entries of leaves from a key on, as long as their paths begin with `prefix`."""
         for leaf in leaves:
             for index in range(bisect_left(leaf.keys, key), len(leaf)):
                 item = leaf[index]
-                assert isinstance(item, Entry)
+                assert isinstance(item, DatasetEntry)
                 if not item.key.startswith(prefix):
                     return
                 yield item
 
-    def leaves(self, node: Node | None, key: bytes = b"", prefix: bytes = b"") -> Iterator[Node]:
+    def leaves(self, node: ManifestNode | None, key: bytes = b"", prefix: bytes = b"") -> Iterator[ManifestNode]:
         """The leaves that may have files from a key on whose paths begin with `prefix`."""
         if node is None or node.last < key or (node.first > key and not node.first.startswith(prefix)):
             return
@@ -326,16 +328,16 @@ class Manifests:
         below = self.children(node)
         for index in range(max(0, below.at_or_before(key)), len(below)):
             child = below[index]
-            assert isinstance(child, Node)
+            assert isinstance(child, ManifestNode)
             if child.first > key and not child.first.startswith(prefix):
                 return
             yield from self.leaves(child, key, prefix)
 
-    def has_below(self, root: Node | None, directory: str) -> bool:
+    def has_below(self, root: ManifestNode | None, directory: str) -> bool:
         """Whether there are files below a directory, or it is an empty one."""
         return next(self.entries(root, f"{directory}/" if directory else ""), None) is not None
 
-    def names_below(self, root: Node | None, directory: str) -> Iterator[tuple[str, Entry | None]]:
+    def names_below(self, root: ManifestNode | None, directory: str) -> Iterator[tuple[str, DatasetEntry | None]]:
         """Names in a directory, each with its file, or None for a directory. Contents of subdirectories are skipped."""
         prefix = f"{directory}/" if directory else ""
         entries = self.entries(root, prefix)
@@ -356,7 +358,7 @@ class Manifests:
             entries = self._within(map(self.children, self.leaves(root, behind, inside)), behind, inside)
             entry = next(entries, None)
 
-    def object_names(self, root: Node | None, known: set[str]) -> Iterator[str]:
+    def object_names(self, root: ManifestNode | None, known: set[str]) -> Iterator[str]:
         """Names of the objects that a version needs: manifests and objects of files.
 
         Manifests in `known` were read before: they and everything below them are skipped. Those read here are
@@ -372,29 +374,29 @@ class Manifests:
             yield from below.object_names()
             return
         for item in below:
-            assert isinstance(item, Node)
+            assert isinstance(item, ManifestNode)
             yield from self.object_names(item, known)
 
 
 def _last(item: Item) -> bytes:
-    return item.last if isinstance(item, Node) else item.key
+    return item.last if isinstance(item, ManifestNode) else item.key
 
 
 # -- comparing -----------------------------------------------------------------------------------------------------
 
 
-def changes(manifests: Manifests, before: Node | None, after: Node | None) -> Iterator[Change]:
+def changes(manifests: Manifests, before: ManifestNode | None, after: ManifestNode | None) -> Iterator[Change]:
     """Yield the differences between two versions, in the order of paths. Manifests that both share are not read."""
     old, new = _Cursor(manifests, before), _Cursor(manifests, after)
     while True:
         a, b = old.item, new.item
         if a is None and b is None:
             return
-        if isinstance(a, Node) and isinstance(b, Node) and a.name == b.name:
+        if isinstance(a, ManifestNode) and isinstance(b, ManifestNode) and a.name == b.name:
             old.skip(), new.skip()
-        elif isinstance(a, Node) and (b is None or _opens_first(a, b)):
+        elif isinstance(a, ManifestNode) and (b is None or _opens_first(a, b)):
             old.open()
-        elif isinstance(b, Node) and (a is None or _opens_first(b, a)):
+        elif isinstance(b, ManifestNode) and (a is None or _opens_first(b, a)):
             new.open()
         elif b is None or (a is not None and _first(a) < _first(b)):
             yield old.take(), None
@@ -406,9 +408,9 @@ def changes(manifests: Manifests, before: Node | None, after: Node | None) -> It
                 yield pair
 
 
-def _opens_first(node: Node, other: Item) -> bool:
+def _opens_first(node: ManifestNode, other: Item) -> bool:
     """Whether to open a node before the next item of the other side is compared."""
-    if isinstance(other, Entry):
+    if isinstance(other, DatasetEntry):
         return node.first <= other.key
     return (node.first, -node.level) <= (other.first, -other.level)
 
@@ -416,7 +418,7 @@ def _opens_first(node: Node, other: Item) -> bool:
 class _Cursor:
     """The items of a tree in order: nodes that are not opened, and entries."""
 
-    def __init__(self, manifests: Manifests, root: Node | None) -> None:
+    def __init__(self, manifests: Manifests, root: ManifestNode | None) -> None:
         self._manifests = manifests
         self._stack: list[Item] = [] if root is None else [root]
 
@@ -433,12 +435,12 @@ class _Cursor:
 
     def open(self) -> None:
         node = self._stack.pop()
-        assert isinstance(node, Node)
+        assert isinstance(node, ManifestNode)
         self._stack.extend(reversed(self._manifests.children(node)))
 
-    def take(self) -> Entry:
+    def take(self) -> DatasetEntry:
         entry = self._stack.pop()
-        assert isinstance(entry, Entry)
+        assert isinstance(entry, DatasetEntry)
         return entry
 
 
@@ -451,7 +453,7 @@ class Editor:
     Names of new nodes begin with `run`, the id of the run that writes.
     """
 
-    def __init__(self, manifests: Manifests, root: Node | None, run: str) -> None:
+    def __init__(self, manifests: Manifests, root: ManifestNode | None, run: str) -> None:
         self._manifests = manifests
         self._base = root
         self._cursor = _Cursor(manifests, root)
@@ -460,20 +462,20 @@ class Editor:
         self._changed = False
         self._last = b""
 
-    def put(self, entry: Entry) -> Entry | None:
+    def put(self, entry: DatasetEntry) -> DatasetEntry | None:
         """Add an entry, or replace the one at its path; return the replaced one."""
         before = self._seek(entry.key)
         self._changed = self._changed or before != entry
         self._append(0, entry)
         return before
 
-    def remove(self, path: str) -> Entry | None:
+    def remove(self, path: str) -> DatasetEntry | None:
         """Remove an entry; return it, or None if there was none."""
         before = self._seek(sort_key(path))
         self._changed = self._changed or before is not None
         return before
 
-    def finish(self) -> Node | None:
+    def finish(self) -> ManifestNode | None:
         """Write the remaining nodes; return the new root, or None if there is no entry. Called once."""
         if not self._changed:
             return self._base
@@ -485,7 +487,7 @@ class Editor:
             top = level == len(self._rows) - 1
             if top and level and len(row) == 1:
                 (node,) = row
-                assert isinstance(node, Node)
+                assert isinstance(node, ManifestNode)
                 return self._collapsed(node)
             if top and not row:
                 return None
@@ -493,16 +495,16 @@ class Editor:
                 self._flush(level, everything=True)
             level += 1
 
-    def _collapsed(self, node: Node) -> Node:
+    def _collapsed(self, node: ManifestNode) -> ManifestNode:
         # After many removals, nodes with one child each would be left above the rest.
         while node.level:
             below = self._manifests.children(node)
-            if len(below) > 1 or not isinstance(below[0], Node):
+            if len(below) > 1 or not isinstance(below[0], ManifestNode):
                 break
             node = below[0]
         return node
 
-    def _seek(self, key: bytes) -> Entry | None:
+    def _seek(self, key: bytes) -> DatasetEntry | None:
         """Take over all items before a key; return the file at it.
 
         The last node is opened down to its last leaf, so that the next files join that leaf.
@@ -512,7 +514,7 @@ class Editor:
         self._last = key
         cursor = self._cursor
         while (item := cursor.item) is not None:
-            if isinstance(item, Entry):
+            if isinstance(item, DatasetEntry):
                 if item.key > key:
                     return None
                 if item.key == key:
@@ -530,7 +532,7 @@ class Editor:
     def _pass(self) -> None:
         """Take over the next item unchanged, or open it if a row before it is too small."""
         cursor, item = self._cursor, self._cursor.item
-        if isinstance(item, Entry):
+        if isinstance(item, DatasetEntry):
             self._append(0, cursor.take())
             return
         assert item is not None
@@ -558,7 +560,7 @@ class Editor:
         above = self._rows[level + 1] if level + 1 < len(self._rows) else []
         if everything and len(row) < _SMALL and above:
             before = above[-1]
-            assert isinstance(before, Node)
+            assert isinstance(before, ManifestNode)
             below = self._manifests.children(before)
             if before.level == level and len(below) < FAN_OUT:
                 above.pop()

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from ags1.storage import TEMPORARY_SUFFIX, Directories, Location, iterate_files, status
 
-__all__ = ["Listed", "unnamed", "walk"]
+__all__ = ["ListedReference", "unnamed", "walk"]
 
 # They are held in memory. Expired and interrupted runs leave up to a few times the objects of the dataset.
 _MOST_UNNAMED = 10_000_000
 
 
-class Listed(NamedTuple):
+class ListedReference(NamedTuple):
     """An item of a listing: its name, relative to the dataset, and its kind.
 
     The kind is "file", "leftover" (a temporary file) or "other" (a link, a pipe, a socket, a device). `size` and
@@ -31,7 +31,7 @@ class Listed(NamedTuple):
     size: int = -1
     modified: int = -1
 
-    def looked_at(self, dataset: Location) -> Listed:
+    def looked_at(self, dataset: Location) -> ListedReference:
         """The same item with its length and time."""
         if self.size >= 0:
             return self
@@ -39,15 +39,15 @@ class Listed(NamedTuple):
         return self._replace(size=seen.size, modified=seen.modified)
 
 
-def walk(location: Location) -> Iterator[Listed]:
+def walk(location: Location) -> Iterator[ListedReference]:
     """List everything in a dataset, in about the order of paths."""
     if not location.is_local:
         for each in iterate_files(location):
-            yield Listed(each.name, _kind_of(each.name), each.size, each.modified)
+            yield ListedReference(each.name, _kind_of(each.name), each.size, each.modified)
         return
     with Directories(location.path) as directories:
         for name, is_file, _ in directories.walk(stats=False):
-            yield Listed(name, _kind_of(name) if is_file else "other")
+            yield ListedReference(name, _kind_of(name) if is_file else "other")
 
 
 def _kind_of(name: str) -> str:
@@ -55,7 +55,7 @@ def _kind_of(name: str) -> str:
     return "leftover" if last.startswith(".") and last.endswith(TEMPORARY_SUFFIX) else "file"
 
 
-def unnamed(listed: Iterable[Listed], names: Callable[[], Iterable[str]]) -> dict[str, Listed]:
+def unnamed(listed: Iterable[ListedReference], names: Callable[[], Iterable[str]]) -> dict[str, ListedReference]:
     """Items of a listing whose names are not in `names`. Both have nearly the same order: only differences are held.
 
     OSError EIO: so many more objects are listed than there are names that the listing seems to have no end.
@@ -63,7 +63,7 @@ def unnamed(listed: Iterable[Listed], names: Callable[[], Iterable[str]]) -> dic
     `names` is called once more if a store lists in no order: only then can it have listed an object twice, of which the
     second would be found nowhere.
     """
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedReference] = {}
     ahead: set[str] = set()
     named = 0
     last, in_order = "", True

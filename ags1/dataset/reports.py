@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ags1.support.reports import Report
 
-__all__ = ["ExpireReport", "Phase", "Problem", "RewrapReport", "RunReport", "TreeReport"]
+__all__ = ["DatasetRewrapReport", "DatasetVerifyReport", "ExpireReport", "Phase", "Problem", "RunReport"]
 
 Phase = Callable[[str, int, "int | None"], object]
 """Called as ``phase(doing, done, total)`` with what is done, in words, and a number of objects; see `verify`."""
@@ -101,7 +101,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class TreeReport(Report):
+class DatasetVerifyReport(Report):
     """The result of :meth:`Dataset.verify`.
 
     Attributes
@@ -129,7 +129,7 @@ class TreeReport(Report):
 
 
 @dataclass(frozen=True)
-class RewrapReport(Report):
+class DatasetRewrapReport(Report):
     """The result of a change of a master key.
 
     Attributes

@@ -34,9 +34,9 @@ from ags1.storage import Location
 from ags1.support.typing import Any, NoReturn
 
 __all__ = [
+    "DatasetRun",
     "Done",
     "Interrupted",
-    "Run",
     "RunKeys",
     "RunReference",
     "interrupted",
@@ -186,7 +186,7 @@ class RunKeys:
         raise TypeError("the keys of a run cannot be pickled or copied: send its reference, and unwrap that there")
 
 
-class Run:
+class DatasetRun:
     """A run that this process has begun on a version of the dataset (0: a new dataset). Use it from one thread.
 
     `operation` is information for readers of the record. With `durable`, recorded files are on the disk.

@@ -51,7 +51,6 @@ Skipped = Callable[[str, str], object]
 # Without O_NONBLOCK, opening a pipe at this path would wait for its other end.
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NONE = SourceIdentity(0)
-_SECOND = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -347,12 +346,7 @@ def _is_same_file(seen: os.stat_result, identity: SourceIdentity) -> bool:
 
 
 def _is_same_entry(found: Entry, identity: SourceIdentity) -> bool:
-    if found.etag and identity.etag:
-        return found.size == identity.size and found.etag == identity.etag
-    # Listings have milliseconds, and the headers of a response whole seconds.
-    times = found.modified, identity.mtime_ns
-    unit = _SECOND if any(each % _SECOND == 0 for each in times) else 1
-    return found.size == identity.size and times[0] // unit == times[1] // unit
+    return found.is_same(identity.size, identity.mtime_ns, identity.etag)
 
 
 @contextmanager

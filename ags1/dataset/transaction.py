@@ -35,11 +35,11 @@ from itertools import repeat
 
 from ags1.core.gcm import random_bytes
 from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
-from ags1.dataset.entries import Entry, Part
-from ags1.dataset.manifests import Change, Editor, Manifests, Node, changes
+from ags1.dataset.entries import DatasetEntry, Part
+from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes
 from ags1.dataset.names import CONTROL, Twins, check_entry_path, run_of, sort_key, version_name
 from ags1.dataset.pins import Pins
-from ags1.dataset.runs import Done, Run, RunKeys
+from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import Version, latest_number, made_since, no_dataset, publish, read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
@@ -59,11 +59,11 @@ class Transaction:
 
     Attributes
     ----------
-    base, root : Version or None, Node or None
+    base, root : Version or None, ManifestNode or None
         The version that it began with, and its manifests; None for a new dataset.
     classes : tuple of KeyClass
         The classes of keys of the new version.
-    run : Run
+    run : DatasetRun
         Objects are written with its keys.
     unsynced : Unsynced
         Objects that were written here and may not be on the disk yet: note them before the commit.
@@ -85,14 +85,14 @@ class Transaction:
         self._durable = durable
         self._uuid = str(uuid.uuid4()) if base is None else base.uuid
         began = 0 if base is None else base.version
-        self.run = Run(location, self._uuid, classes, began, kms, operation, durable=durable)
+        self.run = DatasetRun(location, self._uuid, classes, began, kms, operation, durable=durable)
         self._single_writer = single_writer if base is None else base.single_writer
         self._promised = single_writer
         self.unsynced = Unsynced(location)
         self.manifests = Manifests(location, self._uuid, self.unsynced)
         self.root = None if base is None else open_root(self.manifests, base, kms)
         self._editor = Editor(self.manifests, self.root, self.run.id)
-        self._mine: Node | None = None
+        self._mine: ManifestNode | None = None
         # Runs whose objects are put, and whose objects may be put: no version up to `_looked_at` fences one of them.
         self._runs = {self.run.id}
         self._not_fenced = {self.run.id}
@@ -185,7 +185,7 @@ class Transaction:
             self._refuse_fenced({run}, self.base, began)
         self._not_fenced.add(run)
 
-    def entry(self, done: Done, keys: RunKeys | None = None) -> Entry:
+    def entry(self, done: Done, keys: RunKeys | None = None) -> DatasetEntry:
         """The entry of a file that was written; `keys` are those of its run, if that was taken over."""
         run = self.run.keys if keys is None else keys
         if run.reference.run not in self._not_fenced:
@@ -196,21 +196,21 @@ class Transaction:
             Part(name, length, self.keys.seal(mine, name, run.encoded_key(done.key_class, name, length)))
             for name, length in done.parts
         )
-        return Entry(done.path, parts, mine, self.next_version, done.source, done.mode)
+        return DatasetEntry(done.path, parts, mine, self.next_version, done.source, done.mode)
 
     @property
     def next_version(self) -> int:
         """The version that the commit makes, unless another writer commits first."""
         return 1 if self.base is None else self.base.version + 1
 
-    def put(self, entry: Entry) -> Entry | None:
+    def put(self, entry: DatasetEntry) -> DatasetEntry | None:
         """Add a new or changed file or directory; return the one that had its path. Call it in the order of paths."""
         check_entry_path(entry.path)
         self._carries = self._carries or any(run_of(part.name) not in self._runs for part in entry.parts)
         with self._reading():
             return self._editor.put(entry)
 
-    def refuse_twin(self, path: str, changed: Mapping[str, Entry | None] = {}) -> None:
+    def refuse_twin(self, path: str, changed: Mapping[str, DatasetEntry | None] = {}) -> None:
         """Refuse a new path that is a directory of the dataset, or below a file of it: both cannot be decrypted.
 
         `changed` are the other paths that change, with their new entries: None for those that are removed.
@@ -227,7 +227,7 @@ class Transaction:
                 )
             above = above.rpartition("/")[0]
 
-    def remove(self, path: str) -> Entry | None:
+    def remove(self, path: str) -> DatasetEntry | None:
         """Remove a file or a directory; return it. Call it in the order of paths."""
         with self._reading():
             return self._editor.remove(path)
@@ -351,7 +351,7 @@ class Transaction:
             )
         return versions
 
-    def _next(self, head: Version | None, root: Node | None) -> Version:
+    def _next(self, head: Version | None, root: ManifestNode | None) -> Version:
         classes = self._classes_on(head)
         key = None
         if root is not None:
@@ -394,7 +394,7 @@ class Transaction:
             )
         return self.classes
 
-    def _on_top(self, told: Callable[[list[Version]], object] | None) -> tuple[Version, Node | None]:
+    def _on_top(self, told: Callable[[list[Version]], object] | None) -> tuple[Version, ManifestNode | None]:
         """The last version, and its files with the changes of this transaction."""
         head = read_latest(self.location)
         if head is None:
@@ -420,7 +420,7 @@ class Transaction:
         with self._reading():
             return head, self._merged(head, open_root(self.manifests, head, self._kms))
 
-    def _merged(self, head: Version, theirs: Node | None) -> Node | None:
+    def _merged(self, head: Version, theirs: ManifestNode | None) -> ManifestNode | None:
         editor = Editor(self.manifests, theirs, self.run.id)
         for before, after in changes(self.manifests, self.root, self._mine):
             if after is None:
@@ -453,7 +453,7 @@ class Transaction:
                     "a file where the other needs a directory; nothing was committed; run it again"
                 )
 
-    def _joined(self, head: Version, theirs: ClassKeys) -> Node | None:
+    def _joined(self, head: Version, theirs: ClassKeys) -> ManifestNode | None:
         """Two writers have made the same new dataset: the files of this one are added to the other's version."""
         patterns = {(each.pattern, each.key_id) for each in head.classes}
         if patterns != {(each.pattern, each.key_id) for each in self.classes}:
@@ -494,7 +494,7 @@ class Transaction:
         pass
 
 
-def open_root(manifests: Manifests, version: Version, kms: Any) -> Node | None:
+def open_root(manifests: Manifests, version: Version, kms: Any) -> ManifestNode | None:
     """The root of a version's manifests; None if it has no entry."""
     if version.manifest is None or version.manifest_key is None:
         return None
@@ -507,7 +507,7 @@ def _new(found: Iterator[Change]) -> Iterator[str]:
     return (after.path for before, after in found if before is None and after is not None)
 
 
-def _is_same(one: Entry | None, other: Entry | None) -> bool:
+def _is_same(one: DatasetEntry | None, other: DatasetEntry | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.path == other.path and [part.name for part in one.parts] == [part.name for part in other.parts]

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 from ags1.core.blocks import open_blocks
 from ags1.dataset.classes import ClassKeys
-from ags1.dataset.entries import Entry, Part
+from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.execution import execute
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, run_of, sort_key, version_name, version_number
-from ags1.dataset.references import Listed, unnamed, walk
-from ags1.dataset.reports import Phase, Problem, TreeReport
+from ags1.dataset.references import ListedReference, unnamed, walk
+from ags1.dataset.reports import DatasetVerifyReport, Phase, Problem
 from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version, kept_versions
-from ags1.dataset.views import View
-from ags1.dataset.worker import Outcome, VerifyWorker
+from ags1.dataset.views import DatasetView
+from ags1.dataset.worker import FileOutcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, read_header
@@ -33,7 +33,7 @@ from ags1.streams.files import Progress
 from ags1.streams.verify import verify_file
 from ags1.support.typing import Any
 
-Perform = Callable[[View], Generator[Outcome, None, None]]
+Perform = Callable[[DatasetView], Generator[FileOutcome, None, None]]
 
 __all__ = ["verify"]
 
@@ -52,9 +52,9 @@ _TOLD_OBJECTS = 1000
 
 
 def verify(
-    view: View, kms: Any, *, threads: int | None = None, progress: Progress | None = None,
+    view: DatasetView, kms: Any, *, threads: int | None = None, progress: Progress | None = None,
     perform: Perform | None = None, phase: Phase | None = None,
-) -> TreeReport:  # fmt: skip
+) -> DatasetVerifyReport:  # fmt: skip
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
     The KMS opens the manifests of other versions: objects that those name are not foreign. `perform` verifies the files
@@ -65,7 +65,7 @@ def verify(
 
 @dataclass
 class _Verification:
-    view: View
+    view: DatasetView
     kms: Any
     phase: Phase | None = None
     problems: dict[str, Problem] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Verification:
     # Objects that may be copies of others: name -> length, and the path of their file.
     suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
-    def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> TreeReport:
+    def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> DatasetVerifyReport:
         total = self.view.version.plaintext_bytes
         done = 0
 
@@ -99,7 +99,7 @@ class _Verification:
         self._find_origins()
         found = sorted(self.problems.values(), key=lambda each: sort_key(each.path))
         others = sorted(self.unexpected_files.values(), key=lambda each: sort_key(each.path))
-        report = TreeReport(self.view.version.version, self.view.version.file_count, total, found + others)
+        report = DatasetVerifyReport(self.view.version.version, self.view.version.file_count, total, found + others)
         _LOG.info(
             "%s: version %d verified: %d files, %d bytes; %d problems",
             self.view.location, report.version, report.file_count, total, len(report.problems),
@@ -108,7 +108,7 @@ class _Verification:
 
     # -- faults of a file ------------------------------------------------------------------------------------------
 
-    def _judge(self, entry: Entry, error: Exception) -> Problem:
+    def _judge(self, entry: DatasetEntry, error: Exception) -> Problem:
         if isinstance(error, KeyAccessError):
             return Problem(entry.path, "unreadable", f"{entry.path}: {error}", refused=True)
         for part in entry.parts:
@@ -117,7 +117,7 @@ class _Verification:
                 return found
         return Problem(entry.path, "unreadable", f"{entry.path} was changed while it was verified: {error}")
 
-    def _judge_part(self, entry: Entry, part: Part) -> Problem | None:
+    def _judge_part(self, entry: DatasetEntry, part: Part) -> Problem | None:
         """The problem of an object, None if there is none."""
         path, place = entry.path, self.view.location.join(part.name)
         name = f"{path} ({part.name})"
@@ -180,7 +180,7 @@ class _Verification:
         for name, each in found.items():
             self.unexpected_files[name] = self._unexpected(name, each.kind)
 
-    def _told(self, listed: Iterator[Listed]) -> Iterator[Listed]:
+    def _told(self, listed: Iterator[ListedReference]) -> Iterator[ListedReference]:
         count = 0
         for count, each in enumerate(listed):
             if count % _TOLD_OBJECTS == 0:

@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ags1.dataset.classes import ClassKeys
-from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.manifests import ManifestNode, Manifests
 from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version
 from ags1.storage import Location
 from ags1.support.typing import Any
 
-__all__ = ["View"]
+__all__ = ["DatasetView"]
 
 
 @dataclass(frozen=True)
-class View:
+class DatasetView:
     """One version of a dataset, opened."""
 
     location: Location
     version: Version
     manifests: Manifests
-    root: Node | None
+    root: ManifestNode | None
     keys: ClassKeys
 
     @classmethod
-    def of(cls, location: Location, version: Version, kms: Any) -> View:
+    def of(cls, location: Location, version: Version, kms: Any) -> DatasetView:
         """Check a version, and read the root of its manifests."""
         keys = ClassKeys(version.classes, kms, location.text)
         version.authenticate(keys, f"version {version.version} of {location}")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ags1 import layout
 from ags1.codec import decrypt_many, encrypt_many
 from ags1.dataset.classes import ClassKeys
-from ags1.dataset.entries import Entry, Part, SourceIdentity
+from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
 from ags1.dataset.joined import open_part
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
@@ -52,7 +52,7 @@ __all__ = [
     "DecryptWorker",
     "EncryptUnit",
     "EncryptWorker",
-    "Outcome",
+    "FileOutcome",
     "ReadUnit",
     "VerifyWorker",
     "Worker",
@@ -100,7 +100,7 @@ class ReadUnit(NamedTuple):
     :meth:`LocalTarget.begin` has made for its plaintext.
     """
 
-    entry: Entry
+    entry: DatasetEntry
     first: int
     size: int
     start: int
@@ -113,7 +113,7 @@ class ReadUnit(NamedTuple):
         return sum(lengths[1:] if self.first else lengths)
 
 
-def cut_entry(entry: Entry, part_bytes: int, into: str = "") -> list[ReadUnit]:
+def cut_entry(entry: DatasetEntry, part_bytes: int, into: str = "") -> list[ReadUnit]:
     """Ranges of a file of about `part_bytes` each, which begin where a block of one of its objects does."""
     blocks = max(1, part_bytes // DEFAULT_BLOCK_LENGTH)
     units: list[ReadUnit] = []
@@ -132,7 +132,7 @@ def cut_entry(entry: Entry, part_bytes: int, into: str = "") -> list[ReadUnit]:
     return [*units, ReadUnit(replace(entry, parts=tuple(parts)), first, size, start, into)]
 
 
-class Outcome(NamedTuple):
+class FileOutcome(NamedTuple):
     """The result of a unit. It can be pickled if the unit can.
 
     `done` has the name of each object or file that was written, and its bytes of plaintext; None if it failed.
@@ -186,7 +186,7 @@ class Worker:
         """Bytes of plaintext of a unit."""
         raise NotImplementedError
 
-    def run(self, units: Iterable[Any]) -> Iterator[Outcome]:
+    def run(self, units: Iterable[Any]) -> Iterator[FileOutcome]:
         """Process units and yield an outcome for each, also for one that fails.
 
         After an error that all others would have as well (:func:`is_fatal`), the others fail without being tried.
@@ -201,24 +201,24 @@ class Worker:
             if fatal is not None:
                 break
         for batch in waiting:
-            yield from (Outcome(unit, error=fatal) for unit in batch)
+            yield from (FileOutcome(unit, error=fatal) for unit in batch)
 
-    def work(self, units: list[Any]) -> list[Outcome]:
+    def work(self, units: list[Any]) -> list[FileOutcome]:
         """Process one large unit, or some small ones together."""
         if len(units) == 1 and self.size_of(units[0]) > SMALL:
             started = time.monotonic()
             try:
                 done = self._large(units[0])
             except (OSError, Ags1Error) as error:
-                return [Outcome(units[0], None, error, time.monotonic() - started)]
-            return [Outcome(units[0], done, None, time.monotonic() - started)]
+                return [FileOutcome(units[0], None, error, time.monotonic() - started)]
+            return [FileOutcome(units[0], done, None, time.monotonic() - started)]
         try:
             return self._small(units)
         except (OSError, Ags1Error) as error:
             # An error of the target or of the cipher concerns all of them.
-            return [Outcome(unit, error=error) for unit in units]
+            return [FileOutcome(unit, error=error) for unit in units]
 
-    def _small(self, units: list[Any]) -> list[Outcome]:
+    def _small(self, units: list[Any]) -> list[FileOutcome]:
         raise NotImplementedError
 
     def _large(self, unit: Any) -> tuple[tuple[str, int], ...]:
@@ -288,9 +288,9 @@ class EncryptWorker(Worker):
         """Bytes of plaintext; a range is never a small file."""
         return unit.size if unit.whole < 0 else max(unit.size, SMALL + 1)
 
-    def _small(self, units: list[EncryptUnit]) -> list[Outcome]:
+    def _small(self, units: list[EncryptUnit]) -> list[FileOutcome]:
         started = time.monotonic()
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, FileOutcome] = {}
         ready: list[tuple[int, EncryptUnit]] = []
         plain: list[Buffer] = []
         keys: list[tuple[bytes, bytes]] = []
@@ -304,7 +304,7 @@ class EncryptWorker(Worker):
                 plain.append(data)
                 ready.append((index, unit))
             except (OSError, Ags1Error) as error:
-                outcomes[index] = Outcome(unit, error=error)
+                outcomes[index] = FileOutcome(unit, error=error)
         streams = encrypt_many(
             plain,
             [key for key, _ in keys],
@@ -317,7 +317,7 @@ class EncryptWorker(Worker):
         share = (time.monotonic() - started) / len(units)
         for (index, unit), failure in zip(ready, failures, strict=True):
             done = ((unit.name, unit.size),) if failure is None else None
-            outcomes[index] = Outcome(unit, done, failure, share)
+            outcomes[index] = FileOutcome(unit, done, failure, share)
         return [outcomes[index] for index in range(len(units))]
 
     def _refuse_again(self, unit: EncryptUnit, data: Buffer) -> None:
@@ -372,22 +372,22 @@ class ReadingWorker(Worker):
         self._dataset = dataset
         self._keys = keys
 
-    def size_of(self, unit: Entry | ReadUnit) -> int:
+    def size_of(self, unit: DatasetEntry | ReadUnit) -> int:
         """Bytes of plaintext; a range, or a file of several objects, is never a small file."""
         if isinstance(unit, ReadUnit):
             return max(unit.size, SMALL + 1)
         return unit.plaintext_length if len(unit.parts) == 1 else max(unit.plaintext_length, SMALL + 1)
 
-    def _small(self, entries: list[Entry]) -> list[Outcome]:
+    def _small(self, entries: list[DatasetEntry]) -> list[FileOutcome]:
         started = time.monotonic()
         failures = self._keep(entries, self._plaintexts(entries))
         share = (time.monotonic() - started) / len(entries)
         return [
-            Outcome(entry, ((entry.path, entry.plaintext_length),) if failure is None else None, failure, share)
+            FileOutcome(entry, ((entry.path, entry.plaintext_length),) if failure is None else None, failure, share)
             for entry, failure in zip(entries, failures, strict=True)
         ]
 
-    def _plaintexts(self, entries: list[Entry]) -> list[memoryview | Exception]:
+    def _plaintexts(self, entries: list[DatasetEntry]) -> list[memoryview | Exception]:
         """The plaintexts of small files, or the error for each."""
         # On this thread, so that many requests do not ask the KMS for the same key.
         keys: list[Any] = list(
@@ -407,7 +407,7 @@ class ReadingWorker(Worker):
             found[index] = each
         return found
 
-    def _read(self, pair: tuple[Entry, KeyMetadata | Exception], directories: Directories | None) -> Buffer:
+    def _read(self, pair: tuple[DatasetEntry, KeyMetadata | Exception], directories: Directories | None) -> Buffer:
         entry, key = pair
         if isinstance(key, Exception):
             raise key
@@ -423,7 +423,7 @@ class ReadingWorker(Worker):
         text = "is in the manifest, but missing from the dataset"
         return FileNotFoundError(errno.ENOENT, text, self._dataset.join(part.name).text)
 
-    def _open_one(self, entry: Entry, data: Buffer, key: Any) -> memoryview | Exception:
+    def _open_one(self, entry: DatasetEntry, data: Buffer, key: Any) -> memoryview | Exception:
         try:
             return _open_many([data], [key])[0]
         except Ags1Error as error:
@@ -433,7 +433,7 @@ class ReadingWorker(Worker):
                 again.block_index = error.block_index
             return again
 
-    def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
+    def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
         """Use the plaintexts of small files; return those that failed."""
         raise NotImplementedError
 
@@ -454,7 +454,7 @@ class ReadingWorker(Worker):
             first, left = 0, left - (end - first)
 
 
-def _as_range(unit: Entry | ReadUnit) -> ReadUnit:
+def _as_range(unit: DatasetEntry | ReadUnit) -> ReadUnit:
     return unit if isinstance(unit, ReadUnit) else ReadUnit(unit, 0, unit.plaintext_length, 0)
 
 
@@ -484,10 +484,10 @@ class DecryptWorker(ReadingWorker):
         self._target = target
         self._keep_existing = not replace
 
-    def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
+    def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
         with open_target(self._target, keep=self._keep_existing) as target:
 
-            def write(pair: tuple[Entry, memoryview | Exception]) -> None:
+            def write(pair: tuple[DatasetEntry, memoryview | Exception]) -> None:
                 entry, plain = pair
                 if isinstance(plain, Exception):
                     raise plain
@@ -495,7 +495,7 @@ class DecryptWorker(ReadingWorker):
 
             return list(attempts(write, list(zip(entries, found, strict=True)), remote=not target.is_local))
 
-    def _large(self, unit: Entry | ReadUnit) -> tuple[tuple[str, int], ...]:
+    def _large(self, unit: DatasetEntry | ReadUnit) -> tuple[tuple[str, int], ...]:
         unit = _as_range(unit)
         start = unit.start
         with open_target(self._target, keep=self._keep_existing) as target, closing(self._parts(unit)) as parts:
@@ -514,10 +514,10 @@ class DecryptWorker(ReadingWorker):
 class VerifyWorker(ReadingWorker):
     """Authenticates every block of files of a dataset; the plaintext is discarded."""
 
-    def _keep(self, entries: list[Entry], found: list[memoryview | Exception]) -> list[Exception | None]:
+    def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
         return [each if isinstance(each, Exception) else None for each in found]
 
-    def _large(self, unit: Entry | ReadUnit) -> tuple[tuple[str, int], ...]:
+    def _large(self, unit: DatasetEntry | ReadUnit) -> tuple[tuple[str, int], ...]:
         unit, done = _as_range(unit), 0
         with closing(self._parts(unit)) as parts:
             for plaintext, first, end in parts:

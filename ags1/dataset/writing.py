@@ -22,17 +22,17 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, version_number
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RunReport
-from ags1.dataset.runs import Done, Interrupted, Run, interrupted, remove_record
+from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, remove_record
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import ATTEMPTS, Transaction
 from ags1.dataset.versions import Version, numbers
-from ags1.dataset.worker import EncryptUnit, EncryptWorker, Outcome, is_fatal
+from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome, is_fatal
 from ags1.errors import ConflictError, FormatError, KeyAccessError
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
@@ -67,7 +67,7 @@ class Options:
     """Whether all files of the dataset are checked: those that are missing or truncated are encrypted again."""
     only: frozenset[str] | None = None
     """Paths for repair: only these are encrypted, even if the dataset has them unchanged."""
-    perform: Callable[[Run, Iterator[EncryptUnit]], Generator[Outcome | None, None, None]] | None = None
+    perform: Callable[[DatasetRun, Iterator[EncryptUnit]], Generator[FileOutcome | None, None, None]] | None = None
     """Processes the units outside of this process, and yields their outcomes in the same order.
 
     A None among them: record what was done so far. A unit's result is durable when its outcome is yielded.
@@ -170,7 +170,7 @@ class _Writing:
 
     def _execute(self) -> None:
         run, options = self._transaction.run, self._options
-        outcomes: Generator[Outcome | None, None, None]
+        outcomes: Generator[FileOutcome | None, None, None]
         if options.perform is not None:
             outcomes = options.perform(run, self._units())
         else:
@@ -242,7 +242,7 @@ class _Writing:
                 )
             yield found
 
-    def _pairs(self) -> Iterator[tuple[Found | None, Entry | None]]:
+    def _pairs(self) -> Iterator[tuple[Found | None, DatasetEntry | None]]:
         """Yield for each path, in order, what the source has and the entry of the dataset."""
         manifests, root, only = self._transaction.manifests, self._transaction.root, self._options.only
         found_files = self._found(lambda path, why: self._report.skipped.append((path, why)))
@@ -274,7 +274,7 @@ class _Writing:
                 assert entry is not None
                 self._left_over(entry)
             elif found.is_directory:
-                made = Entry.of_directory(
+                made = DatasetEntry.of_directory(
                     found.path, found.identity.mtime_ns, self._transaction.next_version, found.mode
                 )
                 if entry is None or replace(entry, version=made.version) != made:
@@ -328,7 +328,7 @@ class _Writing:
                 self._refused[class_id] = error
         return self._refused[class_id]
 
-    def _left_over(self, entry: Entry) -> None:
+    def _left_over(self, entry: DatasetEntry) -> None:
         """Handle an entry that the source does not have, or that `include` and `exclude` leave out."""
         unread = self._unread is not None and entry.path.startswith(self._unread)
         wanted = self._options.wanted.accepts(entry.path)
@@ -358,7 +358,7 @@ class _Writing:
             )
             raise FileExistsError(errno.EEXIST, text, new)
 
-    def _is_same(self, found: Found, entry: Entry) -> bool:
+    def _is_same(self, found: Found, entry: DatasetEntry) -> bool:
         """Whether the dataset has this source unchanged and complete, under the right master key."""
         if self._options.only is not None or entry.source != found.identity or not found.identity.is_known:
             return False
@@ -384,7 +384,7 @@ class _Writing:
 
     # -- outcomes --------------------------------------------------------------------------------------------------
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: FileOutcome) -> None:
         """Handle the outcome of a worker; outcomes come in the order of units."""
         unit: EncryptUnit = outcome.unit
         self._put_known()

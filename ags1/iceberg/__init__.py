@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from ags1.iceberg.keys._entries import EncryptedKey
     from ags1.iceberg.keys.encryption_keys import (
         EncryptionKeys,
+        KeyRewrapReport,
         MergeReport,
         MissingKekError,
         PruneReport,
-        RewrapReport,
     )
     from ags1.iceberg.new_table import create_table
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
@@ -46,10 +46,10 @@ __all__ = [
     "EncryptedTableScan",
     "EncryptionKeys",
     "ExpiryReport",
+    "KeyRewrapReport",
     "MergeReport",
     "MissingKekError",
     "PruneReport",
-    "RewrapReport",
     "UntrustedLengthWarning",
     "clean",
     "create_table",
@@ -76,7 +76,7 @@ __getattr__, __dir__ = lazy_names(
             "relocate_table",
         ),
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
-        "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "RewrapReport"),
+        "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "KeyRewrapReport"),
         "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),

@@ -27,7 +27,7 @@ from ags1.iceberg.writing._table_changes import TableChanges
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.iceberg.walk._table_tree import TreeNode
-    from ags1.iceberg.walk.table_audit import AuditReport
+    from ags1.iceberg.walk.table_audit import TableAuditReport
     from ags1.iceberg.walk.table_verification import TableVerifyReport
     from ags1.iceberg.walk.table_walk import Snapshots, TableWalk
     from ags1.streams.files import Progress
@@ -423,7 +423,7 @@ class EncryptedTable(TableChanges):
 
         return table_tree(self._walk(snapshot_id))
 
-    def audit(self, snapshot_id: Snapshots = "all") -> AuditReport:
+    def audit(self, snapshot_id: Snapshots = "all") -> TableAuditReport:
         """Find faults in the table's encryption, from its metadata and from the recorded facts about its files.
 
         Data files are not read; :meth:`verify` reads them. Files that cannot be opened are reported; the audit

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
     from ags1.parquet.rewrite.conversions import PlaintextColumnsError, decrypt_file, encrypt_file, rekey_file
     from ags1.parquet.rewrite.rotation import rotate_file
-    from ags1.parquet.rewrite.trees import TreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
+    from ags1.parquet.rewrite.trees import ParquetTreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
     from ags1.parquet.rewrite.writer import ParquetWriter, write_table
     from ags1.parquet.structure.inspection import Inspection, inspect
-    from ags1.parquet.verify.verification import VerifyReport, verify_file
+    from ags1.parquet.verify.verification import ParquetVerifyReport, verify_file
     from ags1.parquet.view.tables import dataset, read_table
     from ags1.parquet.view.view import ParquetView, open
 
@@ -30,12 +30,12 @@ __all__ = [
     "DecryptionConfig",
     "EncryptionConfig",
     "Inspection",
+    "ParquetTreeReport",
+    "ParquetVerifyReport",
     "ParquetView",
     "ParquetWriter",
     "PlaintextColumnsError",
     "RotationReport",
-    "TreeReport",
-    "VerifyReport",
     "dataset",
     "decrypt_file",
     "decrypt_tree",
@@ -63,8 +63,8 @@ __getattr__, __dir__ = lazy_names(
         "rewrite.conversions": ("PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"),
         "rewrite.rotation": ("rotate_file",),
         "view.tables": ("dataset", "read_table"),
-        "rewrite.trees": ("TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
-        "verify.verification": ("VerifyReport", "verify_file"),
+        "rewrite.trees": ("ParquetTreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
+        "verify.verification": ("ParquetVerifyReport", "verify_file"),
         "view.view": ("ParquetView", "open"),
         "rewrite.writer": ("ParquetWriter", "write_table"),
     },

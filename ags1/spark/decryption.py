@@ -20,7 +20,7 @@ from typing import Any
 
 import ags1.dataset as datasets
 from ags1.core.gcm import random_bytes
-from ags1.dataset import Dataset, Entry, Pins
+from ags1.dataset import Dataset, DatasetEntry, Pins
 from ags1.dataset.decrypting import make_empty
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
@@ -193,7 +193,7 @@ class _Decrypting:
         if not self._done:
             self._records.remove()
         # Files that tasks fill: their entries, and their temporary names.
-        self._begun: dict[str, tuple[Entry, str]] = {}
+        self._begun: dict[str, tuple[DatasetEntry, str]] = {}
 
     def run(self) -> None:
         try:
@@ -248,7 +248,7 @@ class _Decrypting:
         # In a store, that would be a request for each file.
         return not self._target.is_local or identity_of(self._target.join(path)) == identity
 
-    def _cut(self, entry: Entry) -> Iterator[Unit]:
+    def _cut(self, entry: DatasetEntry) -> Iterator[Unit]:
         """The units of a file: ranges, if it is big and several tasks can fill it."""
         size, name = entry.plaintext_length, self._records.name_of_file()
         ranges = cut_entry(entry, self._engine.part_bytes, name) if size > self._engine.part_bytes else []

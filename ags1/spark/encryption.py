@@ -17,10 +17,10 @@ from typing import Any
 
 from ags1.dataset.classes import patterns_of
 from ags1.dataset.pins import Pins
-from ags1.dataset.runs import Run
+from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter
 from ags1.dataset.worker import EncryptUnit, cut
-from ags1.dataset.worker import Outcome as Done
+from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.writing import Options, write_files
 from ags1.layout import encrypted_length
 from ags1.spark.engine._dataset_work import EncryptWork
@@ -178,8 +178,8 @@ class _Encrypting:
         if error is not None and self._on_error == "fail":
             raise_for(row, "encrypt", self._recorder.close(0.0))
 
-    def perform(self, run: Run, units: Iterator[EncryptUnit]) -> Generator[Done | None, None, None]:
-        """Run units; see :class:`ags1.dataset.writing.Options`."""
+    def perform(self, run: DatasetRun, units: Iterator[EncryptUnit]) -> Generator[Done | None, None, None]:
+        """DatasetRun units; see :class:`ags1.dataset.writing.Options`."""
         engine = self._engine(Sealer(run.keys, self._kms))
         # The units are closed too: an exception of Spark would keep them alive.
         with closing(self._cut(units, engine.part_bytes)) as ranges, closing(engine.run(ranges)) as waves:

@@ -9,7 +9,7 @@ import ags1.dataset.maintenance as datasets
 from ags1.dataset.expiry import expire
 from ags1.dataset.names import RUNS
 from ags1.dataset.pins import Pins
-from ags1.dataset.reports import RewrapReport
+from ags1.dataset.reports import DatasetRewrapReport
 from ags1.dataset.runs import records, remove_record
 from ags1.dataset.versions import numbers, read_latest
 from ags1.spark.engine._locations import locate
@@ -30,7 +30,7 @@ def rewrap(
     key_id: str | None = None,
     dry_run: bool = False,
     pins: Pins | None = None,
-) -> RewrapReport:
+) -> DatasetRewrapReport:
     """Put a dataset under another master key. Only wrapped keys are written: no file changes, and no task runs.
 
     Parameters

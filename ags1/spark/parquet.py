@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from ags1.parquet.verify.expected import Expected
-from ags1.spark.engine._parquet_run import Run
-from ags1.spark.engine._parquet_work import Reading, Writing
+from ags1.spark.engine._parquet_run import ParquetRun
+from ags1.spark.engine._parquet_work import ReadingSettings, WritingSettings
 from ags1.spark.engine._results import Result
 from ags1.spark.engine._runner import check_choice
 from ags1.spark.engine._sealing import kms_reference
 
-Config = TypeVar("Config", bound=Reading)
+Config = TypeVar("Config", bound=ReadingSettings)
 Tree: TypeAlias = str | os.PathLike[str]
 Patterns: TypeAlias = str | Sequence[str] | None
 
@@ -119,7 +119,7 @@ def encrypt_parquet(
     """
     encryption["data_page_v2"] = data_page_v2
     writing = _writing(kms_reference(kms), footer_key_id, column_key_ids, aad_prefix, encryption)
-    run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
+    run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
     return run.transfer("encrypt", None, writing, others, resume, threads, missing_columns=missing_columns)
 
 
@@ -161,7 +161,7 @@ def decrypt_parquet(
         As for :func:`encrypt_parquet`; an AuthenticationError names the file, column and page.
     """
     reading = _reading(kms, aad_prefix, decryption)
-    run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
+    run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
     return run.transfer("decrypt", reading, None, others, resume, threads, drop_bloom_filters=drop_bloom_filters)
 
 
@@ -229,7 +229,7 @@ others, parallelism, threads, on_error, resume, progress, **encryption
     new = kms_reference(kms) if new_kms is None else kms_reference(new_kms, "new_kms")
     encryption["data_page_v2"] = data_page_v2
     writing = _writing(new, footer_key_id, column_key_ids, aad_prefix, encryption)
-    run = Run(spark, source, target, include, exclude, parallelism, on_error, progress)
+    run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
     return run.transfer(
         "rekey",
         reading,
@@ -299,7 +299,7 @@ def verify_parquet(
         decryption.pop("cache_seconds", None)
         aad_prefix = None
     reading = _reading(kms, aad_prefix, decryption)
-    run = Run(spark, source, None, include, exclude, parallelism, on_error, progress)
+    run = ParquetRun(spark, source, None, include, exclude, parallelism, on_error, progress)
     return run.verify(
         reading,
         missing_keys,
@@ -313,7 +313,9 @@ def verify_parquet(
 # -- arguments -----------------------------------------------------------------------------------------------------
 
 
-def _writing(kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any, encryption: dict[str, Any]) -> Writing:
+def _writing(
+    kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any, encryption: dict[str, Any]
+) -> WritingSettings:
     """The arguments for writing that are sent to workers, after EncryptionConfig has checked them."""
     if "internal_key_material" in encryption:
         raise TypeError("internal_key_material is not for Spark: each file keeps its key material in itself")
@@ -325,15 +327,17 @@ def _writing(kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any,
             if isinstance(names, str) or not isinstance(names, Sequence):
                 raise TypeError(f"column_key_ids maps master key ids to lists of column names; {master!r} has none")
         columns = tuple((master, tuple(names)) for master, names in column_key_ids.items())
-    return _checked(Writing(kms, tuple(sorted(encryption.items())), aad_prefix, footer_key_id, columns))
+    return _checked(WritingSettings(kms, tuple(sorted(encryption.items())), aad_prefix, footer_key_id, columns))
 
 
-def _reading(kms: str | None, aad_prefix: Any, decryption: dict[str, Any]) -> Reading:
+def _reading(kms: str | None, aad_prefix: Any, decryption: dict[str, Any]) -> ReadingSettings:
     # A key among them would be sent to the workers in Spark's plans.
     unknown = sorted(decryption.keys() - _DECRYPTION)
     if unknown:
         raise TypeError(f"there is no argument {unknown[0]}; for reading there are {', '.join(sorted(_DECRYPTION))}")
-    return _checked(Reading(None if kms is None else kms_reference(kms), tuple(sorted(decryption.items())), aad_prefix))
+    return _checked(
+        ReadingSettings(None if kms is None else kms_reference(kms), tuple(sorted(decryption.items())), aad_prefix)
+    )
 
 
 def _checked(config: Config) -> Config:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import Problem
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import latest_number, read_version
-from ags1.dataset.views import View
-from ags1.dataset.worker import Outcome as Done
+from ags1.dataset.views import DatasetView
+from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.worker import cut_entry
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
@@ -112,7 +112,7 @@ def verify_files(
             seal=sealer_of(dataset, kms), part_bytes=part_bytes,
         )  # fmt: skip
         verifying = _Verifying(engine, recorder)
-        view = View.of(here, version, client)
+        view = DatasetView.of(here, version, client)
         report = verify(view, client, perform=verifying.perform, phase=phase_lines("verify", progress))
         recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in report.problems)
@@ -137,11 +137,11 @@ class _Verifying:
         self._engine = engine
         self._recorder = recorder
         # Of files that are not part of a leaf's unit.
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, DatasetEntry] = {}
         # Of files that failed: they are judged when all others are known.
         self._failed: dict[str, Outcome] = {}
 
-    def perform(self, view: View) -> Generator[Done, None, None]:
+    def perform(self, view: DatasetView) -> Generator[Done, None, None]:
         """Verify all files; see :func:`ags1.dataset.verification.verify`."""
         with closing(self._units(view)) as units, closing(self._engine.run(units)) as waves:
             for rows in waves:
@@ -155,7 +155,7 @@ class _Verifying:
                         else:
                             self._recorder.add([row])
 
-    def _units(self, view: View) -> Generator[Unit, None, None]:
+    def _units(self, view: DatasetView) -> Generator[Unit, None, None]:
         """Leaves of manifests, which tasks read; of those with much to verify, each file or its ranges."""
         part_bytes = self._engine.part_bytes
         for leaf in view.manifests.leaves(view.root):
@@ -167,7 +167,7 @@ class _Verifying:
                 yield Unit(path, leaf.plaintext_bytes, files=leaf.file_count)
                 continue
             for entry in view.manifests.children(leaf):
-                assert isinstance(entry, Entry)
+                assert isinstance(entry, DatasetEntry)
                 if entry.is_directory:
                     continue
                 self._entries[entry.path] = entry

@@ -47,13 +47,27 @@ from ags1.storage.outputs import FsspecOutput, LocalOutput, Output, open_output
 from ags1.storage.pin_files import no_pins, read_pins, write_pins
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
+from ags1.storage.side_by_side import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once
 from ags1.storage.sorted_listing import SortedListing
-from ags1.storage.sources import DescriptorSource, MemorySource, PipeSource, Source, octets, open_regular, open_source
+from ags1.storage.sources import (
+    SMALL,
+    DescriptorSource,
+    HeldSource,
+    MemorySource,
+    PipeSource,
+    Source,
+    octets,
+    open_regular,
+    open_source,
+)
 from ags1.storage.stored_file import StoredFile
 from ags1.storage.whole import read_identified, read_whole
 
 __all__ = [
+    "REQUESTS_AT_ONCE",
     "SEQUENTIAL_PIECE",
+    "SMALL",
+    "SMALL_FILES_AT_ONCE",
     "STREAM_BUDGET",
     "TEMPORARY_SUFFIX",
     "AtomicFile",
@@ -62,6 +76,7 @@ __all__ = [
     "Directories",
     "Entry",
     "FsspecOutput",
+    "HeldSource",
     "LocalOutput",
     "Location",
     "MemorySource",
@@ -82,6 +97,7 @@ __all__ = [
     "create",
     "creates_once",
     "file_system_of",
+    "files_at_once",
     "guarded",
     "identity_of",
     "in_order",

@@ -42,6 +42,7 @@ _MAGIC = re.compile(r"[*?\[]")
 _TOKENS = re.compile(r"\*+|\[!?\]?[^\]]*\]|.", re.DOTALL)
 # Parallel requests for empty objects that may be directory markers.
 _REQUESTS = 16
+_SECOND = 1_000_000_000
 
 
 class Entry:
@@ -74,6 +75,14 @@ class Entry:
         self.size = size
         self.modified = modified
         self.etag = etag
+
+    def is_same(self, size: int, modified: int, etag: str | None) -> bool:
+        """Whether a file of this length, time and etag is this one, as far as the storage tells."""
+        if self.etag and etag:
+            return self.size == size and self.etag == etag
+        # Listings have milliseconds, and the headers of a response whole seconds.
+        unit = _SECOND if self.modified % _SECOND == 0 or modified % _SECOND == 0 else 1
+        return self.size == size and self.modified // unit == modified // unit
 
     def __repr__(self) -> str:
         return f"Entry({self.name!r}, size={self.size})"

@@ -2,6 +2,7 @@
 
     source            length   ranges          at once   changed while read
     MemorySource      known    a view          -         not checked
+    HeldSource        known    a view          -         not seen: one request has all of it
     DescriptorSource  known    pread           any       seen by mtime, ctime and length (:meth:`Source.check`)
     FileObjectSource  known    seek and read   one       not seen
     FsspecSource      known    cat_file        many      seen if the file system has an etag
@@ -34,9 +35,11 @@ from ags1.support.forks import renew_in_children
 from ags1.support.typing import Any, Buffer, NoReturn
 
 __all__ = [
+    "SMALL",
     "DescriptorSource",
     "FileObjectSource",
     "FsspecSource",
+    "HeldSource",
     "MemorySource",
     "ObjectSource",
     "PipeSource",
@@ -50,6 +53,9 @@ __all__ = [
 _PIPE_STEP = 1 << 20
 # Bytes that opening an object fetches. The same response has its length and etag; a small object needs no other.
 _BEGINNING = 64 << 10
+
+SMALL = 1 << 20
+"""Bytes of an object up to which one request for all of it takes about as long as one for any part."""
 
 
 def octets(buffer: Buffer, *, writable: bool = False) -> memoryview:
@@ -103,27 +109,35 @@ class Source:
         """Release what the source owns."""
 
 
-def open_source(file: Any, storage_options: Mapping[str, Any] | None = None) -> Source | PipeSource:
+def open_source(
+    file: Any, storage_options: Mapping[str, Any] | None = None, *, expected: int | None = None
+) -> Source | PipeSource:
     """Make the source of a path, a URL, a Location, a file object or a buffer; a source is returned as it is.
+
+    `expected` is its length in bytes, as far as the caller knows: a small object is read whole with the first request,
+    and is then a HeldSource. The caller compares the length.
 
     OSError: it does not exist or cannot be read. TypeError: it is none of these, or a file object of text.
     """
     if isinstance(file, Source):
         return file
     if isinstance(file, Location):
-        return _of_location(file)
+        return _of_location(file, expected)
     if isinstance(file, (str, os.PathLike)):
-        return _of_location(Location(file, storage_options))
+        return _of_location(Location(file, storage_options), expected)
     if hasattr(file, "read") and not _is_buffer(file):
         return _of_file_object(file)
     return MemorySource(file)
 
 
-def _of_location(location: Location) -> Source | PipeSource:
+def _of_location(location: Location, expected: int | None) -> Source | PipeSource:
     if location.is_local:
         return _local(location)
     if location.is_object:
-        return ObjectSource(location)
+        if expected is None or expected > SMALL:
+            return ObjectSource(location)
+        found = ObjectSource(location, SMALL)
+        return found.held() or found
     return FsspecSource(*file_system_of(location), location.text)
 
 
@@ -253,6 +267,18 @@ class MemorySource(Source):
     def close(self) -> None:
         """Release the buffer."""
         self.view.release()
+
+
+class HeldSource(MemorySource):
+    """An object that one request has read whole; `data` is its content, which outlives the source."""
+
+    def __init__(self, data: Buffer, name: str | None) -> None:
+        super().__init__(data)
+        self.data = data
+        self.name = name
+
+    def close(self) -> None:
+        """Do nothing: it can be read again, as an object can be requested again."""
 
 
 class DescriptorSource(Source):
@@ -436,13 +462,18 @@ class ObjectSource(Source):
 
     is_remote = True
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, beginning: int = _BEGINNING) -> None:
         import ags1.storage._objects as _objects
 
         self.name = location.text
         self._location = location
         self._get = _objects.get
-        self._beginning, self.size, self.etag, self.modified = _objects.get_beginning(location, _BEGINNING)
+        self._beginning, self.size, self.etag, self.modified = _objects.get_beginning(location, beginning)
+
+    def held(self) -> HeldSource | None:
+        """The same, if opening it has fetched all of it."""
+        is_whole = memoryview(self._beginning).nbytes == self.size
+        return HeldSource(self._beginning, self.name) if is_whole else None
 
     def read(self, offset: int, size: int) -> Buffer:
         """The range, in memory that the client returned; bytes that opening fetched are not fetched again."""

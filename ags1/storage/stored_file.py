@@ -27,6 +27,11 @@ class StoredFile(io.RawIOBase):
         """Path or URL."""
         return self._source.name
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether each read is a request."""
+        return self._source.is_remote
+
     def readable(self) -> bool:
         """Return True."""
         return True

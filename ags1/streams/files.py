@@ -215,6 +215,8 @@ def decrypt_file(
 
 def _open_plain(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Source | PipeSource, int | None]:
     """Open the plaintext to encrypt; also return the permission bits that the target may have."""
+    if isinstance(source, Source):
+        return source, source.mode
     if isinstance(source, bytes):
         # Bytes are a path here, as in the functions of os: ags1.encrypt takes bytes of plaintext.
         source = os.fsdecode(source)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ags1.streams.files import Progress
     from ags1.support.typing import Buffer
 
-__all__ = ["VerifyReport", "verify_file"]
+__all__ = ["StreamVerifyReport", "verify_file"]
 
 _WINDOW_BYTES = 16 << 20
 _REPORTED = 1000
 
 
 @dataclass(frozen=True)
-class VerifyReport(Report):
+class StreamVerifyReport(Report):
     """The result of :func:`verify_file`.
 
     Attributes
@@ -63,7 +63,7 @@ def verify_file(
     length: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> VerifyReport:
+) -> StreamVerifyReport:
     """Authenticate every block of a stream.
 
     No plaintext is returned: it is decrypted into one buffer that is overwritten.
@@ -79,7 +79,7 @@ def verify_file(
 
     Returns
     -------
-    VerifyReport
+    StreamVerifyReport
         Unlike reading, verifying continues after a block that fails, so that the report has all of them.
 
     Raises
@@ -123,7 +123,7 @@ def verify_file(
             if progress is not None and (start - told >= window or start == count):
                 told = start
                 progress(min(start * block_length, size), size)
-        return VerifyReport(
+        return StreamVerifyReport(
             block_count=count,
             block_length=block_length,
             plaintext_length=size,

@@ -116,7 +116,7 @@ def test_bench_keeps_figures_and_compares_with_them(run: Run, tmp_path: Path, mo
         run("bench", "--bytes", "1M", "--baseline", path, "--json").records[0]["compared"]["decrypt"]["verdict"]
         == "slower"
     )
-    wide = [bench.Entry(**{**vars(each), "low": 0.5, "high": 9.0}) for each in bench.read(path)]
+    wide = [bench.HistoryEntry(**{**vars(each), "low": 0.5, "high": 9.0}) for each in bench.read(path)]
     path.unlink()
     bench.append(path, wide)
     assert run("bench", "--bytes", "1M", "--baseline", path).code == 8

@@ -7,7 +7,7 @@ from pathlib import Path
 from ags1 import kms
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.classes import ClassKeys
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done
@@ -56,7 +56,7 @@ def commit(
         return transaction.commit()
 
 
-def entries_of(root: Path, version: Version) -> tuple[list[Entry], ClassKeys]:
+def entries_of(root: Path, version: Version) -> tuple[list[DatasetEntry], ClassKeys]:
     """The files of a version, and what opens them."""
     keys = ClassKeys(version.classes, client(), str(root))
     version.authenticate(keys, str(root))

@@ -97,7 +97,7 @@ def vault(raw: Path, tmp_path: Path, client: CountingKms) -> Path:
     return tmp_path / "vault"
 
 
-def kinds(report: dataset.TreeReport) -> dict[str, str]:
+def kinds(report: dataset.DatasetVerifyReport) -> dict[str, str]:
     """What verify says of each path."""
     return {each.path: each.kind for each in report.problems}
 

@@ -14,8 +14,8 @@ import pytest
 
 import ags1.dataset.manifests as module
 from ags1 import audit, dataset
-from ags1.dataset.entries import Entry, SourceIdentity
-from ags1.dataset.manifests import Editor, Manifests, Node, changes
+from ags1.dataset.entries import DatasetEntry, SourceIdentity
+from ags1.dataset.manifests import Editor, ManifestNode, Manifests, changes
 from ags1.errors import ConflictError, FormatError
 from ags1.storage import Location
 from tests.checks import pattern
@@ -40,8 +40,8 @@ def empty(vault: dataset.Dataset) -> list[str]:
     return [entry.path for entry in vault.files.directories()]
 
 
-def directory(path: str, mtime_ns: int = 5) -> Entry:
-    return Entry.of_directory(path, mtime_ns, 1, 0o755)
+def directory(path: str, mtime_ns: int = 5) -> DatasetEntry:
+    return DatasetEntry.of_directory(path, mtime_ns, 1, 0o755)
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def test_a_file_and_an_empty_directory_of_one_name_are_told(tree: Path, vault: d
 # -- several writers -----------------------------------------------------------------------------------------------
 
 
-def both(tmp_path: Path, one: Entry, other: Entry) -> list[str]:
+def both(tmp_path: Path, one: DatasetEntry, other: DatasetEntry) -> list[str]:
     """What is in a dataset after two writers who began on the same version."""
     writers = begin(tmp_path), begin(tmp_path)
     for writer, each in zip(writers, (one, other), strict=True):
@@ -310,7 +310,7 @@ def test_any_changes_give_the_entries_of_a_sorted_dictionary(
     monkeypatch.setattr(module, "_SMALL", 2)
     rng = random.Random(seed)
     manifests = Manifests(Location(tmp_path), "uuid")
-    root: Node | None = None
+    root: ManifestNode | None = None
     model: Files = {}
     for step in range(15):
         before, old = root, dict(model)
@@ -377,8 +377,8 @@ FILE = entry("none/", random.Random(1))
     ],
     ids=lambda each: f"{each.path!r}, {len(each.parts)} parts, class {each.key_class!r}, {each.source}",
 )
-def test_an_entry_of_a_directory_that_is_none_is_refused(hostile: Entry, tmp_path: Path) -> None:
-    assert Entry.from_json(json.loads(json.dumps(GOOD.to_json())), "a manifest") == GOOD
+def test_an_entry_of_a_directory_that_is_none_is_refused(hostile: DatasetEntry, tmp_path: Path) -> None:
+    assert DatasetEntry.from_json(json.loads(json.dumps(GOOD.to_json())), "a manifest") == GOOD
     writer = Manifests(Location(tmp_path), "uuid")
     leaf = writer.write(0, [hostile], RUN)
     reader = Manifests(Location(tmp_path), "uuid")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ags1.dataset.execution import execute
-from ags1.dataset.worker import BATCH_FILES, SMALL, Outcome, Worker
+from ags1.dataset.worker import BATCH_FILES, SMALL, FileOutcome, Worker
 from ags1.errors import FormatError
 from ags1.kms import ServiceRefusal
 
@@ -26,10 +26,10 @@ class Sizes(Worker):
     def size_of(self, unit: int) -> int:
         return unit
 
-    def work(self, units: list[int]) -> list[Outcome]:
+    def work(self, units: list[int]) -> list[FileOutcome]:
         self.done += units
         self.threads.add((self._threads, threading.get_ident()))
-        return [Outcome(unit, None if unit in self.failing else (), self.failing.get(unit)) for unit in units]
+        return [FileOutcome(unit, None if unit in self.failing else (), self.failing.get(unit)) for unit in units]
 
 
 UNITS = [*range(300), SMALL + 1, 5, 40 << 20, *range(300, 500), SMALL + 2, SMALL + 3, 50 << 20]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1.dataset.entries import Entry, Part
+from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.joined import JoinedReader, open_parts
 from ags1.errors import AuthenticationError, FormatError, TruncatedError
 from ags1.storage import Location
@@ -20,7 +20,9 @@ from tests.dataset.works import Work
 LENGTHS = ((MIB, 5), (1, 1), (MIB + 1, 2 * MIB, 7), (0, 3), (3, 0, 0, MIB - 1, 0), (5,) * 9, (3 * MIB, 3 * MIB + 1))
 
 
-def joined(directory: Path, lengths: tuple[int, ...], location: Location | None = None) -> tuple[Work, Entry, bytes]:
+def joined(
+    directory: Path, lengths: tuple[int, ...], location: Location | None = None
+) -> tuple[Work, DatasetEntry, bytes]:
     """A file of parts of these lengths."""
     data = pattern(sum(lengths))
     source = directory / "raw"
@@ -31,10 +33,10 @@ def joined(directory: Path, lengths: tuple[int, ...], location: Location | None 
         at += length
     work = Work(Location(source), location or Location(directory / "vault"))
     parts: tuple[Part, ...] = tuple(part for entry in work.encrypt() for part in entry.parts)
-    return work, Entry("the/file", parts, work.key_class.id, 1), data
+    return work, DatasetEntry("the/file", parts, work.key_class.id, 1), data
 
 
-def opened(work: Work, entry: Entry, **options: int) -> JoinedReader:
+def opened(work: Work, entry: DatasetEntry, **options: int) -> JoinedReader:
     reader = open_parts(work.vault, entry, work.keys, **options)
     assert isinstance(reader, JoinedReader)
     return reader

@@ -16,7 +16,7 @@ import ags1.dataset.runs as runs
 import ags1.spark as spark
 from ags1 import dataset
 from ags1.dataset.names import MANIFESTS, RUNS
-from ags1.dataset.runs import Run
+from ags1.dataset.runs import DatasetRun
 from ags1.dataset.versions import read_latest
 from ags1.errors import Ags1Error
 from ags1.storage import Location
@@ -74,7 +74,7 @@ def make(path: Path) -> Path:
     assert base is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "new_run", lambda: OLD_RUN)
-        run = Run(place, base.uuid, base.classes, base.version, client, "add")
+        run = DatasetRun(place, base.uuid, base.classes, base.version, client, "add")
     run.use([])
     return path / "vault"
 

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 import ags1.dataset.manifests as module
-from ags1.dataset.entries import Entry, Part
-from ags1.dataset.manifests import Editor, Manifests, Node, changes
+from ags1.dataset.entries import DatasetEntry, Part
+from ags1.dataset.manifests import Editor, ManifestNode, Manifests, changes
 from ags1.errors import AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location
 
 RUN = "0123456789ab"
 
-Files = dict[str, Entry]
+Files = dict[str, DatasetEntry]
 
 
-def entry(path: str, rng: random.Random) -> Entry:
+def entry(path: str, rng: random.Random) -> DatasetEntry:
     name = f"{path}.{RUN}-{rng.getrandbits(32):08x}.ags1"
-    return Entry(path, (Part(name, rng.randrange(100), b"sealed"),), "class", 1)
+    return DatasetEntry(path, (Part(name, rng.randrange(100), b"sealed"),), "class", 1)
 
 
-def edited(manifests: Manifests, root: Node | None, puts: Files, removed: set[str]) -> Node | None:
+def edited(manifests: Manifests, root: ManifestNode | None, puts: Files, removed: set[str]) -> ManifestNode | None:
     editor = Editor(manifests, root, RUN)
     for path in sorted({*puts, *removed}, key=str.encode):
         if path in removed:
@@ -34,12 +34,12 @@ def edited(manifests: Manifests, root: Node | None, puts: Files, removed: set[st
     return editor.finish()
 
 
-def node_lengths(manifests: Manifests, node: Node) -> list[int]:
+def node_lengths(manifests: Manifests, node: ManifestNode) -> list[int]:
     """Lengths of all nodes; each is one level above what is below it."""
     below = manifests.children(node)
     found = [len(below)]
     for each in below:
-        if isinstance(each, Node):
+        if isinstance(each, ManifestNode):
             assert each.level == node.level - 1
             found += node_lengths(manifests, each)
     return found
@@ -56,9 +56,9 @@ def small_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_changes_give_the_files_of_a_sorted_dictionary(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     manifests = Manifests(Location(tmp_path), "uuid")
-    root: Node | None = None
+    root: ManifestNode | None = None
     model: Files = {}
-    history: list[tuple[Node | None, Files]] = [(None, {})]
+    history: list[tuple[ManifestNode | None, Files]] = [(None, {})]
     for step in range(25):
         count = rng.choice([1, 1, 1, 3, 10, 50, 200])
         kind = rng.random()
@@ -105,7 +105,7 @@ def test_any_changes_give_the_files_of_a_sorted_dictionary(seed: int, tmp_path: 
 def test_appends_fill_nodes_up(tmp_path: Path) -> None:
     rng = random.Random(1)
     manifests = Manifests(Location(tmp_path), "uuid")
-    root: Node | None = None
+    root: ManifestNode | None = None
     for index in range(300):
         root = edited(manifests, root, {f"{index:06d}": entry(f"{index:06d}", rng)}, set())
     assert root is not None
@@ -144,15 +144,15 @@ def test_a_manifest_of_another_dataset_or_level_or_content_is_refused(tmp_path: 
     manifests = Manifests(Location(tmp_path), "uuid")
     leaf = manifests.write(0, [entry("a", rng), entry("b", rng)], RUN)
     other = manifests.write(0, [entry("a", rng), entry("c", rng)], RUN)
-    wrong = Node(0, leaf.first, leaf.last, 2, leaf.plaintext_bytes, other.name, other.key_metadata)
+    wrong = ManifestNode(0, leaf.first, leaf.last, 2, leaf.plaintext_bytes, other.name, other.key_metadata)
     with pytest.raises(FormatError, match="is not the manifest"):
         Manifests(Location(tmp_path), "uuid").children(wrong)
     with pytest.raises(FormatError, match="no manifest of this dataset"):
         Manifests(Location(tmp_path), "other").children(leaf)
-    swapped = Node(0, leaf.first, leaf.last, 2, leaf.plaintext_bytes, other.name, leaf.key_metadata)
+    swapped = ManifestNode(0, leaf.first, leaf.last, 2, leaf.plaintext_bytes, other.name, leaf.key_metadata)
     with pytest.raises((AuthenticationError, FormatError)):
         Manifests(Location(tmp_path), "uuid").children(swapped)
-    inner = Node(1, leaf.first, leaf.last, 2, leaf.plaintext_bytes, leaf.name, leaf.key_metadata)
+    inner = ManifestNode(1, leaf.first, leaf.last, 2, leaf.plaintext_bytes, leaf.name, leaf.key_metadata)
     with pytest.raises(FormatError, match="another level"):
         Manifests(Location(tmp_path), "uuid").children(inner)
     unsorted = manifests.write(0, [entry("b", rng), entry("a", rng)], RUN)

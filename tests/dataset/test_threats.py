@@ -16,7 +16,7 @@ import ags1
 from ags1 import dataset
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import new_object_name
-from ags1.dataset.runs import Done, Run
+from ags1.dataset.runs import DatasetRun, Done
 from ags1.dataset.transaction import Transaction
 from ags1.storage import Location
 from tests.checks import pattern
@@ -359,7 +359,9 @@ def test_the_holder_of_one_tenants_key_moves_no_file_of_another_master_key(tmp_p
     found = (tmp_path / "new/tenant=a/taken.txt").stat()
     identity = SourceIdentity(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
     # The attacker has the master key a, and says that the run is under it.
-    forged = Run(place, begun.base.uuid if begun.base else "", [replace(classes["a"], pattern="**")], 1, client, "add")
+    forged = DatasetRun(
+        place, begun.base.uuid if begun.base else "", [replace(classes["a"], pattern="**")], 1, client, "add"
+    )
     forged.use([])
     forged.record([Done("tenant=a/taken.txt", classes["lake"].id, ((name, 6),), identity)])
     victims, theirs = (vault / "_ags1/runs" / each for each in (begun.run.id, forged.id))

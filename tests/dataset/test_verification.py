@@ -13,14 +13,14 @@ import pytest
 
 import ags1.dataset.verification as verification
 from ags1 import dataset, kms
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.names import new_object_name, new_run
-from ags1.dataset.reports import TreeReport
+from ags1.dataset.reports import DatasetVerifyReport
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import read_latest
-from ags1.dataset.views import View
+from ags1.dataset.views import DatasetView
 from ags1.storage import Location
 from tests.checks import MIB, every, pattern
 from tests.dataset.conftest import CountingKms, write_tree
@@ -57,16 +57,16 @@ def vault(tmp_path: Path) -> Path:
     return tmp_path / "vault"
 
 
-def found(vault: Path | str, *names: str, threads: int | None = None) -> TreeReport:
+def found(vault: Path | str, *names: str, threads: int | None = None) -> DatasetVerifyReport:
     with dataset.open(vault, client(*names)) as opened:
         return opened.verify(threads=threads)
 
 
-def kinds(report: TreeReport) -> dict[str, str]:
+def kinds(report: DatasetVerifyReport) -> dict[str, str]:
     return {each.path: each.kind for each in report.problems}
 
 
-def entries(vault: Path) -> dict[str, Entry]:
+def entries(vault: Path) -> dict[str, DatasetEntry]:
     with dataset.open(vault, client()) as opened:
         return {entry.path: entry for entry in opened.files}
 
@@ -204,7 +204,7 @@ def test_progress_ends_at_the_whole(vault: Path) -> None:
 # -- files of several objects --------------------------------------------------------------------------------------
 
 
-def in_parts(root: Path, target: Location) -> tuple[Work, TreeReport]:
+def in_parts(root: Path, target: Location) -> tuple[Work, DatasetVerifyReport]:
     """A dataset whose big file has four objects, put there by hand."""
     work = Work(Location(write(root / "raw", {"large": CONTENTS["large"], "small": b"x"})), target)
     with Transaction.begin(target, client(), "test", keys={"**": "lake"}, durable=False) as transaction:
@@ -221,10 +221,10 @@ def in_parts(root: Path, target: Location) -> tuple[Work, TreeReport]:
     return work, verify_all(target)
 
 
-def verify_all(target: Location) -> TreeReport:
+def verify_all(target: Location) -> DatasetVerifyReport:
     version = read_latest(target)
     assert version is not None
-    return verify(View.of(target, version, client()), client())
+    return verify(DatasetView.of(target, version, client()), client())
 
 
 def test_a_file_of_several_objects_is_verified_in_all_of_them(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ags1.dataset import sources
-from ags1.dataset.entries import Entry, Part
+from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.targets import LocalTarget, open_target
 from ags1.dataset.worker import BATCH_FILES, cut, cut_entry
 from ags1.errors import AuthenticationError, FormatError, TruncatedError
@@ -402,7 +402,7 @@ def test_a_kms_that_refuses_everything_is_asked_once(work: Work, monkeypatch: py
 # -- objects that are not what they were ---------------------------------------------------------------------------
 
 
-def places(work: Work, entries: list[Entry]) -> Iterator[tuple[Entry, Path]]:
+def places(work: Work, entries: list[DatasetEntry]) -> Iterator[tuple[DatasetEntry, Path]]:
     for entry in entries:
         yield entry, Path(work.vault.path) / entry.parts[-1].name
 
@@ -503,7 +503,7 @@ def test_from_an_object_store_into_one_and_back(
 @pytest.mark.parametrize("part_bytes", [1, MIB, 2 * MIB + 9, 5 * MIB, 1 << 40])
 def test_ranges_of_a_file_have_each_byte_once_and_begin_at_blocks(lengths: tuple[int, ...], part_bytes: int) -> None:
     parts = tuple(Part(f"p.0123456789ab-{index:08x}.ags1", size, b"") for index, size in enumerate(lengths))
-    units = cut_entry(Entry("p", parts, "c", 1), part_bytes, "into")
+    units = cut_entry(DatasetEntry("p", parts, "c", 1), part_bytes, "into")
     starts = dict(zip(parts, accumulate((0, *lengths)), strict=False))
     at = 0
     for unit in units:

@@ -7,13 +7,13 @@ from typing import Any
 
 from ags1 import kms
 from ags1.dataset.classes import ClassKeys, KeyClass
-from ags1.dataset.entries import Entry, Part
+from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.execution import execute
 from ags1.dataset.names import new_object_name
-from ags1.dataset.runs import Run
+from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
-from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, Outcome, ReadUnit, VerifyWorker, cut
+from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, FileOutcome, ReadUnit, VerifyWorker, cut
 from ags1.storage import Location
 
 
@@ -37,7 +37,7 @@ class Work:
         self.source, self.vault = source, vault
         client = kms.MemoryKms({"lake": bytes(range(32))})
         self.key_class = KeyClass.create("**", "lake", client)
-        self.run = Run(vault, "", [self.key_class], 0, client, "test")
+        self.run = DatasetRun(vault, "", [self.key_class], 0, client, "test")
         self.run.use([self.key_class.id])
         self.keys = ClassKeys([self.key_class], client, str(vault))
 
@@ -56,11 +56,11 @@ class Work:
         """The worker that does it."""
         return EncryptWorker(self.source, self.vault, self.run.keys, **options)
 
-    def outcomes(self, units: Iterable[EncryptUnit], threads: int = 1) -> list[Outcome]:
+    def outcomes(self, units: Iterable[EncryptUnit], threads: int = 1) -> list[FileOutcome]:
         """What comes of units."""
         return list(execute(self.encrypter(), units, threads=threads, on_error="collect"))
 
-    def entries(self, outcomes: Iterable[Outcome]) -> list[Entry]:
+    def entries(self, outcomes: Iterable[FileOutcome]) -> list[DatasetEntry]:
         """The entries of what was done; ranges of one file follow each other."""
         parts: dict[str, list[Part]] = {}
         units: dict[str, EncryptUnit] = {}
@@ -72,14 +72,15 @@ class Work:
                 sealed = self.keys.seal(unit.key_class, name, self.run.keys.encoded_key(unit.key_class, name, length))
                 parts.setdefault(unit.path, []).append(Part(name, length, sealed))
         return [
-            Entry(path, tuple(parts[path]), unit.key_class, 1, unit.identity, unit.mode) for path, unit in units.items()
+            DatasetEntry(path, tuple(parts[path]), unit.key_class, 1, unit.identity, unit.mode)
+            for path, unit in units.items()
         ]
 
-    def encrypt(self, part_bytes: int | None = None, threads: int = 1) -> list[Entry]:
+    def encrypt(self, part_bytes: int | None = None, threads: int = 1) -> list[DatasetEntry]:
         """Encrypt everything."""
         return self.entries(self.outcomes(self.units(part_bytes), threads))
 
-    def decrypt(self, target: Location, entries: Iterable[Entry], threads: int = 1) -> list[Outcome]:
+    def decrypt(self, target: Location, entries: Iterable[DatasetEntry], threads: int = 1) -> list[FileOutcome]:
         """Decrypt entries."""
         return list(execute(self.decrypter(target), entries, threads=threads, on_error="collect"))
 
@@ -87,12 +88,12 @@ class Work:
         """The worker that does it."""
         return DecryptWorker(self.vault, target, self.keys, progress=progress)
 
-    def verify(self, units: Iterable[Entry | ReadUnit], threads: int = 1) -> list[Outcome]:
+    def verify(self, units: Iterable[DatasetEntry | ReadUnit], threads: int = 1) -> list[FileOutcome]:
         """Verify entries, or ranges of them."""
         return list(execute(VerifyWorker(self.vault, self.keys), units, threads=threads, on_error="collect"))
 
 
-def error_of(outcome: Outcome) -> Exception:
+def error_of(outcome: FileOutcome) -> Exception:
     """Why a unit failed."""
     assert outcome.done is None
     assert outcome.error is not None

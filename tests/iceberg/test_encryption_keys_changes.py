@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ags1
-from ags1.iceberg import EncryptionKeys, MergeReport, PruneReport, RewrapReport
+from ags1.iceberg import EncryptionKeys, KeyRewrapReport, MergeReport, PruneReport
 from ags1.kms import MemoryKms
 from tests.iceberg.key_lists import (
     DAY,
@@ -50,7 +50,7 @@ def test_after_a_rewrap_only_the_new_master_key_is_needed() -> None:
     before = two_generations().to_list()
     keys = keys_of(*before)
     moved = keys.rewrap(CountingKms(), "vault", MemoryKms(NEW_MASTER))
-    assert moved.report == RewrapReport(("kek-1", "kek-2"), ("lake", "lake-2"), "vault")
+    assert moved.report == KeyRewrapReport(("kek-1", "kek-2"), ("lake", "lake-2"), "vault")
     assert [moved.unwrap(f"list-{n}", MemoryKms(NEW_MASTER)) for n in (1, 2, 3)] == [key_metadata(n) for n in (1, 2, 3)]
     for old, new in zip(before, moved.to_list(), strict=True):
         if old["key-id"].startswith("list"):
@@ -84,7 +84,7 @@ def test_a_dry_run_asks_for_everything_and_changes_nothing() -> None:
     keys, kms, new = two_generations(), CountingKms(), CountingKms(NEW_MASTER)
     tried = keys.rewrap(kms, "vault", new, dry_run=True)
     assert tried == keys
-    assert tried.report == RewrapReport(("kek-1", "kek-2"), ("lake", "lake-2"), "vault", dry_run=True)
+    assert tried.report == KeyRewrapReport(("kek-1", "kek-2"), ("lake", "lake-2"), "vault", dry_run=True)
     assert (kms.calls, new.calls) == ({"unwrap": 2}, {"wrap": 2, "unwrap": 2})
     with pytest.raises(
         ags1.KeyAccessError, match=r"MemoryKms did not wrap key encryption key 'kek-1' under .*'nowhere'"
@@ -166,7 +166,7 @@ def test_a_rewrap_reports_what_does_not_open_and_what_it_left_alone() -> None:
     )
     moved = keys.rewrap(CountingKms(), "lake-2")
     report = moved.report
-    assert isinstance(report, RewrapReport)
+    assert isinstance(report, KeyRewrapReport)
     assert report.rewrapped == ("kek", "unused", "no-time")
     assert report.unopened == ("damaged",)
     assert report.untouched == ("orphan", "odd")

@@ -14,7 +14,7 @@ import pytest
 from ags1 import Ags1Error, FormatError, KeyAccessError, KeyMetadata
 from ags1.iceberg import EncryptionKeys
 from ags1.iceberg.files import file_keys as module
-from ags1.iceberg.files.file_keys import FileKeys, KnownFile
+from ags1.iceberg.files.file_keys import KnownFile, TableFileKeys
 from ags1.kms import MemoryKms
 
 KMS = MemoryKms({"lake": bytes(16)})
@@ -81,7 +81,7 @@ def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_manifest_lists_key_comes_from_the_metadata() -> None:
     data, list_key = metadata()
-    keys = FileKeys(KMS)
+    keys = TableFileKeys(KMS)
     assert keys.find(LIST) is None
     keys.learn_metadata("t.metadata.json", data)
     found = keys.find(LIST)
@@ -95,22 +95,22 @@ def test_a_manifest_lists_key_comes_from_the_metadata() -> None:
 def test_another_object_finds_it_too_and_needs_a_kms_of_its_own() -> None:
     # PyIceberg makes a second FileIO for the same table.
     data, list_key = metadata()
-    FileKeys(None).learn_metadata("t.metadata.json", data)
-    found = FileKeys(KMS).find(LIST)
+    TableFileKeys(None).learn_metadata("t.metadata.json", data)
+    found = TableFileKeys(KMS).find(LIST)
     assert found is not None
     assert found.key_metadata == list_key
     with pytest.raises(KeyAccessError, match=r"snapshot 1 is encrypted with key '.*': give `kms`"):
-        FileKeys(None).find(LIST)
+        TableFileKeys(None).find(LIST)
     with pytest.raises(KeyAccessError, match=r"snapshot 1 \(key-id .*lake"):
-        FileKeys(KMS, table_key_id="another").find(LIST)
+        TableFileKeys(KMS, table_key_id="another").find(LIST)
 
 
 def test_metadata_that_is_read_again_counts() -> None:
     first, _ = metadata()
     second, list_key = metadata()
-    FileKeys(KMS).learn_metadata("t.metadata.json", first)
-    FileKeys(KMS).learn_metadata("t.metadata.json", second)
-    found = FileKeys(KMS).find(LIST)
+    TableFileKeys(KMS).learn_metadata("t.metadata.json", first)
+    TableFileKeys(KMS).learn_metadata("t.metadata.json", second)
+    found = TableFileKeys(KMS).find(LIST)
     assert found is not None
     assert found.key_metadata == list_key
 
@@ -120,8 +120,14 @@ def test_the_metadata_of_few_tables_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     for index in range(5):
         snapshots = [{"snapshot-id": 1, "manifest-list": f"{index}.avro"}]
         data, _ = metadata(snapshots=snapshots)
-        FileKeys(None).learn_metadata(f"{index}.metadata.json", data)
-    assert [FileKeys(None).find(f"{index}.avro") is not None for index in range(5)] == [False, False, True, True, True]
+        TableFileKeys(None).learn_metadata(f"{index}.metadata.json", data)
+    assert [TableFileKeys(None).find(f"{index}.avro") is not None for index in range(5)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +142,7 @@ def test_the_metadata_of_few_tables_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_table_is_encrypted_if_anything_says_so(changes: dict[str, Any], encrypted: bool) -> None:
     data, _ = metadata(**changes, snapshots=[{"snapshot-id": 1, "manifest-list": LIST}])
-    keys = FileKeys(None)
+    keys = TableFileKeys(None)
     keys.learn_metadata("t.metadata.json", data)
     found = keys.find(LIST)
     assert found is not None
@@ -158,7 +164,7 @@ def test_a_table_is_encrypted_if_anything_says_so(changes: dict[str, Any], encry
 def test_metadata_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     data, _ = metadata(**changes)
     with pytest.raises(FormatError, match=message) as caught:
-        FileKeys(KMS).learn_metadata("t.metadata.json", data)
+        TableFileKeys(KMS).learn_metadata("t.metadata.json", data)
     assert str(caught.value).startswith("t.metadata.json: ")
 
 
@@ -174,20 +180,20 @@ def test_metadata_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any]
 def test_a_table_does_not_say_how_it_is_to_be_read(own: dict[str, str]) -> None:
     data, _ = metadata(properties=own)
     with pytest.raises(FormatError, match=rf"^t\.metadata\.json: the table's own properties set '{next(iter(own))}'"):
-        FileKeys(KMS).learn_metadata("t.metadata.json", data)
-    assert FileKeys(KMS).find(LIST) is None
+        TableFileKeys(KMS).learn_metadata("t.metadata.json", data)
+    assert TableFileKeys(KMS).find(LIST) is None
 
 
 def test_a_table_may_name_this_file_io() -> None:
     data, _ = metadata(properties={"py-io-impl": "ags1.iceberg.EncryptedFileIO"})
-    FileKeys(KMS).learn_metadata("t.metadata.json", data)
-    assert FileKeys(KMS).find(LIST) is not None
+    TableFileKeys(KMS).learn_metadata("t.metadata.json", data)
+    assert TableFileKeys(KMS).find(LIST) is not None
 
 
 def test_who_names_a_master_key_wants_an_encrypted_table() -> None:
     plain = metadata(**{"encryption-keys": []}, properties={}, snapshots=[{"snapshot-id": 1, "manifest-list": LIST}])[0]
-    FileKeys(None).learn_metadata("t.metadata.json", plain)
-    found = FileKeys(None, table_key_id="lake").find(LIST)
+    TableFileKeys(None).learn_metadata("t.metadata.json", plain)
+    found = TableFileKeys(None, table_key_id="lake").find(LIST)
     assert found is not None
     assert found.encrypted_table
 
@@ -196,7 +202,7 @@ def test_who_names_a_master_key_wants_an_encrypted_table() -> None:
 
 
 def test_fields_are_found_by_their_ids() -> None:
-    keys = FileKeys(None)
+    keys = TableFileKeys(None)
     data = manifest_list(
         {"where": "m1.avro", "size": 50, "key": KEY.encode()}, {"where": "m2.avro", "size": 60, "key": None}
     )
@@ -219,7 +225,7 @@ def test_fields_are_found_by_their_ids() -> None:
     ],
 )
 def test_files_are_what_the_manifest_says(content: int, file_format: str, kind: str) -> None:
-    keys = FileKeys(None)
+    keys = TableFileKeys(None)
     data = manifest({"content": content, "format": file_format, "key": KEY.encode()})
     (found,) = keys.learn_manifest(known(encrypted=True), data)
     assert (found.kind, found.file_format, found.key_metadata) == (kind, file_format.lower(), KEY)
@@ -228,12 +234,12 @@ def test_files_are_what_the_manifest_says(content: int, file_format: str, kind: 
 
 
 def test_a_manifest_of_version_1_has_data_only() -> None:
-    (found,) = FileKeys(None).learn_manifest(known(), manifest({}, fields=DATA_FILE[1:]))
+    (found,) = TableFileKeys(None).learn_manifest(known(), manifest({}, fields=DATA_FILE[1:]))
     assert found.kind == "data"
 
 
 def test_what_was_learned_first_stays() -> None:
-    keys = FileKeys(None)
+    keys = TableFileKeys(None)
     keys.learn_manifest(known(), manifest({"key": KEY.encode()}))
     other = KnownFile("other.avro", "manifest", "avro", None, None, True)
     keys.learn_manifest(other, manifest({"key": None}))
@@ -263,11 +269,11 @@ def test_what_was_learned_first_stays() -> None:
 )
 def test_what_is_no_manifest_is_refused_by_name(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=rf"manifest\.avro: .*{message}|manifest\.avro: {message}"):
-        FileKeys(None).learn_manifest(known(), data)
+        TableFileKeys(None).learn_manifest(known(), data)
 
 
 def test_key_metadata_that_is_none_is_refused_with_the_files_name() -> None:
-    keys = FileKeys(None)
+    keys = TableFileKeys(None)
     with pytest.raises(FormatError, match=r"the key metadata of a\.parquet cannot be read"):
         keys.learn_manifest(known(), manifest({"key": b"\x09"}))
     with pytest.raises(FormatError, match=r"the key metadata of m\.avro cannot be read"):
@@ -285,7 +291,7 @@ def test_damage_is_never_another_error() -> None:
             start = generator.randrange(len(data))
             data[start : start + generator.randrange(4)] = generator.randbytes(generator.randrange(1, 4))
         try:
-            FileKeys(None).learn_manifest(known(), bytes(data))
+            TableFileKeys(None).learn_manifest(known(), bytes(data))
         except Ags1Error:
             refused += 1
     assert refused > 400
@@ -295,14 +301,14 @@ def test_records_without_content_do_not_go_on_for_ever() -> None:
     text = avro([field(2, "nothing", "null")], [])
     endless = text[:-16] + text[-16:] + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00" + text[-16:]
     with pytest.raises(FormatError, match=r"manifest list\.avro: "):
-        FileKeys(None).learn_manifest_list(known("manifest list"), endless)
+        TableFileKeys(None).learn_manifest_list(known("manifest list"), endless)
 
 
 # -- secrets --------------------------------------------------------------------------------------------------
 
 
 def test_keys_are_neither_shown_nor_pickled() -> None:
-    keys = FileKeys(KMS)
+    keys = TableFileKeys(KMS)
     (found,) = keys.learn_manifest(known(), manifest({"key": KEY.encode()}))
     assert repr(found) == "<data a.parquet: encrypted, key redacted>"
     assert repr(KnownFile("b", "data", "avro", None, None, False)) == "<data b: plaintext>"

@@ -16,7 +16,7 @@ from ags1.avro.codecs import decompressor
 from ags1.iceberg import create_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.metadata.locations import location_of
-from ags1.iceberg.metadata.manifests import ADDED, DATA, Entry
+from ags1.iceberg.metadata.manifests import ADDED, DATA, ManifestEntry
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.manifest_avro import write_manifest
 from ags1.iceberg.writing.partitioning import Partitioning
@@ -59,7 +59,7 @@ print(len(found), peak() - before)
 """
 
 
-def entry(index: int, location: str) -> Entry:
+def entry(index: int, location: str) -> ManifestEntry:
     """A data file with metrics of every column; XX stands for the number of its manifest."""
     metrics: dict[str, Any] = {name: [] for name in _METRICS}
     for column in range(1, COLUMNS + 1):
@@ -77,7 +77,7 @@ def entry(index: int, location: str) -> Entry:
         "split_offsets": [4],
         **metrics,
     }
-    return Entry(ADDED, 0, None, None, file)
+    return ManifestEntry(ADDED, 0, None, None, file)
 
 
 def renamed(manifest: bytes, number: int) -> bytes:

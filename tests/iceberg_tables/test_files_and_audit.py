@@ -13,7 +13,7 @@ import pytest
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg import EncryptedTable, EncryptionKeys, open_table
-from ags1.iceberg.walk.table_audit import AuditReport, audit
+from ags1.iceberg.walk.table_audit import TableAuditReport, audit
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from tests.checks import flip
@@ -49,7 +49,7 @@ def _kek(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _codes(report: AuditReport, *severities: str) -> Counter[str]:
+def _codes(report: TableAuditReport, *severities: str) -> Counter[str]:
     found = (each.code for each in report.findings if not severities or each.severity in severities)
     # Spark names directories after partitions.
     return Counter(code for code in found if code != "partition-in-path")
@@ -508,7 +508,7 @@ def test_an_old_key_encryption_key_is_a_warning_after_730_days(spark_tables: Spa
     made = int(_kek(table.document)["properties"]["KEY_TIMESTAMP"]) / 1000
     opened = _open(table.metadata)
 
-    def at(seconds: float) -> AuditReport:
+    def at(seconds: float) -> TableAuditReport:
         return audit(walk(opened.metadata_location, opened.io), opened.io, clock=lambda: made + seconds)
 
     assert not at(729.9 * DAY).findings
@@ -612,7 +612,7 @@ def test_encryption_in_a_table_of_format_version_2_is_an_error(spark_tables: Spa
 
 
 def test_a_flood_of_one_finding_hides_no_other() -> None:
-    report = AuditReport("t.metadata.json")
+    report = TableAuditReport("t.metadata.json")
     for number in range(5000):
         report.add("error", "file-missing", number, f"file {number} is missing")
     report.add("warning", "kek-expired", "k", "old")

@@ -15,8 +15,8 @@ import pytest
 from ags1 import iceberg
 from ags1.errors import KeyAccessError
 from ags1.iceberg import EncryptedTable, create_table, load_table
-from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, Change
-from ags1.iceberg.conversion.engine import Conversion, View
+from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, ConversionGoal
+from ags1.iceberg.conversion.engine import Conversion, TableAtOnce
 from ags1.iceberg.conversion.expiry import parts_of
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal, new_name
 from ags1.iceberg.conversion.work import FileResult, WorkKey
@@ -48,10 +48,10 @@ def amounts(directory: Path) -> list[int]:
 class Attack:
     """What an attacker can know of a table that is about to be converted, and can write."""
 
-    def __init__(self, table: EncryptedTable, directory: Path, change: Change) -> None:
+    def __init__(self, table: EncryptedTable, directory: Path, change: ConversionGoal) -> None:
         catalog, client = parts_of(table, KMS)
         self.conversion = Conversion(catalog, client, change)
-        self.view: View = self.conversion.look()
+        self.view: TableAtOnce = self.conversion.look()
         (entry,) = self.view.contents.entries()
         task = self.conversion._task(self.view, entry)
         self.source, self.origin = task.source, task.origin
@@ -122,7 +122,7 @@ FORGERIES: dict[str, Callable[[Attack], object]] = {
 }
 
 
-def _forged(table: EncryptedTable, directory: Path, change: Change, forgery: str) -> None:
+def _forged(table: EncryptedTable, directory: Path, change: ConversionGoal, forgery: str) -> None:
     FORGERIES[forgery](Attack(table, directory, change))
 
 
@@ -130,7 +130,7 @@ def _forged(table: EncryptedTable, directory: Path, change: Change, forgery: str
 def test_decryption_takes_nothing_over_that_others_have_written(forgery: str, tmp_path: Path) -> None:
     place = tmp_path / forgery.replace(" ", "-")
     table = make(place, encrypted=True)
-    _forged(table, place, Change(DECRYPT, None), forgery)
+    _forged(table, place, ConversionGoal(DECRYPT, None), forgery)
     report = iceberg.decrypt_table(table)
     assert (report.reused, report.files) == (0, 1)
     assert amounts(place) == [10, 20, 30]
@@ -140,7 +140,7 @@ def test_decryption_takes_nothing_over_that_others_have_written(forgery: str, tm
 def test_encryption_reports_no_plaintext_as_moved(forgery: str, tmp_path: Path) -> None:
     place = tmp_path / forgery.replace(" ", "-")
     table = make(place, encrypted=False)
-    _forged(table, place, Change(ENCRYPT, "keyA"), forgery)
+    _forged(table, place, ConversionGoal(ENCRYPT, "keyA"), forgery)
     (place / "data" / "evil.parquet").rename(tmp_path / "not a file of the table")
     report = iceberg.encrypt_table(table, key_id="keyA", steps=("convert", "expire"))
     assert (report.reused, report.files) == (0, 1)
@@ -152,7 +152,7 @@ def test_encryption_reports_no_plaintext_as_moved(forgery: str, tmp_path: Path) 
 def test_new_keys_drop_no_genuine_file_for_one_of_others(forgery: str, tmp_path: Path) -> None:
     place = tmp_path / forgery.replace(" ", "-")
     table = make(place, encrypted=True)
-    _forged(table, place, Change(REKEY, "keyB"), forgery)
+    _forged(table, place, ConversionGoal(REKEY, "keyB"), forgery)
     (place / "data" / "evil.parquet").rename(tmp_path / "not a file of the table")
     report = iceberg.rekey_table(table, key_id="keyB", data_keys=True, expire=True)
     assert (report.reused, report.files) == (0, 1)
@@ -182,7 +182,7 @@ def test_a_decryption_that_was_killed_is_resumed_and_not_with_a_file_that_was_ch
 
 def test_journals_that_nobody_can_read_stop_neither_a_conversion_nor_clean(tmp_path: Path) -> None:
     table = make(tmp_path / "t", encrypted=True)
-    attack = Attack(table, tmp_path / "t", Change(DECRYPT, None))
+    attack = Attack(table, tmp_path / "t", ConversionGoal(DECRYPT, None))
     attack.without_a_key()
     attack.write("keyB", attack.result())
     for number, text in enumerate(("", "[", "{}", "null", "\0")):
@@ -229,7 +229,7 @@ def test_clean_keeps_what_a_conversion_under_way_may_have_written_whoever_can_re
 
 def test_only_the_right_master_key_opens_a_journal(tmp_path: Path) -> None:
     table = make(tmp_path / "t", encrypted=True)
-    Attack(table, tmp_path / "t", Change(DECRYPT, None)).without_a_key()
+    Attack(table, tmp_path / "t", ConversionGoal(DECRYPT, None)).without_a_key()
     with pytest.raises(KeyAccessError):
         iceberg.decrypt_table(table, kms=MemoryKms({"other": bytes(16)}))
 
@@ -243,7 +243,7 @@ def test_a_master_key_in_changed_metadata_is_not_that_of_the_table_that_was_open
     fields = json.loads(json.dumps(dict(state.document.fields)))
     fields["properties"]["encryption.key-id"] = "key256"
     table.catalog_table.commit(state, fields)
-    attack = Attack(load_table(None, str(place), kms=KMS), place, Change(DECRYPT, None))
+    attack = Attack(load_table(None, str(place), kms=KMS), place, ConversionGoal(DECRYPT, None))
     attack.write("key256", attack.result())
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     changes: dict[str, Callable[[], Any]] = {

@@ -336,10 +336,13 @@ def test_batches_come_from_a_window_of_files(
     ("path", "remote"), [("s3://bucket/a.parquet", True), ("file:///lake/a.parquet", False), ("/lake/a.parquet", False)]
 )
 def test_files_in_a_store_are_opened_side_by_side(path: str, remote: bool) -> None:
-    task: Any = SimpleNamespace(file=SimpleNamespace(file_path=path))
-    found = _reading._files_at_once([task] * 3)
-    assert found == (max(8, usable_cpus()) if remote else usable_cpus())
-    assert _reading._files_at_once([]) == usable_cpus()
+    def at_once(size: int) -> int:
+        task: Any = SimpleNamespace(file=SimpleNamespace(file_path=path, file_size_in_bytes=size))
+        return _reading._files_at_once([task] * 3)
+
+    assert at_once(2 << 20) == (max(16, usable_cpus()) if remote else usable_cpus())
+    assert at_once(1 << 10) == (max(32, usable_cpus()) if remote else usable_cpus())
+    assert _reading._files_at_once([]) == 1
 
 
 def test_scans_of_one_table_in_several_threads(spark_tables: SparkTables, table_kms: MemoryKms) -> None:

@@ -14,7 +14,7 @@ from ags1.iceberg import create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.locations import location_of
-from ags1.iceberg.metadata.manifests import ADDED, DELETES, POSITION_DELETES, Entry
+from ags1.iceberg.metadata.manifests import ADDED, DELETES, POSITION_DELETES, ManifestEntry
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.snapshot import SnapshotWriter
 from ags1.kms import MemoryKms
@@ -50,7 +50,7 @@ def test_position_deletes_of_a_partition_of_nan_are_converted_too(tmp_path: Path
             "partition": dict(manifest.entries[0].file["partition"]), "record_count": 2,
             "file_size_in_bytes": deletes.stat().st_size,
         }  # fmt: skip
-        entry = Entry(ADDED, 0, None, None, file)
+        entry = ManifestEntry(ADDED, 0, None, None, file)
         writer.add(manifest.like([entry], DELETES), listed.get("partitions"))
         writer.finish("delete", {"total-records": "6", "total-data-files": "2"})
         return True

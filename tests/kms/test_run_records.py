@@ -13,7 +13,7 @@ from ags1.core.gcm import Key
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import RUNS, new_object_name
-from ags1.dataset.runs import Done, Run, RunReference, interrupted, write_record
+from ags1.dataset.runs import DatasetRun, Done, RunReference, interrupted, write_record
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.iceberg.conversion.journal import Journal, new_name, open_run
 from ags1.iceberg.conversion.work import FileResult, WorkKey
@@ -32,9 +32,9 @@ def _done(path: str, run: RunReference) -> Done:
     return Done(path, key_class, ((name, 5), (name.replace(".ags1", "-p00001.ags1"), 7)), SourceIdentity(12, 3, 4, 5))
 
 
-def _begun(vault: Path, owner: str, key_id: str) -> Run:
+def _begun(vault: Path, owner: str, key_id: str) -> DatasetRun:
     classes = [KeyClass.create("a/**", OTHER_MASTER, KMS), KeyClass.create("**", key_id, KMS)]
-    run = Run(Location(str(vault)), owner, classes, 1, KMS, "add")
+    run = DatasetRun(Location(str(vault)), owner, classes, 1, KMS, "add")
     run.use([each.id for each in classes])
     return run
 

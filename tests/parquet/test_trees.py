@@ -393,7 +393,7 @@ def test_a_missing_master_key_is_told_with_the_file(lake: Path, tmp_path: Path) 
     assert below(tmp_path / "back") == []
 
 
-def works(lake: Path, tmp_path: Path) -> list[Callable[..., parquet.TreeReport]]:
+def works(lake: Path, tmp_path: Path) -> list[Callable[..., parquet.ParquetTreeReport]]:
     vault = tmp_path / "vault"
     return [
         lambda progress: parquet.encrypt_tree(lake, vault, from_kms(), progress=progress),
@@ -445,7 +445,7 @@ def test_a_marker_comes_after_everything_that_it_stands_for(tmp_path: Path) -> N
 # -- files that lack columns -----------------------------------------------------------------------------------
 
 
-WAYS: dict[str, Callable[..., parquet.TreeReport]] = {
+WAYS: dict[str, Callable[..., parquet.ParquetTreeReport]] = {
     "encrypt": lambda lake, target, config, **more: parquet.encrypt_tree(
         lake, target, config, shared_keys=True, **more
     ),

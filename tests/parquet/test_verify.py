@@ -15,7 +15,7 @@ from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, encrypt_file, verify_file
 from ags1.parquet.verify import report as report_module
 from ags1.parquet.verify import verification as verify_module
-from ags1.parquet.verify.report import VerifyReport
+from ags1.parquet.verify.report import ParquetVerifyReport
 from tests.checks import flip
 from tests.parquet import corpus
 from tests.parquet.public_files import PUBLIC_FILES
@@ -44,11 +44,11 @@ def opened(data: bytes) -> File:
     return open_encrypted(data, FOOTER_KEY, COLUMN_KEYS, strict=False)
 
 
-def counted(report: VerifyReport) -> Counter[str]:
+def counted(report: ParquetVerifyReport) -> Counter[str]:
     return Counter(report.modules) + Counter(report.unauthenticated)
 
 
-def places(report: VerifyReport) -> list[tuple[str, int | None, str | None, int | None, int | None]]:
+def places(report: ParquetVerifyReport) -> list[tuple[str, int | None, str | None, int | None, int | None]]:
     return [(each.module, each.row_group, each.column, each.page, each.offset) for each in report.failures]
 
 
@@ -110,7 +110,7 @@ def test_the_report_counts_the_modules_that_the_reference_finds(
         assert report.plaintext_pages == 0
 
 
-def _columns(file: File, report: VerifyReport) -> list[str]:
+def _columns(file: File, report: ParquetVerifyReport) -> list[str]:
     if not file.row_groups:
         return [each.column for each in report.columns]
     return [".".join(chunk.path) for chunk in file.row_groups[0].chunks]

@@ -14,7 +14,7 @@ import pytest
 
 import ags1
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
-from ags1.spark.source._inputs import Listed
+from ags1.spark.source._inputs import ListedFiles
 from ags1.spark.source._splits import END, plan
 from ags1.spark.source.decoders import Plain, decoder_for
 from ags1.spark.source.decoders._text_files import Gunzip
@@ -104,14 +104,14 @@ def test_only_text_is_unpacked() -> None:
 
 @pytest.mark.parametrize("decode", ["text", "json", "csv"])
 def test_a_gzip_file_is_one_split(decode: str) -> None:
-    files = [Listed(name, 0, 5 * MIB, 5 * MIB + 1000) for name in ("a.gz", "a.gz.ags1", "b.json")]
+    files = [ListedFiles(name, 0, 5 * MIB, 5 * MIB + 1000) for name in ("a.gz", "a.gz.ags1", "b.json")]
     splits = [each for task in plan(files, options(decode=decode, split_bytes="1m")) for each in task]
     assert [(each.start, each.end) for each in splits if "gz" in each.file.name] == [(0, END)] * 2
     assert sum(each.file.name == "b.json" for each in splits) == 5
 
 
 def test_bytes_of_a_gzip_file_are_cut_as_all_others() -> None:
-    tasks = plan([Listed("a.gz", 0, 5 * MIB, 5 * MIB + 1000)], options(split_bytes="1m"))
+    tasks = plan([ListedFiles("a.gz", 0, 5 * MIB, 5 * MIB + 1000)], options(split_bytes="1m"))
     assert len(tasks) == 5
 
 

@@ -23,7 +23,7 @@ from ags1.kms import load
 from ags1.spark.source import _inputs
 from ags1.spark.source._directories import constant, inferred, is_hidden, values_of
 from ags1.spark.source._filters import Condition, may_have, understood
-from ags1.spark.source._inputs import FileKeys, Listed, cached_input, open_input
+from ags1.spark.source._inputs import ListedFiles, SourceFileKeys, cached_input, open_input
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._splits import END, Split, packed, plan, unpacked
 from tests.checks import KEY, PREFIX
@@ -34,8 +34,8 @@ MIB = 1 << 20
 # -- splits ----------------------------------------------------------------------------------------------------------
 
 
-def listed(path: str, length: int) -> Listed:
-    return Listed(path, 0, length, length)
+def listed(path: str, length: int) -> ListedFiles:
+    return ListedFiles(path, 0, length, length)
 
 
 def test_big_files_are_cut_at_blocks_and_the_ranges_tile_them() -> None:
@@ -71,7 +71,7 @@ def test_no_files_are_no_tasks_and_an_empty_file_is_one() -> None:
 
 def test_splits_travel_without_loss() -> None:
     name = os.fsdecode(b"caf\xe9 \xc3\xa9")
-    splits = [Split(Listed(name, 3, 5, 41), 0, END), Split(Listed("b", 0, 7, 43), 7, 9)]
+    splits = [Split(ListedFiles(name, 3, 5, 41), 0, END), Split(ListedFiles("b", 0, 7, 43), 7, 9)]
     assert unpacked(packed("uuid 7", splits)) == ("uuid 7", splits)
 
 
@@ -209,8 +209,8 @@ def test_statistics_spare_row_groups_and_never_lose_a_row() -> None:
 # -- keys by reference -----------------------------------------------------------------------------------------------
 
 
-def keys(reference: str, **given: str) -> FileKeys:
-    return FileKeys(SourceOptions.parse({"path": "f", "keyref": reference, **given}))
+def keys(reference: str, **given: str) -> SourceFileKeys:
+    return SourceFileKeys(SourceOptions.parse({"path": "f", "keyref": reference, **given}))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ags1 import dataset
 from ags1.dataset.names import new_object_name, new_run, sort_key
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_version
-from ags1.dataset.views import View
+from ags1.dataset.views import DatasetView
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark.engine._sealing import kms_client
 from ags1.spark.job import main
@@ -167,7 +167,7 @@ def test_a_damaged_manifest_ends_the_verification_as_it_does_locally(
     path: str, damage: str, spark: SparkSession, vault: Path, kms_url: str
 ) -> None:
     version = read_version(Location(vault), 1)
-    view = View.of(Location(vault), version, kms_client(kms_url))
+    view = DatasetView.of(Location(vault), version, kms_client(kms_url))
     leaf = next(view.manifests.leaves(view.root, sort_key(path)))
     place = vault / leaf.name
     if damage == "changed":

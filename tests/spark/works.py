@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
-from ags1.dataset.worker import Outcome as Done
+from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import KeyAccessError
 from ags1.spark.engine._dataset_work import EncryptWork
 from ags1.spark.engine._planning import Unit

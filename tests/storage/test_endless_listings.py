@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from ags1.dataset import references
-from ags1.dataset.references import Listed, unnamed
+from ags1.dataset.references import ListedReference, unnamed
 from ags1.storage import Location, list_files, list_names
 from tests.checks import every
 from tests.storage.loopback import as_s3, served
@@ -80,8 +80,8 @@ def test_pages_without_names_that_never_end_are_an_error(listing: Callable[[Loca
 
 def test_ever_new_objects_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "_MOST_UNNAMED", 100)
-    endless = (Listed(f"{number:09}", "file", 1, 0) for number in itertools.count())
+    endless = (ListedReference(f"{number:09}", "file", 1, 0) for number in itertools.count())
     with pytest.raises(OSError, match="its listing has no end"):
         unnamed(endless, lambda: ["a", "b"])
-    many = [Listed(f"{number:09}", "file", 1, 0) for number in range(1100)]
+    many = [ListedReference(f"{number:09}", "file", 1, 0) for number in range(1100)]
     assert len(unnamed(many, lambda: [each.name for each in many[:100]])) == 1000

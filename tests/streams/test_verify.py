@@ -35,7 +35,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_authentic_stream_is_reported_with_its_shape() -> None:
     report = check(STREAM)
     assert report.ok
-    assert report == ags1.streams.verify.VerifyReport(
+    assert report == ags1.streams.verify.StreamVerifyReport(
         block_count=COUNT,
         block_length=BLOCK,
         plaintext_length=len(PLAIN),

@@ -54,7 +54,7 @@ def test_every_report_has_the_base() -> None:
 
 
 def test_an_empty_report_is_text_too() -> None:
-    for report in (dataset.RunReport(), parquet.TreeReport(), dataset.TreeReport(1, 2, 3)):
+    for report in (dataset.RunReport(), parquet.ParquetTreeReport(), dataset.DatasetVerifyReport(1, 2, 3)):
         assert report.ok
         assert json.dumps(report.to_dict())
         assert str(report)

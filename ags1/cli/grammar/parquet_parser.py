@@ -197,8 +197,8 @@ ags1 parquet rotate vault/ --kms vault:https://kms:8200""",
         "damaged or missing; 3 if a key is missing; 5 if anything is not protected: no footer is authenticated, or "
         "pages carry no tag, as those of AES_GCM_CTR_V1. In a directory, files that are not Parquet are left out.",
         epilog=_KEY_HELP + _VERIFY_HELP,
-        fields="file, outcome, seconds, created, ags1, error, and what ags1.parquet.VerifyReport has; behind several "
-        "files: total, outcome, outcomes, missing, unexpected",
+        fields="file, outcome, seconds, created, ags1, error, and what ags1.parquet.ParquetVerifyReport has; behind "
+        "several files: total, outcome, outcomes, missing, unexpected",
         examples="""\
 ags1 parquet verify vault/ --kms local:keys.json \\
     --require-encrypted ssn,salary --expect 'part-{0..99}.parquet'

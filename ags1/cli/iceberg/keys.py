@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.iceberg import EncryptionKeys, PruneReport, RewrapReport
+    from ags1.iceberg import EncryptionKeys, KeyRewrapReport, PruneReport
     from ags1.iceberg.catalogs import TableState
 
 
@@ -87,7 +87,7 @@ class _Change:
 # -- what is said --------------------------------------------------------------------------------------------------
 
 
-def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: RewrapReport) -> None:
+def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: KeyRewrapReport) -> None:
     if options.json:
         _say_json(
             change,

@@ -12,19 +12,29 @@ from dataclasses import replace
 
 from ags1.cli import say_json, warn, warn_some
 from ags1.cli.keys import aad_prefix, read_metadata, warn_of_same_prefix
-from ags1.cli.parquet.keys import Clients, KeyReferences, Reading, Writing
-from ags1.cli.paths import STANDARD, Job, base_name, expand, is_url, pair_up, refuse_reading, shown, size_of
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, WritingOptions
+from ags1.cli.paths import (
+    STANDARD,
+    Job,
+    base_name,
+    expand,
+    is_url,
+    pair_up,
+    place_in_target,
+    refuse_reading,
+    shown,
+    size_of,
+)
 from ags1.cli.report import in_time
 from ags1.cli.standard import refuse_terminal
 from ags1.cli.transfer import (
     _at_once,
     _check_clobber,
-    _make_directory,
     _metadata_path,
     _MetadataFile,
     _names,
-    _output,
     _refuse_other_key,
+    output_of,
     recorded,
     work_through,
 )
@@ -41,10 +51,11 @@ from ags1.parquet.rewrite.operations import (
     Lacking,
     Rekeying,
     classify,
-    copy_file,
     refuse_missing_columns,
     refuse_others,
 )
+from ags1.parquet.rewrite.tree_files import copy, transfer
+from ags1.storage import Entry, Location, status
 from ags1.support.command_line import UsageError, no_file_left
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
@@ -59,7 +70,7 @@ _SHARED = (
 
 def encrypt(options: argparse.Namespace) -> int:
     with Clients() as clients:
-        writing = Writing(options, KeyReferences(), clients)
+        writing = WritingOptions(options, KeyReferences(), clients)
         jobs, kinds = _jobs(options, encrypting=True)
         _check_shared(options, writing, kinds)
         work = _Transfer(options, ("encrypting", "encrypted"), jobs, kinds)
@@ -68,7 +79,7 @@ def encrypt(options: argparse.Namespace) -> int:
 
 def decrypt(options: argparse.Namespace) -> int:
     with Clients() as clients:
-        reading = Reading(options, KeyReferences(), clients)
+        reading = ReadingOptions(options, KeyReferences(), clients)
         reading.require()
         jobs, kinds = _jobs(options, encrypting=False)
         work = _Transfer(options, ("decrypting", "decrypted"), jobs, kinds)
@@ -80,8 +91,8 @@ def decrypt(options: argparse.Namespace) -> int:
 def rekey(options: argparse.Namespace) -> int:
     with Clients() as clients:
         references = KeyReferences()
-        writing = Writing(options, references, clients)
-        reading = Reading(options, references, clients, old=True)
+        writing = WritingOptions(options, references, clients)
+        reading = ReadingOptions(options, references, clients, old=True)
         reading.require("--old-footer-key file:PATH or env:NAME, --kms URL, --old-key-metadata PATH")
         jobs, kinds = _jobs(options, encrypting=True)
         _check_shared(options, writing, kinds)
@@ -132,7 +143,7 @@ def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
     return chosen
 
 
-def _check_shared(options: argparse.Namespace, writing: Writing, kinds: dict[str, tuple[str, str]]) -> None:
+def _check_shared(options: argparse.Namespace, writing: WritingOptions, kinds: dict[str, tuple[str, str]]) -> None:
     count = sum(kind == PARQUET for kind, _ in kinds.values())
     if count < 2:
         return
@@ -202,33 +213,44 @@ class _Transfer:
         options = self.options
         _check_clobber(options, job.target)
         started = time.monotonic()
+        finished = f"{job.target}: finished before", {"outcome": _BEFORE}
         if self.kinds[job.source][0] == COPY:
-            _make_directory(options, job.target)
-            copy_file(job.source, job.target, progress=progress, durable=options.durable)
+            place = place_in_target(options, job)
+            if not copy(_entry(job), place, resume=options.resume, progress=progress, durable=options.durable):
+                return finished
             return f"{job.source} -> {job.target}  copied as it is", self._record(_COPIED, job, started)
-        operation = operation_of(job)
-        if options.resume and job.target != STANDARD and operation.is_finished(job.source, job.target, job.name):
-            return f"{job.target}: finished before", {"outcome": _BEFORE}
-        _make_directory(options, job.target)
+        done = True
         try:
-            operation.run(
-                job.source,
-                _output(job.target),
-                job.name,
-                threads=options.threads,
-                progress=progress,
-                durable=options.durable,
-            )
+            done = self._work_on(job, operation_of(job), progress)
         except PlaintextColumnsError as error:
             recorded(error, {"plaintext_columns": error.columns})
             raise
+        if not done:
+            return finished
         record = self._record(_DONE, job, started)
         line = f"{shown(job.source)} -> {job.target}  {in_time(record['bytes'] or 0, time.monotonic() - started)}"
         return line, record
 
+    def _work_on(self, job: Job, operation: FileOperation, progress: Callable[..., None]) -> bool:
+        """Do the work, unless an earlier run has finished it: then return False."""
+        options = self.options
+        how = {"threads": options.threads, "progress": progress, "durable": options.durable}
+        if job.target not in (STANDARD, options.target):
+            return transfer(_entry(job), place_in_target(options, job), operation, resume=options.resume, **how)
+        # A TARGET by itself was named, so it may be replaced, whatever it is.
+        if options.resume and job.target != STANDARD and operation.is_finished(_entry(job), Location(job.target)):
+            return False
+        operation.run(job.source, output_of(options, job), job.name, **how)
+        return True
+
     def _record(self, outcome: str, job: Job, started: float) -> dict[str, Any]:
         size = size_of(job)
         return {"outcome": outcome, "bytes": size, "seconds": round(time.monotonic() - started, 6)}
+
+
+def _entry(job: Job) -> Entry:
+    found = status(Location(job.source))
+    return Entry(job.name, found.location, found.size, found.modified, found.etag)
 
 
 def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any], str, str]]) -> None:
@@ -243,7 +265,7 @@ def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any
 
 
 def _with_metadata(
-    options: argparse.Namespace, writing: Writing, work: _Transfer, reading: Reading | None
+    options: argparse.Namespace, writing: WritingOptions, work: _Transfer, reading: ReadingOptions | None
 ) -> Callable[[Job], FileOperation]:
     """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted."""
     paths: dict[str, str | None] = {}
@@ -298,14 +320,14 @@ class _Recorded(FileOperation):
             raise
         output.commit(self._metadata, self._target)
 
-    def is_finished(self, source: str, target: str, name: str) -> bool:
+    def is_finished(self, source: Entry, target: Location) -> bool:
         """Whether the file can be read with the key metadata that an earlier run wrote for it."""
         from ags1.parquet.keys.properties import EncryptionConfig
 
         metadata = None if self._path is None else read_metadata(self._path)
         if metadata is None or not metadata.aad_prefix:
             return False
-        return Encrypting(EncryptionConfig.for_iceberg(metadata)).is_finished(source, target, name)
+        return Encrypting(EncryptionConfig.for_iceberg(metadata)).is_finished(source, target)
 
 
 # -- rotate --------------------------------------------------------------------------------------------------------
@@ -314,7 +336,6 @@ class _Recorded(FileOperation):
 def rotate(options: argparse.Namespace) -> int:
     from ags1.parquet.keys.key_material import KeyMetadataRewrapper, is_key_material_name, key_material_path
     from ags1.parquet.rewrite.rotation import holds_key_material, rotate_file
-    from ags1.storage import Location
 
     if options.kms is None:
         options.kms = os.environ.get("AGS1_KMS")

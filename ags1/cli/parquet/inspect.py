@@ -7,7 +7,7 @@ from collections import Counter
 
 from ags1.cli import describe, say, say_json, warn
 from ags1.cli.parquet.files import parquet_files
-from ags1.cli.parquet.keys import Clients, KeyReferences, Reading
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions
 from ags1.cli.report import Reporter
 from ags1.errors import Ags1Error
 from ags1.support.exit_codes import exit_code
@@ -23,7 +23,7 @@ def inspect(options: argparse.Namespace) -> int:
     found = parquet_files(options.files)
     kinds: Counter[str] = Counter()
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
-        reading = Reading(options, KeyReferences(), clients)
+        reading = ReadingOptions(options, KeyReferences(), clients)
         looks = ((path, _look(path, name, reading)) for path, name in found)
         for number, (path, each) in enumerate(reporter.rows(looks)):
             if isinstance(each, Exception):
@@ -49,7 +49,7 @@ def inspect(options: argparse.Namespace) -> int:
     return code
 
 
-def _look(path: str, name: str, reading: Reading) -> Inspection | Exception:
+def _look(path: str, name: str, reading: ReadingOptions) -> Inspection | Exception:
     from ags1.parquet.structure.inspection import inspect as look
 
     try:

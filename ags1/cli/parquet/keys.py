@@ -88,7 +88,7 @@ class _Prefix:
         return prefix
 
 
-class Writing:
+class WritingOptions:
     """What files are encrypted with. UsageError: the options make no sense together. KeyAccessError: a key is missing.
 
     Attributes
@@ -196,7 +196,7 @@ class Writing:
         return self._prefix.of(name) if self._prefix.given else None
 
 
-class Reading:
+class ReadingOptions:
     """What files are read with. `named` is whether the options name a key; `old` ones begin with ``--old-``."""
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ags1.cli import say, warn
 from ags1.cli.parquet.files import parquet_files
-from ags1.cli.parquet.keys import Clients, KeyReferences, Reading
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError, UnsupportedError
 from ags1.support.words import printable
@@ -41,7 +41,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
     written = _writer_of(options.format)
     found = parquet_files(options.files)
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
-        reading = Reading(options, KeyReferences(), clients)
+        reading = ReadingOptions(options, KeyReferences(), clients)
         for path, name in found:
             config = reading.config(path, name) if reading.named or options.allow_plaintext else None
             view = parquet.open(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ags1.cli import say, say_json, warn_some
 from ags1.cli.parquet.files import parquet_files
-from ags1.cli.parquet.keys import Clients, KeyReferences, Reading
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions
 from ags1.cli.paths import Job
 from ags1.cli.report import in_time
 from ags1.cli.transfer import recorded, work_through
@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.parquet.verify.verification import VerifyReport
+    from ags1.parquet.verify.verification import ParquetVerifyReport
 
 _SHOWN = 3
 
@@ -43,13 +43,13 @@ def verify(options: argparse.Namespace) -> int:
     expected = _expected(options)
     found = parquet_files(options.files)
     jobs = [Job(path, "", name) for path, name in found]
-    reports: list[VerifyReport] = []
+    reports: list[ParquetVerifyReport] = []
     outcomes: list[str] = []
     unexpected: list[tuple[str, str]] = []
     with Clients() as clients:
-        reading = Reading(options, KeyReferences(), clients)
+        reading = ReadingOptions(options, KeyReferences(), clients)
 
-        def take(job: Job, report: VerifyReport | None) -> None:
+        def take(job: Job, report: ParquetVerifyReport | None) -> None:
             if expected is None:
                 return
             checked = report is not None and not report.failure_count
@@ -148,7 +148,7 @@ def _say_total(
         say(f"total: {outcome} ({', '.join(parts)})")
 
 
-def _line(path: str, report: VerifyReport, seconds: float) -> str:
+def _line(path: str, report: ParquetVerifyReport, seconds: float) -> str:
     what = counted(sum(report.modules.values()), "module")
     line = f"{path}: {what} authentic, {in_time(report.bytes, seconds)}"
     if report.outcome != AUTHENTIC:
@@ -160,7 +160,7 @@ def _line(path: str, report: VerifyReport, seconds: float) -> str:
     return line
 
 
-def _unprotected(path: str, report: VerifyReport) -> str:
+def _unprotected(path: str, report: ParquetVerifyReport) -> str:
     ways = []
     if not (report.footer_authenticated or report.plaintext_allowed):
         ways.append("--allow-plaintext")
@@ -173,14 +173,14 @@ def _unprotected(path: str, report: VerifyReport) -> str:
     return f"{path}: not protected: {reasons}{hint}"
 
 
-def _failure(path: str, report: VerifyReport) -> str:
+def _failure(path: str, report: ParquetVerifyReport) -> str:
     count = report.failure_count
     some = "; ".join(str(each) for each in report.failures[:_SHOWN])
     more = f"; and {count - _SHOWN:,} more (--json lists them)" if count > _SHOWN else ""
     return f"{path}: {counted(count, 'module')} failed: {some}{more}"
 
 
-def _missing(path: str, report: VerifyReport) -> str:
+def _missing(path: str, report: ParquetVerifyReport) -> str:
     names = sorted(report.missing_keys)
     parts = ["the signature of the footer"] if report.footer_key_missing else []
     if names:

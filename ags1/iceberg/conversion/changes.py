@@ -8,7 +8,7 @@ from typing import Any
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH
 from ags1.iceberg.writing.metadata import TableMetadata
 
-__all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "Change"]
+__all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "ConversionGoal"]
 
 ENCRYPT, DECRYPT, REKEY, RELOCATE = "encrypt", "decrypt", "rekey", "relocate"
 
@@ -17,7 +17,7 @@ _PATH_PROPERTIES = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "writ
 
 
 @dataclass(frozen=True)
-class Change:
+class ConversionGoal:
     """A conversion: "encrypt", "decrypt", "rekey" or "relocate".
 
     `key_id` is the master key of the result, None for a plaintext table; `data_key_length` counts bytes, None for the
@@ -58,7 +58,7 @@ class Change:
         return self.name == RELOCATE and (key_metadata is not None or self.key_id is None)
 
     def apply(self, metadata: TableMetadata) -> None:
-        """Change encryption and locations in the table's metadata; snapshots come after that."""
+        """ConversionGoal encryption and locations in the table's metadata; snapshots come after that."""
         metadata.upgrade()
         metadata.set_encryption(self.key_id, self.data_key_length)
         if self.location is not None:

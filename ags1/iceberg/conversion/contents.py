@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.metadata.manifests import DATA, EQUALITY_DELETES, Entry, Manifest, kind_of
+from ags1.iceberg.metadata.manifests import DATA, EQUALITY_DELETES, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
+from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
 Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
 
 __all__ = ["Contents", "RefSnapshot", "is_moved", "is_position_delete", "is_vector"]
-
-_READERS = 8
 
 
 @dataclass
@@ -46,7 +45,7 @@ class Contents:
             by_id.setdefault(number, RefSnapshot([], metadata.snapshot(number))).refs.append(name)
         self.snapshots = list(by_id.values())
         self.listed: dict[str, dict[str, Any]] = {}
-        lists = in_parallel(lambda each: files.manifests(each.fields), self.snapshots, _READERS)
+        lists = in_parallel(lambda each: files.manifests(each.fields), self.snapshots, SMALL_FILES_AT_ONCE)
         for snapshot, found in zip(self.snapshots, lists, strict=True):
             snapshot.manifests = found
             for each in found:
@@ -57,12 +56,12 @@ class Contents:
         known = {} if kept is None else kept
         unread = [each for each in self.listed.values() if _name(each) not in known]
         read = functools.partial(files.manifest, metrics=False)
-        for each, manifest in zip(unread, in_parallel(read, unread, _READERS), strict=True):
+        for each, manifest in zip(unread, in_parallel(read, unread, SMALL_FILES_AT_ONCE), strict=True):
             manifest.entries = [entry for entry in manifest.entries if entry.is_live]
             known[_name(each)] = manifest
         self.manifests = {path: known[_name(each)] for path, each in self.listed.items()}
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ManifestEntry]:
         """Return the live entries of all manifests."""
         for manifest in self.manifests.values():
             yield from manifest.entries
@@ -79,16 +78,16 @@ def _name(listed: Mapping[str, Any]) -> tuple[str, int | None]:
     return listed["manifest_path"], listed.get("first_row_id")
 
 
-def is_vector(entry: Entry) -> bool:
+def is_vector(entry: ManifestEntry) -> bool:
     """Whether an entry is a deletion vector."""
     return kind_of(entry.file) == "deletion vectors"
 
 
-def is_position_delete(entry: Entry) -> bool:
+def is_position_delete(entry: ManifestEntry) -> bool:
     """Whether an entry is a position delete file, which contains paths."""
     return kind_of(entry.file) == "position deletes"
 
 
-def is_moved(entry: Entry) -> bool:
+def is_moved(entry: ManifestEntry) -> bool:
     """Whether a file is moved with its content: data files and equality delete files."""
     return entry.file["content"] in (DATA, EQUALITY_DELETES)

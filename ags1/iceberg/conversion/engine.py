@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from ags1.core.blocks import usable_cpus
 from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Change
+from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Killed, below_metadata, new_name, open_run, remove_run
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
@@ -36,26 +36,28 @@ from ags1.iceberg.conversion.work import (
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import TableLocations, allowed_in
-from ags1.iceberg.metadata.manifests import DATA, Entry, kind_of
+from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, partition_in, partition_names
-from ags1.iceberg.walk.table_walk import FAULTS, STAT_THREADS
+from ags1.iceberg.walk.table_walk import FAULTS
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.run_records import RunSeal, found_runs
-from ags1.storage import identity_of, status
+from ags1.storage import REQUESTS_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
+from ags1.support.typing import Buffer
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 
-__all__ = ["Conversion", "View"]
+__all__ = ["Conversion", "TableAtOnce"]
 
-_REMOTE_FILES = 8
+# Bytes of small files that are kept between their check and the work on them.
+_HELD = 64 << 20
 
 
-class View:
+class TableAtOnce:
     """A table at one moment: its metadata, its files opened, and its contents."""
 
     def __init__(
@@ -90,7 +92,7 @@ class Conversion:
         self,
         table: CatalogTable,
         kms: Any,
-        change: Change,
+        change: ConversionGoal,
         *,
         threads: int | None = None,
         progress: Progress | None = None,
@@ -111,11 +113,14 @@ class Conversion:
         self._taken: list[Killed] = []
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
+        # Small files of a store that were read to be checked.
+        self._contents: dict[str, Buffer] = {}
+        self._held_bytes = 0
         self.report = ConversionReport(change.name, table.name, change.key_id)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
-    def look(self, state: TableState | None = None) -> View:
+    def look(self, state: TableState | None = None) -> TableAtOnce:
         """Return the table in its current state, or in a given one. KeyAccessError: not under the key that is held."""
         found = state or self.table.load()
         said = TableMetadata(found.document.fields).key_id
@@ -125,9 +130,9 @@ class Conversion:
                 f"{self.table.name}: its metadata says that it is under the master key {said!r}, and it was opened "
                 f"with `table_key_id={self.held!r}`: if that is right, open it again with the other one"
             )
-        return View(found, self.kms, self.table.io_properties, self._manifests, self.table.places(found))
+        return TableAtOnce(found, self.kms, self.table.io_properties, self._manifests, self.table.places(found))
 
-    def plan(self, view: View) -> ConversionPlan:
+    def plan(self, view: TableAtOnce) -> ConversionPlan:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
@@ -171,11 +176,11 @@ class Conversion:
             raise (type(first) if isinstance(first, Ags1Error) else FormatError)(_said(first) + more) from first
         raise first
 
-    def _is_done(self, entry: Entry) -> bool:
+    def _is_done(self, entry: ManifestEntry) -> bool:
         return self.change.is_done(entry.file.get("key_metadata"))
 
-    def _problems(self, view: View, entries: Iterable[Entry]) -> Iterable[Exception]:
-        def look(entry: Entry) -> Exception | None:
+    def _problems(self, view: TableAtOnce, entries: Iterable[ManifestEntry]) -> Iterable[Exception]:
+        def look(entry: ManifestEntry) -> Exception | None:
             try:
                 self._check(view, entry)
             except FAULTS as error:
@@ -183,9 +188,9 @@ class Conversion:
             return None
 
         todo = [each for each in entries if each.path not in self.moved]
-        return [each for each in in_parallel(look, todo, STAT_THREADS) if each is not None]
+        return [each for each in in_parallel(look, todo, REQUESTS_AT_ONCE) if each is not None]
 
-    def _check(self, view: View, entry: Entry) -> None:
+    def _check(self, view: TableAtOnce, entry: ManifestEntry) -> None:
         view.places.check(entry.path)
         form = entry.file["file_format"].lower()
         if is_moved(entry):
@@ -196,7 +201,7 @@ class Conversion:
                 )
             if self.perform is None:
                 # With `perform`, each file is checked where it is moved, not from here.
-                check(self._task(view, entry), self._seal(view), self.places)
+                self._hold(entry.path, check(self._task(view, entry), self._seal(view), self.places))
             return
         size = status(self.places.of_source(entry.path)).size
         if size != entry.file["file_size_in_bytes"]:
@@ -204,9 +209,19 @@ class Conversion:
                 f"{entry.path}: has {size} bytes, but its manifest says {entry.file['file_size_in_bytes']}"
             )
 
+    def _hold(self, path: str, content: Buffer | None) -> None:
+        """Keep a small file for the work on it, so that it is not requested again."""
+        if content is None:
+            return
+        size = memoryview(content).nbytes
+        with self._lock:
+            if self._held_bytes + size <= _HELD:
+                self._contents[path] = content
+                self._held_bytes += size
+
     # -- moving files --------------------------------------------------------------------------------------------
 
-    def move(self, view: View) -> None:
+    def move(self, view: TableAtOnce) -> None:
         """Move all files that are not moved yet. If one fails, the journal has the files moved before."""
         entries = {
             each.path: each
@@ -240,7 +255,8 @@ class Conversion:
 
         def work(task: FileTask) -> FileResult:
             with advance.part(task.length) as within:
-                result = run(task, seal, self.places, threads=threads, progress=within)
+                content = self._contents.pop(task.source, None)
+                result = run(task, seal, self.places, content=content, threads=threads, progress=within)
                 if records is not None:
                     records.add(result)
             return result
@@ -255,12 +271,13 @@ class Conversion:
     def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
         cpus = self.threads or usable_cpus()
         ends = self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target)
-        # Some threads wait for the disk while others encrypt; a store has a higher latency.
-        usual = 2 * cpus if all(each.is_local for each in ends) else max(2 * cpus, _REMOTE_FILES)
-        at_once = min(len(tasks), self.threads or usual)
+        # Some threads wait for the disk while others encrypt.
+        usual = self.threads or 2 * cpus
+        sizes = [each.length for each in tasks]
+        at_once = min(len(tasks), max(files_at_once(each, sizes, usual, written=True) for each in ends))
         return at_once, max(1, cpus // at_once)
 
-    def _task(self, view: View, entry: Entry) -> FileTask:
+    def _task(self, view: TableAtOnce, entry: ManifestEntry) -> FileTask:
         view.places.check(entry.path)
         file = entry.file
         encoded = file.get("key_metadata")
@@ -282,7 +299,7 @@ class Conversion:
             self._names(view).located(target).root,
         )
 
-    def _target(self, view: View, path: str) -> str:
+    def _target(self, view: TableAtOnce, path: str) -> str:
         """Return a new path for a file: in the directory of its partition, where that may be seen."""
         known = self._targets.get(path)
         if known is None:
@@ -300,13 +317,13 @@ class Conversion:
                 view.places.check(known)
         return known
 
-    def _names(self, view: View) -> TableFiles:
+    def _names(self, view: TableAtOnce) -> TableFiles:
         """Return a maker of file names for the changed table."""
         metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
         self.change.apply(metadata)
         return TableFiles(metadata, self.places.of_target)
 
-    def _seal(self, view: View) -> RunSeal | None:
+    def _seal(self, view: TableAtOnce) -> RunSeal | None:
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None:
             return None
@@ -319,16 +336,16 @@ class Conversion:
 
     # -- the journal ---------------------------------------------------------------------------------------------
 
-    def _journal_directory(self, view: View) -> Any:
+    def _journal_directory(self, view: TableAtOnce) -> Any:
         path = self._names(view).new_metadata_path(DIRECTORY)
         if self.change.location is None:
             view.places.check(path)
         return below_metadata(self.places.of_target(path))
 
-    def _purpose(self, view: View) -> dict[str, Any]:
+    def _purpose(self, view: TableAtOnce) -> dict[str, Any]:
         return {**self.change.purpose, "key-bits": self.change.key_bits(view.metadata)}
 
-    def _take_over(self, view: View) -> None:
+    def _take_over(self, view: TableAtOnce) -> None:
         """Take over the files of runs with the same purpose that were not committed."""
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None or (self.change.name == REKEY and key_id == view.metadata.key_id):
@@ -360,7 +377,7 @@ class Conversion:
                     self.moved[result.source] = (result, killed.seal)
                     self.report.reused += 1
 
-    def _stands(self, result: FileResult, entry: Entry, names: TableFiles) -> bool:
+    def _stands(self, result: FileResult, entry: ManifestEntry, names: TableFiles) -> bool:
         """Whether a file of a killed run is what this run would make of the same file, and is still there."""
         below = result.target.removeprefix(f"{names.new_data_path('').rpartition('/')[0]}/")
         if below == result.target or any(part in ("", ".", "..") for part in below.split("/")):
@@ -410,7 +427,7 @@ class Conversion:
             return True
         return before != (metadata.fields["format-version"], metadata.properties)
 
-    def write(self, view: View, metadata: TableMetadata, files: TableFiles) -> dict[str, int]:
+    def write(self, view: TableAtOnce, metadata: TableMetadata, files: TableFiles) -> dict[str, int]:
         """Write the new snapshots into metadata; return their ids by the names of the refs."""
         change, contents = self.change, view.contents
         old = EncryptionKeys.from_table_metadata(metadata.fields)
@@ -439,7 +456,7 @@ class Conversion:
         """Open the committed table, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
         places = TableLocations(allowed_in(self.places.target))
         places.add(state.metadata_location, state.locations)
-        view = View(state, self.kms, self.places.target, {}, places)
+        view = TableAtOnce(state, self.kms, self.places.target, {}, places)
         for snapshot in view.contents.snapshots:
             rows = sum(
                 entry.file["record_count"]
@@ -468,14 +485,14 @@ class Conversion:
         return self.report
 
 
-def _origin(entry: Entry) -> str:
+def _origin(entry: ManifestEntry) -> str:
     """What a file is, by its manifest: path, form, length, rows and key."""
     file = entry.file
     about = (entry.path, file["file_format"].lower(), file["file_size_in_bytes"], file["record_count"])
     return hashlib.sha256(repr(about).encode() + b"\0" + (file.get("key_metadata") or b"")).hexdigest()
 
 
-def _uuid_of(view: View) -> str:
+def _uuid_of(view: TableAtOnce) -> str:
     return str(view.metadata.fields.get("table-uuid"))
 
 

@@ -37,12 +37,11 @@ from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.run_records import FoundRun, found_runs
-from ags1.storage import Entry, Location, list_files, read_whole, remove, status
+from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, read_whole, remove, status
 from ags1.support.parallel import in_parallel
 
 __all__ = ["clean", "expire_snapshots", "keeps_statistics", "parts_of", "remove_statistics"]
 
-_READERS = 8
 _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
 _NO_FILE = (errno.EINVAL, errno.EISDIR, errno.ENOTDIR)
@@ -107,7 +106,7 @@ def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry
         gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
         for path in (*going, *gone, *metadata.statistics):
             places.check(path)
-        there = in_parallel(lambda path: _seen(own(path)), gone, _READERS)
+        there = in_parallel(lambda path: _seen(own(path)), gone, SMALL_FILES_AT_ONCE)
         going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found is not None}
         staged, named = metadata.staged, metadata.statistics
         report.staged = {number: staged[number] for number in report.snapshots if number in staged}
@@ -295,7 +294,7 @@ def _refuse_other_tables(
         return bool(document.fields.get("table-uuid") == uuid)
 
     found = [each for each in entries if each.name.endswith(METADATA_SUFFIX)]
-    for each, same in zip(found, in_parallel(is_own, found, _READERS), strict=True):
+    for each, same in zip(found, in_parallel(is_own, found, SMALL_FILES_AT_ONCE), strict=True):
         if not same:
             raise UnsupportedError(
                 f"{name}: {each.path} is the metadata of another table in this one's location, so nobody can say whose "
@@ -336,13 +335,13 @@ def _files_of(
 ) -> Iterable[tuple[str, str]]:
     """Return the files that snapshots need, with their kinds; or those that their manifests mark as deleted."""
     listed: dict[str, dict[str, Any]] = {}
-    for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, _READERS), strict=True):
+    for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, SMALL_FILES_AT_ONCE), strict=True):
         if not deleted:
             yield snapshot["manifest-list"], "manifest list"
         for each in found:
             listed[each["manifest_path"]] = each
     read = functools.partial(source.manifest, metrics=False)
-    for path, manifest in zip(listed, in_parallel(read, listed.values(), _READERS), strict=True):
+    for path, manifest in zip(listed, in_parallel(read, listed.values(), SMALL_FILES_AT_ONCE), strict=True):
         if not deleted:
             yield path, "manifest"
         for entry in manifest.entries:

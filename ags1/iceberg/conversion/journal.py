@@ -48,20 +48,21 @@ class Records:
 
     def add(self, result: FileResult) -> None:
         """Add a moved file."""
-        with self._lock:
-            self._waiting.append(result)
-            if len(self._waiting) >= self._at_once:
-                self._flush()
+        self._write(result, self._at_once)
 
     def flush(self) -> None:
         """Write all added files."""
-        with self._lock:
-            self._flush()
+        self._write(None, 1)
 
-    def _flush(self) -> None:
-        if self._waiting:
-            self._records.add(f"{_RESULTS}{uuid.uuid4()}", [_fields(each) for each in self._waiting])
-            self._waiting = []
+    def _write(self, result: FileResult | None, least: int) -> None:
+        with self._lock:
+            if result is not None:
+                self._waiting.append(result)
+            if len(self._waiting) < least:
+                return
+            results, self._waiting = self._waiting, []
+        # Without the lock: other files are moved during the request.
+        self._records.add(f"{_RESULTS}{uuid.uuid4()}", [_fields(each) for each in results])
 
 
 @dataclass(frozen=True)

@@ -8,25 +8,30 @@ each ref's snapshot --> one `replace` snapshot on top of it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from ags1.errors import FormatError
-from ags1.iceberg.conversion.changes import Change
+from ags1.iceberg.conversion.changes import ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is_position_delete, is_vector
 from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
 from ags1.iceberg.conversion.work import FileResult, key_of
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.metadata.manifests import DATA, DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.metadata.manifests import DATA, DELETES, EXISTING, Manifest, ManifestEntry
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.run_records import RunSeal
+from ags1.storage import SMALL_FILES_AT_ONCE
+from ags1.support.parallel import in_parallel
 
 __all__ = ["SnapshotConversion", "is_finished"]
 
+_LARGE = 1 << 20
 
-def is_finished(change: Change, contents: Contents, snapshot: RefSnapshot) -> bool:
+
+def is_finished(change: ConversionGoal, contents: Contents, snapshot: RefSnapshot) -> bool:
     """Whether a snapshot already is as the change would make it."""
     listed = change.is_done(b"" if snapshot.fields.get("key-id") is not None else None)
     return listed and all(
@@ -44,7 +49,7 @@ class SnapshotConversion:
 
     def __init__(
         self,
-        change: Change,
+        change: ConversionGoal,
         contents: Contents,
         moved: Mapping[str, tuple[FileResult, RunSeal | None]],
         source: SnapshotFiles,
@@ -60,17 +65,33 @@ class SnapshotConversion:
             for each in contents.entries()
             if each.file["content"] == DATA
         }
-        self._made: dict[str, dict[str, Any] | None] = {}
-        self._counts: dict[str, SnapshotSummary] = {}
+        # The new forms of manifests, by their old paths: None where no file is left.
+        self._made: dict[str, tuple[dict[str, Any] | None, SnapshotSummary]] = {}
 
     def write(self, snapshot: RefSnapshot) -> dict[str, Any]:
         """Write one snapshot on top of another, and move all its refs to the new one; return its JSON."""
         writer = SnapshotWriter(self._metadata, self._files, self._kms, snapshot.refs[0])
         summary = SnapshotSummary()
-        manifests = []
-        for listed, manifest in self._contents.of(snapshot):
-            summary.include(self._add(writer, listed, manifest))
-            manifests.append(manifest)
+        contents = list(self._contents.of(snapshot))
+        manifests = [manifest for _, manifest in contents]
+
+        def convert(each: tuple[dict[str, Any], Manifest]) -> tuple[dict[str, Any] | None, SnapshotSummary]:
+            return self._made.get(each[0]["manifest_path"]) or self._converted(writer, *each)
+
+        # With the metrics of columns, a manifest needs many times its length in memory.
+        converted = in_parallel(
+            convert, contents, SMALL_FILES_AT_ONCE, alone=lambda each: each[0]["manifest_length"] > _LARGE
+        )
+        with closing(converted):
+            for (listed, _), (record, counts) in zip(contents, converted, strict=True):
+                is_written = record is not listed and listed["manifest_path"] not in self._made
+                self._made[listed["manifest_path"]] = record, counts
+                summary.include(counts)
+                if record is not None and is_written:
+                    # Not a copy: the next snapshot needs the first row id that this one gives it.
+                    writer.manifests.append(record)
+                elif record is not None:
+                    writer.keep(record)
         merged = merge_position_deletes(manifests, self._paths, self._source, self._files)
         for spec_id, vectors in merged.items():
             like = next(each for each in manifests if each.spec_id == spec_id and each.content == DATA)
@@ -81,32 +102,23 @@ class SnapshotConversion:
             self._metadata.set_ref(ref, made)
         return made
 
-    def _add(self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest) -> SnapshotSummary:
-        """Add the new form of a manifest to a snapshot; return its entries."""
-        path = listed["manifest_path"]
-        if path in self._made:
-            made = self._made[path]
-            if made is not None:
-                writer.keep(made)
-            return self._counts[path]
+    def _converted(
+        self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest
+    ) -> tuple[dict[str, Any] | None, SnapshotSummary]:
+        """Return the new form of a manifest, None where no file is left, and its entries."""
         if self._change.is_done(listed.get("key_metadata")) and all(
             self._change.is_done(each.file.get("key_metadata")) and self._stays(each) for each in manifest.entries
         ):
-            made, entries = listed, manifest.entries
-            writer.keep(made)
-        else:
-            # With the metrics of columns, for one manifest in memory at a time.
-            live = [each for each in self._source.manifest(listed).entries if each.is_live]
-            entries = [self._converted(each) for each in live if is_moved(each)]
-            entries += self._vectors([each for each in live if is_vector(each)])
-            made = None
-            if entries:
-                writer.add(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
-                made = writer.manifests[-1]
-        self._made[path], self._counts[path] = made, _counted(entries, manifest.spec_id)
-        return self._counts[path]
+            return listed, _counted(manifest.entries, manifest.spec_id)
+        live = [each for each in self._source.manifest(listed).entries if each.is_live]
+        entries = [self._moved_entry(each) for each in live if is_moved(each)]
+        entries += self._vectors([each for each in live if is_vector(each)])
+        made = None
+        if entries:
+            made = writer.write(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
+        return made, _counted(entries, manifest.spec_id)
 
-    def _stays(self, entry: Entry) -> bool:
+    def _stays(self, entry: ManifestEntry) -> bool:
         """Whether a file stays valid after other files got new paths."""
         if is_position_delete(entry):
             return False
@@ -115,16 +127,16 @@ class SnapshotConversion:
             return path is not None and self._paths.get(path) == path
         return True
 
-    def _vectors(self, entries: list[Entry]) -> list[Entry]:
-        kept: list[Entry] = []
-        changed: list[Entry] = []
+    def _vectors(self, entries: list[ManifestEntry]) -> list[ManifestEntry]:
+        kept: list[ManifestEntry] = []
+        changed: list[ManifestEntry] = []
         for each in entries:
             stays = self._change.is_done(each.file.get("key_metadata")) and self._stays(each)
             (kept if stays else changed).append(each)
         moved = move_vectors(changed, self._paths, self._source, self._files)
         return [replace(each, status=EXISTING) for each in kept] + moved
 
-    def _converted(self, entry: Entry) -> Entry:
+    def _moved_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """Return the entry of a data file or equality delete file at its new place."""
         if self._change.is_done(entry.file.get("key_metadata")):
             return replace(entry, status=EXISTING)
@@ -144,7 +156,7 @@ class SnapshotConversion:
         return replace(entry, status=EXISTING, file=file)
 
 
-def _counted(entries: list[Entry], spec_id: int) -> SnapshotSummary:
+def _counted(entries: list[ManifestEntry], spec_id: int) -> SnapshotSummary:
     summary = SnapshotSummary()
     for each in entries:
         summary.add(each.file, spec_id)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, Change
+from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.engine import Conversion, Perform
 from ags1.iceberg.conversion.expiry import expire_snapshots, keeps_statistics, parts_of, remove_statistics
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
@@ -95,7 +95,7 @@ def encrypt_table(
     """
     wanted, keeps = _steps(steps), keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
-    change = Change(ENCRYPT, key_id, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
+    change = ConversionGoal(ENCRYPT, key_id, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
     state = opened.load()
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
@@ -138,7 +138,7 @@ def decrypt_table(
     opened, client = parts_of(table, kms)
     if not claims_encryption(opened.load().document.fields):
         raise ValueError(f"{opened.name} is not encrypted")
-    change = Change(DECRYPT, None)
+    change = ConversionGoal(DECRYPT, None)
     report = _conversion(table, opened, client, change, threads, progress, perform).run()
     return _expired(report, opened, client) if expire else report
 
@@ -157,7 +157,7 @@ def rekey_table(
     progress: Progress | None = None,
     perform: Perform | None = None,
 ) -> ConversionReport:
-    """Change the master key of a table, or the keys of all its files.
+    """ConversionGoal the master key of a table, or the keys of all its files.
 
     Parameters
     ----------
@@ -193,7 +193,9 @@ def rekey_table(
     if key_id is None and not data_keys:
         raise ValueError("give another master key as `key_id`, or `data_keys=True`, or both")
     opened.check_can_encrypt()
-    change = Change(REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
+    change = ConversionGoal(
+        REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
+    )
     if data_keys:
         report = _conversion(table, opened, client, change, threads, progress, perform).run()
         remove_statistics(opened, client, report.dropped_statistics)
@@ -244,14 +246,14 @@ def plan_conversion(
     if target_location is not None:
         change = _relocation(state, target_location, key_id)
     elif decrypt:
-        change = Change(DECRYPT, None)
+        change = ConversionGoal(DECRYPT, None)
     elif data_keys:
-        change = Change(REKEY, key_id or _encrypted(state, opened.name), data_key_length)
+        change = ConversionGoal(REKEY, key_id or _encrypted(state, opened.name), data_key_length)
     else:
         if key_id is None:
             raise ValueError("give `key_id`, `decrypt=True`, `data_keys=True` or `target_location`")
         _refuse_other_key(state, key_id)
-        change = Change(ENCRYPT, key_id, data_key_length)
+        change = ConversionGoal(ENCRYPT, key_id, data_key_length)
     change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
     conversion = Conversion(opened, client, change, held=_held(table))
     plan = conversion.plan(conversion.look(state))
@@ -353,7 +355,7 @@ def _conversion(
     table: Any,
     opened: CatalogTable,
     kms: Any,
-    change: Change,
+    change: ConversionGoal,
     threads: int | None,
     progress: Progress | None,
     perform: Perform | None,
@@ -384,12 +386,12 @@ def _encrypted(state: TableState, name: str) -> str:
     return found
 
 
-def _relocation(state: TableState, target_location: str, key_id: str | None) -> Change:
+def _relocation(state: TableState, target_location: str, key_id: str | None) -> ConversionGoal:
     metadata = TableMetadata(state.document.fields)
     location = target_location.rstrip("/")
     if not location or location == metadata.location:
         raise ValueError("target_location must differ from the table's own directory")
-    return Change(RELOCATE, key_id or metadata.key_id, None, location)
+    return ConversionGoal(RELOCATE, key_id or metadata.key_id, None, location)
 
 
 def _refuse_other_key(state: TableState, key_id: str) -> None:
@@ -398,8 +400,8 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
         raise ValueError(f"the table is encrypted under master key {found!r} already: use `rekey_table` for another")
 
 
-def _changed_metadata(table: CatalogTable, kms: Any, change: Change) -> ConversionReport:
-    """Change the metadata, and wrap its key encryption keys again, without touching a data file."""
+def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> ConversionReport:
+    """ConversionGoal the metadata, and wrap its key encryption keys again, without touching a data file."""
     conversion = Conversion(table, kms, change)
 
     def attempt(state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:

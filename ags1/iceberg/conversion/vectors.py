@@ -17,7 +17,7 @@ from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.conversion.contents import is_position_delete, is_vector
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.metadata.manifests import DATA, EXISTING, POSITION_DELETES, Entry, Manifest
+from ags1.iceberg.metadata.manifests import DATA, EXISTING, POSITION_DELETES, Manifest, ManifestEntry
 from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
 
@@ -25,18 +25,18 @@ __all__ = ["merge_position_deletes", "move_vectors", "positions_in"]
 
 
 def move_vectors(
-    entries: list[Entry], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
-) -> list[Entry]:
+    entries: list[ManifestEntry], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
+) -> list[ManifestEntry]:
     """Write the vectors of a manifest into a new Puffin file.
 
     `paths` has the new paths of data files by their old ones; vectors of other files are dangling, and left out.
     """
-    vectors: dict[str, list[tuple[DeletionVector, Entry]]] = {}
+    vectors: dict[str, list[tuple[DeletionVector, ManifestEntry]]] = {}
     for entry in entries:
         vector = DeletionVector.of(entry.file)
         if vector.data_file in paths:
             vectors.setdefault(entry.path, []).append((vector, entry))
-    found: list[tuple[str, Any, Entry]] = []
+    found: list[tuple[str, Any, ManifestEntry]] = []
     for of_file in vectors.values():
         with source.open(of_file[0][1].file) as opened:
             positions = deleted_positions(opened, [vector for vector, _ in of_file])
@@ -48,11 +48,11 @@ def move_vectors(
 class _Deletes:
     """A position delete file, and the positions that it has by data file."""
 
-    entry: Entry
+    entry: ManifestEntry
     spec_id: int
     positions: dict[str, Any]
 
-    def apply_to(self, data: Entry, spec_id: int) -> bool:
+    def apply_to(self, data: ManifestEntry, spec_id: int) -> bool:
         number, least = self.entry.sequence_number, data.sequence_number
         assert number is not None
         assert least is not None
@@ -64,14 +64,14 @@ class _Deletes:
         return self.spec_id == spec_id and _comparable(self.entry) == _comparable(data)
 
 
-def _comparable(entry: Entry) -> dict[int, Any]:
+def _comparable(entry: ManifestEntry) -> dict[int, Any]:
     """Return the partition of a file in a form in which NaN equals NaN."""
     return {number: value if value == value else "NaN" for number, value in entry.file["partition"].items()}
 
 
 def merge_position_deletes(
     manifests: list[Manifest], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
-) -> dict[int, list[Entry]]:
+) -> dict[int, list[ManifestEntry]]:
     """Make vectors of the position delete files of one snapshot, grouped by the data file's partition spec."""
     deletes = [
         _Deletes(entry, manifest.spec_id, positions_in(entry, source))
@@ -91,7 +91,7 @@ def merge_position_deletes(
         for entry in manifest.entries
         if is_vector(entry)
     }
-    found: list[tuple[str, Any, Entry]] = []
+    found: list[tuple[str, Any, ManifestEntry]] = []
     specs: list[int] = []
     for manifest in manifests:
         for entry in manifest.entries:
@@ -105,15 +105,15 @@ def merge_position_deletes(
                 newest = max(applying, key=lambda each: each.entry.sequence_number or 0).entry
                 found.append((paths[entry.path], positions, _like(newest, entry)))
                 specs.append(manifest.spec_id)
-    made: dict[int, list[Entry]] = {}
+    made: dict[int, list[ManifestEntry]] = {}
     for number, vector in zip(specs, _written(found, files), strict=True):
         made.setdefault(number, []).append(vector)
     return made
 
 
-def _like(delete: Entry, data: Entry) -> Entry:
+def _like(delete: ManifestEntry, data: ManifestEntry) -> ManifestEntry:
     """Return a vector's entry with the age of a delete file and the partition of a data file."""
-    return Entry(
+    return ManifestEntry(
         EXISTING,
         delete.snapshot_id,
         delete.sequence_number,
@@ -122,7 +122,7 @@ def _like(delete: Entry, data: Entry) -> Entry:
     )
 
 
-def _written(found: list[tuple[str, Any, Entry]], files: TableFiles) -> list[Entry]:
+def _written(found: list[tuple[str, Any, ManifestEntry]], files: TableFiles) -> list[ManifestEntry]:
     """Write vectors; return the entries with their new fields."""
     if not found:
         return []
@@ -133,7 +133,7 @@ def _written(found: list[tuple[str, Any, Entry]], files: TableFiles) -> list[Ent
     ]
 
 
-def positions_in(entry: Entry, source: SnapshotFiles) -> dict[str, Any]:
+def positions_in(entry: ManifestEntry, source: SnapshotFiles) -> dict[str, Any]:
     """Return the deleted positions of a position delete file, as bitmaps by path of the data file."""
     form = entry.file["file_format"].lower()
     if form not in ("parquet", "avro"):

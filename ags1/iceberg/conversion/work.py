@@ -4,7 +4,8 @@
 
 Pages of Parquet files are moved, not decoded; Avro files go through AGS1. Tasks and results hold no plaintext key, so
 they can go to other processes and into a journal. A result is returned only after its file is durable, was opened again
-with its new key, and has the number of rows in the manifest.
+with its new key, and has the number of rows in the manifest. Between stores, a small file is one request each way: it
+is made, and opened again, in memory.
 
     master key (KMS) --wraps--> WorkKey --RunSeal--> key metadata of a file, under its path
 """
@@ -12,10 +13,13 @@ with its new key, and has the number of rows in the manifest.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ags1 import codec
 from ags1.avro import iter_blocks
 from ags1.errors import Ags1Error, FormatError, TruncatedError
 from ags1.iceberg.keys._kek import check_kms, keep_kek, kept_kek, make_kek
@@ -23,12 +27,25 @@ from ags1.iceberg.metadata.locations import location_of
 from ags1.keys import Key, KeyMetadata
 from ags1.kms.run_records import RunName, RunSeal
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from ags1.parquet.rewrite.operations import copy_file
 from ags1.parquet.structure.footer import FileMetaData, Footer, RowGroup, read_footer
-from ags1.storage import Location, PipeSource, Unsynced, identity_of, make_parent, open_output, open_source, status
+from ags1.storage import (
+    HeldSource,
+    Location,
+    Source,
+    StoredFile,
+    Unsynced,
+    identity_of,
+    make_parent,
+    open_output,
+    open_regular,
+    open_source,
+)
 from ags1.streams import files
 from ags1.streams.files import Progress
 from ags1.streams.opening import open as open_stream
-from ags1.streams.stream import Writer
+from ags1.streams.stream import Reader, Writer
+from ags1.support.typing import Buffer
 
 __all__ = [
     "FORMS",
@@ -120,8 +137,10 @@ class FileResult:
     identity: str = ""
 
 
-def check(task: FileTask, seal: RunSeal | None, places: Places) -> None:
+def check(task: FileTask, seal: RunSeal | None, places: Places) -> Buffer | None:
     """Compare a file with its manifest, without writing anything.
+
+    Return the content of a small file in a store, for :func:`run`; else None.
 
     Raises
     ------
@@ -132,22 +151,8 @@ def check(task: FileTask, seal: RunSeal | None, places: Places) -> None:
     AuthenticationError
         Its key does not open it.
     """
-    location = places.of_source(task.source)
-    try:
-        size = status(location).size
-    except FileNotFoundError:
-        raise FileNotFoundError(2, f"the {task.kind} file is missing, and a snapshot needs it", task.source) from None
-    key = _source_key(task, seal)
-    promised = {task.length, task.length if key is None or key.file_length is None else key.file_length}
-    if promised != {size}:
-        raise TruncatedError(f"{task.source}: has {size} bytes, but its manifest says {max(promised)}")
-    try:
-        if task.form == "parquet":
-            _check_rows(task, _footer(location, key).metadata.integer(FileMetaData.NUM_ROWS))  # type: ignore[union-attr]
-        elif key is None:
-            _check_magic(location, task.form)
-    except Ags1Error as error:
-        raise _naming(error, task.source) from None
+    with _checked(task, seal, places) as source:
+        return source.data if isinstance(source, HeldSource) else None
 
 
 def run(
@@ -155,33 +160,105 @@ def run(
     seal: RunSeal | None,
     places: Places,
     *,
+    content: Buffer | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> FileResult:
     """Move one file. A failed target is removed; raises as :func:`check`.
 
-    `progress` is called as ``progress(done, total)``, in arbitrary units.
+    `content` is what :func:`check` has returned for this task. `progress` is called as ``progress(done, total)``, in
+    arbitrary units.
     """
-    check(task, seal, places)
-    source, target = places.of_source(task.source), places.of_target(task.target, task.root)
+    target = places.of_target(task.target, task.root)
     make_parent(target)
     old = _source_key(task, seal)
-    new = KeyMetadata.generate(task.key_bits) if task.key_bits else None
-    if task.copy:
-        _copy(source, target, progress)
-        new = old
-    elif task.form == "parquet":
-        _move_parquet(source, target, old, new, threads, progress)
+    new = old if task.copy else KeyMetadata.generate(task.key_bits) if task.key_bits else None
+    if content is not None:
+        length, offsets = _move_held(task, content, target, old, new)
     else:
-        _move_stream(source, target, old, new, threads, progress)
-    length = status(target).size
+        with _checked(task, seal, places) as source:
+            if isinstance(source, HeldSource):
+                length, offsets = _move_held(task, source.data, target, old, new)
+            else:
+                _move(task, source, target, old, new, threads, progress)
+                with closing(_open(target)) as made:
+                    length, offsets = made.size, _verify(task, made, new)
     if new is not None:
         new = new.with_length(length)
-    offsets = _verify(task, target, new, length)
     assert seal is not None or new is None
     sealed = None if new is None or seal is None else sealed_key(seal, new, task.target)
     identity = identity_of(target) if new is None else ""
     return FileResult(task.source, task.target, length, sealed, None if task.copy else offsets, task.origin, identity)
+
+
+@contextmanager
+def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[Source]:
+    """Open a file that is what its manifest says."""
+    try:
+        opened = _open(places.of_source(task.source), task.length)
+    except FileNotFoundError:
+        raise FileNotFoundError(2, f"the {task.kind} file is missing, and a snapshot needs it", task.source) from None
+    with closing(opened):
+        key = _source_key(task, seal)
+        promised = {task.length, task.length if key is None or key.file_length is None else key.file_length}
+        if promised != {opened.size}:
+            raise TruncatedError(f"{task.source}: has {opened.size} bytes, but its manifest says {max(promised)}")
+        try:
+            if task.form == "parquet":
+                _check_rows(task, _footer(opened, key).metadata.integer(FileMetaData.NUM_ROWS))  # type: ignore[union-attr]
+            elif key is None:
+                _check_magic(opened, task.form)
+        except Ags1Error as error:
+            raise _naming(error, task.source) from None
+        yield opened
+
+
+def _move_held(
+    task: FileTask, content: Buffer, target: Location, old: KeyMetadata | None, new: KeyMetadata | None
+) -> tuple[int, tuple[int, ...] | None]:
+    """Make the file in memory, check it, and write it; return its length and the starts of its row groups."""
+    made = _made(task, content, old, new)
+    length = memoryview(made).nbytes
+    with closing(HeldSource(made, task.target)) as source:
+        offsets = _verify(task, source, new)
+    with open_output(target, expected=length) as output:
+        output.write_owned(made)
+        output.commit(durable=True)
+    return length, offsets
+
+
+def _made(task: FileTask, content: Buffer, old: KeyMetadata | None, new: KeyMetadata | None) -> Buffer:
+    if task.copy:
+        return content
+    if task.form == "parquet":
+        into = io.BytesIO()
+        _move_parquet(HeldSource(content, task.source), into, old, new, 1, None)
+        return into.getvalue()
+    plain = content
+    if old is not None:
+        prefix = old.aad_prefix or b""
+        plain = codec.decrypt(content, old.encryption_key, aad_prefix=prefix, length=old.file_length)
+    if new is None:
+        return plain
+    made: Buffer = codec.encrypt(plain, new.encryption_key, aad_prefix=new.aad_prefix or b"")
+    return made
+
+
+def _move(
+    task: FileTask,
+    source: Source,
+    target: Location,
+    old: KeyMetadata | None,
+    new: KeyMetadata | None,
+    threads: int | None,
+    progress: Progress | None,
+) -> None:
+    if task.copy:
+        copy_file(source, target, progress=progress, durable=True)
+    elif task.form == "parquet":
+        _move_parquet(source, target, old, new, threads, progress)
+    else:
+        _move_stream(source, target, old, new, threads, progress)
 
 
 def _source_key(task: FileTask, seal: RunSeal | None) -> KeyMetadata | None:
@@ -192,8 +269,8 @@ def _source_key(task: FileTask, seal: RunSeal | None) -> KeyMetadata | None:
 
 
 def _move_parquet(
-    source: Location,
-    target: Location,
+    source: Source,
+    target: Any,
     old: KeyMetadata | None,
     new: KeyMetadata | None,
     threads: int | None,
@@ -211,7 +288,7 @@ def _move_parquet(
 
 
 def _move_stream(
-    source: Location,
+    source: Source,
     target: Location,
     old: KeyMetadata | None,
     new: KeyMetadata | None,
@@ -241,20 +318,6 @@ def _move_stream(
     _sync(target)
 
 
-def _copy(source: Location, target: Location, progress: Progress | None) -> None:
-    opened = _opened(source)
-    try:
-        with open_output(target, expected=opened.size, mode=opened.mode) as output:
-            for begin in range(0, opened.size, _PIECE):
-                output.write(opened.read(begin, min(_PIECE, opened.size - begin)))
-                if progress is not None:
-                    progress(output.position, opened.size)
-            opened.check()
-            output.commit(durable=True)
-    finally:
-        opened.close()
-
-
 def _sync(target: Location) -> None:
     if target.is_local:
         directory, _, name = target.path.rpartition("/")
@@ -263,51 +326,24 @@ def _sync(target: Location) -> None:
         unsynced.sync()
 
 
-def _verify(task: FileTask, target: Location, key: KeyMetadata | None, length: int) -> tuple[int, ...] | None:
-    """Open the written file, and count its rows; return the starts of its row groups."""
+def _verify(task: FileTask, made: Source, key: KeyMetadata | None) -> tuple[int, ...] | None:
+    """Open the file that was made with its new key, and count its rows; return the starts of its row groups."""
     if task.form == "parquet":
-        footer = _footer(target, key)
+        footer = _footer(made, key)
         assert footer.metadata is not None
         _check_rows(task, footer.metadata.integer(FileMetaData.NUM_ROWS))
         groups = footer.metadata.list(FileMetaData.ROW_GROUPS)
         starts = [each.integer(RowGroup.FILE_OFFSET) for each in groups or ()]
         return tuple(each for each in starts if each is not None) if None not in starts else ()
+    if task.copy and made.size != task.length:
+        raise TruncatedError(f"{task.target}: has {made.size} bytes, and {task.length} were copied")
     if key is None:
-        if task.copy and length != task.length:
-            raise TruncatedError(f"{task.target}: has {length} bytes, and {task.length} were copied")
-        with _PlainFile(target) as file:
-            _check_rows(task, _avro_rows(file, length))
+        file: Any = StoredFile(made)
     else:
-        with open_stream(target, key_metadata=key) as reader:
-            _check_rows(task, _avro_rows(reader, reader.size or 0))
+        file = Reader(made, key.encryption_key, aad_prefix=key.aad_prefix or b"", length=made.size)
+    with file:
+        _check_rows(task, _avro_rows(file, made.size if key is None else file.size))
     return None
-
-
-class _PlainFile:
-    """A file of the storage room as a binary file: read and seek."""
-
-    def __init__(self, location: Location) -> None:
-        self._source = _opened(location)
-        self._position = 0
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._source.close()
-
-    def read(self, size: int = -1) -> bytes:
-        left = self._source.size - self._position
-        data = bytes(self._source.read(self._position, left if size < 0 else min(size, left)))
-        self._position += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (0, self._position, self._source.size)[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
 
 
 def _avro_rows(file: Any, size: int) -> int:
@@ -319,24 +355,16 @@ def _check_rows(task: FileTask, rows: int | None) -> None:
         raise FormatError(f"{task.source}: has {rows} rows, but its manifest says {task.records}")
 
 
-def _check_magic(location: Location, form: str) -> None:
-    opened = _opened(location)
-    try:
-        magic = bytes(opened.read(0, 4)) if opened.size >= 4 else b""
-    finally:
-        opened.close()
+def _check_magic(opened: Source, form: str) -> None:
+    magic = bytes(memoryview(opened.read(0, min(4, opened.size))))
     if magic != _MAGIC[form]:
         known = " It is an AGS1 stream, and the table does not have its key." if magic == b"AGS1" else ""
         raise FormatError(f"does not start as a file of the format {form}.{known}")
 
 
-def _footer(location: Location, key: KeyMetadata | None) -> Footer:
-    opened = _opened(location)
-    try:
-        reading = None if key is None else DecryptionConfig.for_iceberg(key).for_file(None)
-        footer = read_footer(opened, reading, optional=key is None)
-    finally:
-        opened.close()
+def _footer(opened: Source, key: KeyMetadata | None) -> Footer:
+    reading = None if key is None else DecryptionConfig.for_iceberg(key).for_file(None)
+    footer = read_footer(opened, reading, optional=key is None)
     if key is None and footer.algorithm is not None:
         raise FormatError(
             "this Parquet file is encrypted, and the table has no key for it: it was added with keys of another kind. "
@@ -345,12 +373,11 @@ def _footer(location: Location, key: KeyMetadata | None) -> Footer:
     return footer
 
 
-def _opened(location: Location) -> Any:
-    opened = open_source(location)
-    if isinstance(opened, PipeSource):
-        opened.close()
-        raise OSError(22, "it is a pipe, a socket or a device, which no table has", location.text)
-    return opened
+def _open(location: Location, expected: int | None = None) -> Source:
+    # Opening a pipe would wait for its other end.
+    found = open_regular(location) if location.is_local else open_source(location, expected=expected)
+    assert isinstance(found, Source)
+    return found
 
 
 def _naming(error: Ags1Error, path: str) -> Ags1Error:

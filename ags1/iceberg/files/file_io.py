@@ -22,13 +22,13 @@ from typing import Any
 from ags1 import layout
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg.catalogs import TableState
-from ags1.iceberg.files.file_keys import FileKeys, KnownFile, known_file, known_manifest
+from ags1.iceberg.files.file_keys import KnownFile, TableFileKeys, known_file, known_manifest
 from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.locations import TableLocations, allowed_in, location_of
-from ags1.iceberg.metadata.manifests import Entry, Manifest, read_entries, read_manifest, readable
+from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry, read_entries, read_manifest, readable
 from ags1.iceberg.metadata.metadata_document import KEY_ID, METADATA_SUFFIX, check_hash, metadata_document
-from ags1.storage import Location, Source, StoredFile, open_regular, open_source, remove, status
+from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
 
 try:
@@ -106,7 +106,7 @@ class EncryptedFileIO(FileIO):
         self.kms = kms
         # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
         promised = bool(properties.get(KEY_ID))
-        self.keys = FileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
+        self.keys = TableFileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
         self.locations = TableLocations(allowed_in(properties))
         self._loaded: dict[str, Document] = {}
 
@@ -122,8 +122,8 @@ class EncryptedFileIO(FileIO):
         self.locations.check(location)
         return location_of(location, self.properties)
 
-    def stored(self, location: str) -> StoredFile:
-        """Open a file as it is stored.
+    def stored(self, location: str, expected: int | None = None) -> StoredFile:
+        """Open a file as it is stored; `expected` is its length, as far as the file above says it.
 
         Raises
         ------
@@ -133,12 +133,12 @@ class EncryptedFileIO(FileIO):
             It cannot be read. A file of this machine must be a regular one: opening a pipe would wait for its other
             end.
         """
-        return StoredFile(self.source(location))
+        return StoredFile(self.source(location, expected))
 
-    def source(self, location: str) -> Source:
+    def source(self, location: str, expected: int | None = None) -> Source:
         """The same as a source."""
         place = self.place(location)
-        found = open_regular(place) if place.is_local else open_source(place)
+        found = open_regular(place) if place.is_local else open_source(place, expected=expected)
         assert isinstance(found, Source)
         return found
 
@@ -160,7 +160,7 @@ class EncryptedFileIO(FileIO):
         self.locations.add(location)
         document = self._loaded.get(location)
         if document is None:
-            with self.stored(location) as file:
+            with self.stored(location, SMALL) as file:
                 data = file.read(MAX_DOCUMENT + 1)
             document = metadata_document(location, data, self.metadata_hash)
         self.keys.learn_metadata(location, document)
@@ -259,7 +259,7 @@ class EncryptedInputFile(InputFile):
             )
         key_metadata = known.key_metadata
         length = key_metadata.file_length
-        source = self._io.source(self.location)
+        source = self._io.source(self.location, known.stored_length)
         try:
             if length is None:
                 length = self._length(known)
@@ -277,13 +277,6 @@ class EncryptedInputFile(InputFile):
         except BaseException:
             source.close()
             raise
-
-    def source(self) -> Location:
-        """Where the stored bytes are; OSError: a file of this machine that is no regular one."""
-        place = self._io.place(self.location)
-        if place.is_local:
-            open_regular(place).close()
-        return place
 
     def _length(self, known: KnownFile) -> int | None:
         policy = self._io.length_policy
@@ -318,7 +311,7 @@ class EncryptedInputFile(InputFile):
         from ags1.parquet.view.view import ParquetView
 
         assert known.key_metadata is not None
-        source = self._io.source(self.location)
+        source = self._io.source(self.location, known.stored_length)
         view = ParquetView(source, DecryptionConfig.for_iceberg(known.key_metadata))
         expected = known.key_metadata.file_length
         actual = view.stored_size
@@ -331,7 +324,7 @@ class EncryptedInputFile(InputFile):
 
     def _plain(self, known: KnownFile) -> Any:
         self._io.refuse_plaintext(known)
-        return self._io.stored(self.location)
+        return self._io.stored(self.location, known.stored_length)
 
     def _metadata(self) -> io.BytesIO:
         text = self._io.read_metadata(self.location).text.encode("utf-8")
@@ -433,7 +426,7 @@ class SnapshotFiles:
         with naming(listed["manifest_path"]):
             return read_manifest(data, listed, metrics=metrics)
 
-    def entries(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Iterator[Entry]:
+    def entries(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Iterator[ManifestEntry]:
         """The entries of a manifest one by one."""
         data = self._read(known_manifest(listed, self._io.keys.promised))
         with naming(listed["manifest_path"]):

@@ -28,7 +28,7 @@ from ags1.iceberg.metadata.metadata_document import check_list, claims_encryptio
 from ags1.keys import KeyMetadata
 from ags1.support.forks import ForkSafeLock
 
-__all__ = ["FileKeys", "KnownFile", "known_file", "known_manifest"]
+__all__ = ["KnownFile", "TableFileKeys", "known_file", "known_manifest"]
 
 _KEPT_TABLES = 256
 _OURS = "ags1.iceberg.EncryptedFileIO"
@@ -65,6 +65,12 @@ class KnownFile:
     encrypted_table: bool
     record_count: int | None = None
     snapshots: tuple[tuple[int, int | None], ...] = ()
+
+    @property
+    def stored_length(self) -> int | None:
+        """Stored bytes, as far as the file above says them."""
+        trusted = None if self.key_metadata is None else self.key_metadata.file_length
+        return self.length_hint if trusted is None else trusted
 
     def __repr__(self) -> str:
         state = "plaintext" if self.key_metadata is None else "encrypted, key redacted"
@@ -105,7 +111,7 @@ _tables: OrderedDict[str, _Table] = OrderedDict()
 _tables_lock = ForkSafeLock()
 
 
-class FileKeys:
+class TableFileKeys:
     """Keys of files by their paths. Safe to share between threads; it holds plaintext keys, so it cannot be pickled.
 
     The KMS unwraps key encryption keys; without one only plaintext is learned. `table_key_id` is the master key that

@@ -37,13 +37,13 @@ from ags1.keys import Key, KeyMetadata
 from ags1.support.forks import ForkSafeLock
 from ags1.support.reports import Report
 
-__all__ = ["EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "RewrapReport"]
+__all__ = ["EncryptionKeys", "KeyRewrapReport", "MergeReport", "MissingKekError", "PruneReport"]
 
 KEY_ID_BYTES = 16
 
 
 @dataclass(frozen=True)
-class RewrapReport(Report):
+class KeyRewrapReport(Report):
     """Result of a change of the master key, or in a dry run what it would be.
 
     Attributes
@@ -120,7 +120,7 @@ class EncryptionKeys:
 
     Attributes
     ----------
-    report : RewrapReport, PruneReport, MergeReport or None
+    report : KeyRewrapReport, PruneReport, MergeReport or None
         Report of the call that made this object.
 
     Raises
@@ -420,7 +420,7 @@ class EncryptionKeys:
         Returns
         -------
         EncryptionKeys
-            With a :class:`RewrapReport` as ``report``. Put it into the metadata together with the table's property
+            With a :class:`KeyRewrapReport` as ``report``. Put it into the metadata together with the table's property
             ``encryption.key-id``, which Iceberg Java uses to unwrap every key encryption key.
 
         Raises
@@ -467,7 +467,7 @@ class EncryptionKeys:
             old[by] = None
             if not dry_run:
                 keep_kek(target, wrapped, new_table_key_id, kek)
-        report = RewrapReport(
+        report = KeyRewrapReport(
             tuple(rewrapped), tuple(old), new_table_key_id, tuple(unopened), tuple(untouched), bool(dry_run)
         )
         return self._derived(entries if dry_run else result, report)

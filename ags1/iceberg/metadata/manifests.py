@@ -33,8 +33,8 @@ __all__ = [
     "EQUALITY_DELETES",
     "EXISTING",
     "POSITION_DELETES",
-    "Entry",
     "Manifest",
+    "ManifestEntry",
     "kind_of",
     "pack_fixed",
     "partition_of",
@@ -73,7 +73,7 @@ _FREE_ENTRIES, _BYTES_PER_ENTRY = 1 << 16, 2
 
 
 @dataclass(slots=True)
-class Entry:
+class ManifestEntry:
     """An entry of a manifest, with its inherited values.
 
     Attributes
@@ -129,10 +129,10 @@ class Manifest:
     spec_id: int
     header: dict[str, bytes]
     partition: dict[str, Any]
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ManifestEntry] = field(default_factory=list)
     packed_fixed: bool = True
 
-    def like(self, entries: list[Entry], content: int | None = None) -> Manifest:
+    def like(self, entries: list[ManifestEntry], content: int | None = None) -> Manifest:
         """Another manifest of the same spec."""
         kind = self.content if content is None else content
         return Manifest(kind, self.spec_id, self.header, self.partition, entries, self.packed_fixed)
@@ -185,7 +185,7 @@ def read_manifest(data: bytes, listed: Mapping[str, Any], *, metrics: bool = Tru
     return made
 
 
-def read_entries(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True) -> Iterator[Entry]:
+def read_entries(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True) -> Iterator[ManifestEntry]:
     """The entries of a plaintext manifest one by one, with the values that they inherit.
 
     `listed` is what :func:`read_list` says of it, empty if that is not known. Without `metrics`, the sizes, counts and
@@ -194,7 +194,7 @@ def read_entries(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True
     return _entries(_Container(data), listed, metrics)
 
 
-def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) -> Iterator[Entry]:
+def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) -> Iterator[ManifestEntry]:
     from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT
 
     row_id, number = listed.get("first_row_id"), listed.get("sequence_number", 0)
@@ -208,7 +208,7 @@ def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) ->
             raise FormatError(f"has a file with content {file['content']}, which this version does not know")
         status = record.get("status", EXISTING)
         inherited = number if status == ADDED or number == 0 else None
-        entry = Entry(
+        entry = ManifestEntry(
             status,
             record.get("snapshot_id", snapshot_id),
             record.get("sequence_number", inherited),

@@ -37,8 +37,8 @@ _BATCH_BYTES = 16 << 20
 _MARKER = bytes(16)
 
 
-def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
-    """Return the rows of an Avro data file as the scan's columns, without those at the given positions or any filter.
+def read_task(scan: Any, task: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
+    """Return the rows of an Avro data file as the scan's columns, and the position of the first row of each batch.
 
     A FormatError names a file that is damaged or does not fit the table.
     """
@@ -50,9 +50,8 @@ def read_task(scan: Any, task: Any, positional_deletes: list[Any] | None) -> Ite
         projection = Projection(scan, task, file_schema)
         for start, batch in _batches(container, path, projection.file_schema):
             with naming(path, "its columns do not fit the table's schema"):
-                rows = projection.rows(batch, start, positional_deletes)
-            if rows.num_rows:
-                yield rows
+                rows = projection.rows(batch, start)
+            yield start, rows
 
 
 def read_columns(file: Any, fields: Mapping[int, str]) -> list[pyarrow.ChunkedArray]:

@@ -28,12 +28,12 @@ __all__ = [
     "Arrays",
     "Both",
     "Constant",
+    "FilterNode",
     "Is",
     "IsIn",
     "IsNan",
     "IsNull",
     "Like",
-    "Node",
     "Not",
     "Ranges",
     "StartsWith",
@@ -49,7 +49,7 @@ Arrays = Callable[[int], pyarrow.Array]
 _ALL: frozenset[Truth] = frozenset((True, False, None))
 
 
-class Node(Protocol):
+class FilterNode(Protocol):
     """A filter, or a part of one."""
 
     def columns(self) -> Iterator[FilteredColumn]:
@@ -87,7 +87,7 @@ class Constant:
 class Not:
     """The opposite; null stays null."""
 
-    def __init__(self, child: Node) -> None:
+    def __init__(self, child: FilterNode) -> None:
         self._child = child
 
     def columns(self) -> Iterator[FilteredColumn]:
@@ -103,7 +103,7 @@ class Not:
 class Both:
     """And; with `either`, or."""
 
-    def __init__(self, left: Node, right: Node, *, either: bool) -> None:
+    def __init__(self, left: FilterNode, right: FilterNode, *, either: bool) -> None:
         self._left, self._right, self._either = left, right, either
 
     def columns(self) -> Iterator[FilteredColumn]:
@@ -127,7 +127,7 @@ class Both:
 class Is:
     """Whether a condition has this value, which may be null; never null itself."""
 
-    def __init__(self, child: Node, value: Truth) -> None:
+    def __init__(self, child: FilterNode, value: Truth) -> None:
         self._child, self._value = child, value
 
     def columns(self) -> Iterator[FilteredColumn]:
@@ -392,7 +392,7 @@ def _decimal(units: int, kind: pyarrow.DataType) -> pyarrow.Scalar:
 # -- nodes for the column's type --------------------------------------------------------------------------------------
 
 
-def less(column: FilteredColumn, value: Value, *, inclusive: bool) -> Node:
+def less(column: FilteredColumn, value: Value, *, inclusive: bool) -> FilterNode:
     """Return whether a column is less than a value; with `inclusive`, or equal to it."""
     if isinstance(value, float) and isinstance(column.type, DecimalType):
         # Arrow's conversion to floats is not exact.
@@ -400,11 +400,11 @@ def less(column: FilteredColumn, value: Value, *, inclusive: bool) -> Node:
     return _Less(column, value, inclusive=inclusive)
 
 
-def among(column: FilteredColumn, values: list[Value]) -> Node:
+def among(column: FilteredColumn, values: list[Value]) -> FilterNode:
     """Return whether a column equals one of several values."""
     if not isinstance(column.type, DecimalType):
         return IsIn(column, values)
-    made: Node = IsIn(column, [each for each in values if not isinstance(each, float)])
+    made: FilterNode = IsIn(column, [each for each in values if not isinstance(each, float)])
     for each in values:
         if isinstance(each, float):
             up_to, below = (less(column, each, inclusive=inclusive) for inclusive in (True, False))

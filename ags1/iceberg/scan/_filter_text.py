@@ -25,7 +25,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import IcebergRootModel
 
 from ags1.iceberg.scan import _filter_nodes as nodes
-from ags1.iceberg.scan._filter_nodes import Node
+from ags1.iceberg.scan._filter_nodes import FilterNode
 from ags1.iceberg.scan._filter_syntax import check_whole, refuse, shown_sql, syntax_tree
 from ags1.iceberg.scan._literal_values import ZONED, Value, value_of
 from ags1.iceberg.scan._value_range import FilteredColumn
@@ -88,7 +88,7 @@ class TextFilter(BooleanExpression, IcebergRootModel[str]):  # type: ignore[misc
     __repr__ = __str__
 
 
-def bound_text(text: str, schema: Schema, case_sensitive: bool) -> Node:
+def bound_text(text: str, schema: Schema, case_sensitive: bool) -> FilterNode:
     """Return a filter bound to a schema; a ValueError says what in it is not understood or does not fit."""
     try:
         tree, tokens = syntax_tree(text)
@@ -108,7 +108,7 @@ class _Binding:
 
     def __init__(self, text: str, schema: Schema, case_sensitive: bool) -> None:
         self._text, self._schema, self._case_sensitive = text, schema, case_sensitive
-        self._conditions: dict[str, Callable[[Any], Node]] = {
+        self._conditions: dict[str, Callable[[Any], FilterNode]] = {
             "Paren": lambda tree: self.truth(tree.this),
             "Boolean": lambda tree: nodes.Constant(bool(tree.this)),
             "Null": lambda tree: nodes.Constant(None),
@@ -129,7 +129,7 @@ class _Binding:
             **dict.fromkeys(_COMPARISONS, self._comparison),
         }
 
-    def truth(self, tree: Any) -> Node:
+    def truth(self, tree: Any) -> FilterNode:
         """Return the node of a condition."""
         name = type(tree).__name__
         found = self._conditions.get(name)
@@ -145,7 +145,7 @@ class _Binding:
     def _refuse(self, reason: str) -> NoReturn:
         refuse(self._text, reason)
 
-    def _joined(self, tree: Any, *, either: bool) -> Node:
+    def _joined(self, tree: Any, *, either: bool) -> FilterNode:
         # Thousands of conditions in a row are one level, not thousands.
         made = [self.truth(each) for each in tree.flatten(unnest=False)]
         while len(made) > 1:
@@ -153,14 +153,14 @@ class _Binding:
             made = [*pairs, *made[len(made) // 2 * 2 :]]
         return made[0]
 
-    def _flag(self, tree: Any) -> Node:
+    def _flag(self, tree: Any) -> FilterNode:
         """Return the node of a boolean column."""
         column = self._column(tree)
         if not isinstance(column.type, types.BooleanType):
             self._refuse(f"column {column.name} is {column.type} and no condition: compare it with a value")
         return nodes.IsIn(column, [Fraction(1)])
 
-    def _is(self, tree: Any) -> Node:
+    def _is(self, tree: Any) -> FilterNode:
         kind = type(tree.expression).__name__
         if _is_column(tree.this) and kind == "Null":
             return nodes.IsNull(self._column(tree.this, any_type=True))
@@ -170,26 +170,26 @@ class _Binding:
             self._refuse(f"{shown_sql(tree)} is not supported: write is null, is true, is false or isnan(column)")
         return nodes.Is(self.truth(tree.this), None if kind == "Null" else bool(tree.expression.this))
 
-    def _is_nan(self, tree: Any) -> Node:
+    def _is_nan(self, tree: Any) -> FilterNode:
         column = self._column(tree)
         if not isinstance(column.type, (types.FloatType, types.DoubleType, types.DecimalType, *_WHOLE)):
             self._refuse(f"column {column.name} is {column.type} and no number: it cannot be NaN")
         return nodes.IsNan(column) if column.is_float else nodes.Constant(False)
 
-    def _function(self, tree: Any) -> Node:
+    def _function(self, tree: Any) -> FilterNode:
         name = str(tree.this).lower()
         if name not in ("isnull", "isnotnull") or len(tree.expressions) != 1:
             self._refuse(f"the function {tree.this} is not supported: compare a column with a value")
         made = nodes.IsNull(self._column(tree.expressions[0], any_type=True))
         return made if name == "isnull" else nodes.Not(made)
 
-    def _comparison(self, tree: Any) -> Node:
+    def _comparison(self, tree: Any) -> FilterNode:
         operator, (column, literal) = type(tree).__name__, self._sides(tree)
         if _is_column(_bare(tree.expression)) and not self._is_bare_nan(_bare(tree.expression)):
             operator = _MIRRORED.get(operator, operator)
         return self._compared(column, operator, literal)
 
-    def _compared(self, column: FilteredColumn, operator: str, literal: Any) -> Node:
+    def _compared(self, column: FilteredColumn, operator: str, literal: Any) -> FilterNode:
         ordered = operator not in ("EQ", "NEQ")
         if literal is None:
             return nodes.Constant(None)
@@ -201,13 +201,13 @@ class _Binding:
         made = nodes.less(column, value, inclusive=operator in ("LTE", "GT"))
         return nodes.Not(made) if operator in ("GT", "GTE") else made
 
-    def _null_safe(self, tree: Any) -> Node:
+    def _null_safe(self, tree: Any) -> FilterNode:
         column, literal = self._sides(tree)
         if literal is None:
             return nodes.IsNull(column)
         return nodes.Is(self._compared(column, "EQ", literal), True)
 
-    def _in(self, tree: Any) -> Node:
+    def _in(self, tree: Any) -> FilterNode:
         column = self._column(tree.this)
         listed = [self._literal(each) for each in tree.expressions]
         if not listed:
@@ -216,12 +216,12 @@ class _Binding:
         made = nodes.among(column, self._values(column, given)) if given else nodes.Constant(None)
         return made if len(given) == len(listed) else nodes.Both(made, nodes.Constant(None), either=True)
 
-    def _between(self, tree: Any) -> Node:
+    def _between(self, tree: Any) -> FilterNode:
         column = self._column(tree.this)
         low, high = (self._literal(tree.args[each]) for each in ("low", "high"))
         return nodes.Both(self._compared(column, "GTE", low), self._compared(column, "LTE", high), either=False)
 
-    def _like(self, tree: Any) -> Node:
+    def _like(self, tree: Any) -> FilterNode:
         escape = "\\"
         if type(tree).__name__ == "Escape":
             given = self._literal(tree.expression)
@@ -235,14 +235,14 @@ class _Binding:
         if not isinstance(column.type, types.StringType):
             self._refuse(f"column {column.name} is {column.type} and no text: like is for text")
         if pattern is None:
-            made: Node = nodes.Constant(None)
+            made: FilterNode = nodes.Constant(None)
         elif isinstance(pattern, written.StringLiteral):
             made = self._matching(column, pattern.value, escape)
         else:
             self._refuse(f"like takes a text in single quotes, not {shown_sql(tree.expression)}")
         return nodes.Not(made) if tree.args.get("negate") else made
 
-    def _matching(self, column: FilteredColumn, pattern: str, escape: str) -> Node:
+    def _matching(self, column: FilteredColumn, pattern: str, escape: str) -> FilterNode:
         parts: list[str | None] = [""]
         rest = iter(pattern)
         for character in rest:

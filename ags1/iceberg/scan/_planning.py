@@ -31,11 +31,12 @@ from pyiceberg.types import DecimalType, UUIDType
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.metadata.manifests import DATA, POSITION_DELETES, Entry, kind_of
+from ags1.iceberg.metadata.manifests import DATA, POSITION_DELETES, ManifestEntry, kind_of
 from ags1.iceberg.scan._delete_index import DELETED_PATH, DeleteIndex, Deletes
 from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_partition, of_summaries
 from ags1.iceberg.scan.deletion_vectors import DeletionVector
+from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
 __all__ = ["DataFile", "ScanTask", "plan_scan"]
@@ -43,7 +44,6 @@ __all__ = ["DataFile", "ScanTask", "plan_scan"]
 _DATA_FORMATS = ("parquet", "avro", "orc")
 _NAN = float("nan")
 # Requests under way at once: an object store has a high latency.
-_READERS = 8
 _FIELDS = [each.name for each in manifest.DATA_FILE_TYPE[3].fields]
 # Large fields that a reader of the file does not need.
 _METRICS = frozenset(
@@ -125,10 +125,10 @@ def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
     with naming(snapshot.manifest_list):
         planner = _Planner(plan, row_filter, files, listed)
     deletes = DeleteIndex(plan.table_metadata.specs())
-    with closing(in_parallel(planner.passing, planner.deletes, _READERS)) as manifests:
+    with closing(in_parallel(planner.passing, planner.deletes, SMALL_FILES_AT_ONCE)) as manifests:
         for each in chain.from_iterable(manifests):
             deletes.add(each.file, each.sequence_number, each.vector)
-    with closing(in_parallel(planner.passing, planner.data, _READERS)) as manifests:
+    with closing(in_parallel(planner.passing, planner.data, SMALL_FILES_AT_ONCE)) as manifests:
         return [ScanTask(each, deletes.of(each.file, each.sequence_number)) for each in chain.from_iterable(manifests)]
 
 
@@ -206,7 +206,7 @@ class _Planner:
 
         return self._filter.possible(ranges)
 
-    def _checked(self, entry: Entry) -> int:
+    def _checked(self, entry: ManifestEntry) -> int:
         """Check that a file can be read and is allowed, register its key, and return its sequence number."""
         file = entry.file
         form, content = file["file_format"].lower(), file["content"]

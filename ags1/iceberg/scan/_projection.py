@@ -36,6 +36,7 @@ __all__ = [
     "expected_type",
     "name_mapping",
     "path_to",
+    "remaining",
 ]
 
 ROW_ID, LAST_UPDATED, POSITION = 2147483540, 2147483539, 2147483645
@@ -79,17 +80,12 @@ class Projection:
         is_avro = file.file_format == FileFormat.AVRO
         self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
 
-    def rows(self, batch: Any, start: int, deleted: list[Any] | None) -> Any:
-        """Return the rows as the scan's columns, without the `deleted` positions of the file: a vector, or columns.
+    def rows(self, batch: Any, start: int) -> Any:
+        """Return the rows as the scan's columns.
 
         `batch` has consecutive rows of the file from the position `start` on, with the columns of `file_schema`. Any
         exception of PyIceberg or Arrow means that the file's schema does not fit the table's.
         """
-        kept = None
-        if deleted:
-            kept = _kept(deleted, start, start + batch.num_rows)
-            # Without columns only the number of rows matters.
-            batch = batch.take(kept) if batch.num_columns else batch.slice(0, len(kept))
         visitor = _Visitor(
             self.file_schema,
             self._downcast,
@@ -97,7 +93,7 @@ class Projection:
             allow_timestamp_tz_mismatch=True,
         )
         made = visit_with_partner(self._requested, batch, visitor, ArrowAccessor(self.file_schema))
-        return self._lineage.filled(pyarrow.RecordBatch.from_struct_array(made), start, kept)
+        return self._lineage.filled(pyarrow.RecordBatch.from_struct_array(made), start)
 
 
 def _partition_values(file: Any, metadata: Any, lacking: set[int]) -> dict[int, Any]:
@@ -112,18 +108,27 @@ def _partition_values(file: Any, metadata: Any, lacking: set[int]) -> dict[int, 
     }
 
 
-def _kept(deleted: list[Any], start: int, end: int) -> Any:
-    """Return which rows of a range of positions remain, counted from its start."""
-    positions = BitMap64(range(start, end))
+def remaining(deleted: list[Any], start: int, count: int, chosen: Any = None) -> pyarrow.Array:
+    """Return which of `count` rows from a position on are not among the `deleted` ones, counted from there.
+
+    These are the positions in the file: a vector, or columns. `chosen` are the rows to look at, by default all.
+    """
+    rows = BitMap64(range(start, start + count))
     if isinstance(deleted[0], BitMap64):
         # Only this range is expanded: a vector of a few bytes can have any number of positions.
-        positions -= deleted[0]
-    left = positions.to_array()
-    kept = pyarrow.Array.from_buffers(pyarrow.int64(), len(left), [None, pyarrow.py_buffer(left)])
-    if not isinstance(deleted[0], BitMap64):
+        if chosen is None:
+            return compute.subtract(_positions(rows - deleted[0]), start)
+        gone = _positions(rows & deleted[0])
+    else:
         gone = pyarrow.chunked_array([chunk for column in deleted for chunk in column.chunks], pyarrow.int64())
-        kept = kept.filter(compute.invert(compute.is_in(kept, value_set=gone)))
+    positions = _positions(rows) if chosen is None else compute.add(chosen.cast(pyarrow.int64()), start)
+    kept = positions.filter(compute.invert(compute.is_in(positions, value_set=gone)))
     return compute.subtract(kept, start)
+
+
+def _positions(bitmap: BitMap64) -> pyarrow.Int64Array:
+    found = bitmap.to_array()
+    return pyarrow.Array.from_buffers(pyarrow.int64(), len(found), [None, pyarrow.py_buffer(found)])
 
 
 class _Visitor(ArrowProjectionVisitor):
@@ -209,15 +214,13 @@ class RowLineage:
         self._first = first_row_id
         self._number = sequence_number if is_avro or first_row_id is not None else None
 
-    def filled(self, rows: Any, start: int, kept: Any) -> Any:
+    def filled(self, rows: Any, start: int) -> Any:
         """Return the rows with the lineage values that the file does not store.
 
-        `start` is the position in the file of the first row that was read; `kept` says which of them these are, None
-        for all.
+        `start` is the position in the file of the first one.
         """
         if self._row_id is not None or self._position is not None:
-            positions = pyarrow.array(range(rows.num_rows), pyarrow.int64()) if kept is None else kept
-            positions = compute.add(positions.cast(pyarrow.int64()), start)
+            positions = _positions(BitMap64(range(start, start + rows.num_rows)))
             if self._position is not None:
                 rows = self._with(rows, self._position, positions)
             if self._row_id is not None:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow
+import pyarrow.compute as compute
 from pyiceberg.io.pyarrow import pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
@@ -28,23 +29,23 @@ from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.scan._delete_index import EqualityDeletes
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
 from ags1.iceberg.scan._planning import ScanTask
-from ags1.iceberg.scan._projection import POSITION, ROW_ID, FurtherColumns, Projection, name_mapping
+from ags1.iceberg.scan._projection import POSITION, ROW_ID, FurtherColumns, Projection, name_mapping, remaining
 from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg.scan._variant import ParquetVariants
 from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
-from ags1.storage import Location
+from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
 __all__ = ["EncryptedArrowScan", "FileRows"]
 
 _PROBLEM = "cannot be read"
-# Opening a file in a store is mostly waiting, so several files wait at once.
-_REMOTE_FILES = 8
 # Bytes of rows that wait until those before them are taken; and of those that equality deletes are applied to at once,
 # because each time a table of the deleted keys is made.
 _WAITING, _COMPARED = 1 << 30, 64 << 20
+# Row groups that are decoded at once.
+_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class EncryptedArrowScan:
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
         at_once = _files_at_once(tasks)
         # Threads within a file cost more than threads for files; they are for what waits, or has no others beside it.
-        self._groups_at_once = max(1, at_once // max(1, len(tasks)))
+        self._groups_at_once = max(1, min(at_once, _GROUPS) // max(1, len(tasks)))
         self._use_threads = waiting is not None or len(tasks) < at_once
         each_waiting = None if waiting is None else waiting // (2 * at_once)
         deleted_of = self._deleted_positions(tasks, at_once)
@@ -151,26 +152,39 @@ class EncryptedArrowScan:
         field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
         columns = FurtherColumns(self.schema, self.metadata, field_ids)
         own = range(columns.width)
-        left = self._limit
+        most = self._limit
         # Without a limit, because rows are removed after reading.
         whole = self._of(columns.schema, self._filter)
         with closing(whole._batches(task, positions)) as batches:
-            passing = (passing for batch in batches if (passing := self._passing(batch, columns)).num_rows)
+            # What only the filter needs is not copied.
+            needed = range(len(columns.schema.fields)) if groups else own
+            left = (self._passing(batch.select(needed), batch, start, positions, columns) for start, batch in batches)
+            passing = (rows for rows in left if rows.num_rows)
             for batch in _without_keys(passing, groups, keys, columns, task) if groups else passing:
                 yield batch.select(own)
-                if left is not None:
-                    left -= batch.num_rows
-                    if left <= 0:
+                if most is not None:
+                    most -= batch.num_rows
+                    if most <= 0:
                         return
 
-    def _passing(self, batch: pyarrow.RecordBatch, columns: FurtherColumns) -> pyarrow.RecordBatch:
-        if self._filter is None or batch.num_rows == 0:
-            return batch
+    def _passing(
+        self,
+        rows: pyarrow.RecordBatch,
+        batch: pyarrow.RecordBatch,
+        start: int,
+        deleted: list[Any],
+        columns: FurtherColumns,
+    ) -> pyarrow.RecordBatch:
+        """Return those `rows` of a batch that pass the filter and are not deleted. They are copied once."""
+        if self._filter is None:
+            return _taken(rows, remaining(deleted, start, batch.num_rows)) if deleted else rows
         mask = self._filter.passing(lambda field_id: columns.column(batch, field_id), batch.num_rows)
+        if deleted:
+            return _taken(rows, remaining(deleted, start, batch.num_rows, compute.indices_nonzero(mask)))
         passing = mask.true_count
         if passing == batch.num_rows:
-            return batch
-        return batch.filter(mask) if passing else batch.slice(0, 0)
+            return rows
+        return rows.filter(mask) if passing and rows.num_columns else rows.slice(0, passing)
 
     def _deleted_positions(self, tasks: list[ScanTask], at_once: int) -> Callable[[ScanTask], list[Any]]:
         """Read the position deletes and deletion vectors of all tasks; return a function for those of one task."""
@@ -217,29 +231,37 @@ class EncryptedArrowScan:
 
     def _read_keys(self, file: Any, columns: FurtherColumns) -> pyarrow.Table:
         with naming(file.file_path, _PROBLEM):
-            batches = list(self._of(columns.schema)._batches(FileScanTask(file), None))
+            batches = [batch for _, batch in self._of(columns.schema)._batches(FileScanTask(file), None)]
             if batches:
                 return pyarrow.Table.from_batches(batches)
             return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
 
-    def _batches(self, task: Any, positions: list[Any] | None) -> Generator[pyarrow.RecordBatch, None, None]:
-        """Return rows of a data file as the scan's columns, without those at some positions, and without the filter."""
-        if task.file.file_format == FileFormat.AVRO:
-            from ags1.iceberg.scan._avro_files import read_task
+    def _batches(
+        self, task: Any, positions: list[Any] | None
+    ) -> Generator[tuple[int, pyarrow.RecordBatch], None, None]:
+        """Return rows of a data file as the scan's columns, each batch with the position of its first row.
 
-            yield from read_task(self, task, positions)
-            return
+        The file has deletes at `positions`, which the caller leaves out.
+        """
         with naming(task.file.file_path, _PROBLEM):
-            yield from self._parquet_batches(task, positions)
+            if task.file.file_format == FileFormat.AVRO:
+                from ags1.iceberg.scan._avro_files import read_task
 
-    def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[pyarrow.RecordBatch]:
+                found = read_task(self, task)
+            else:
+                found = self._parquet_batches(task, positions)
+            for start, batch in found:
+                if batch.num_rows:
+                    yield start, batch
+
+    def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
         """Read as PyIceberg does, but with a projection that keeps null lists, and in bounded batches."""
         path = task.file.file_path
         with self.io.new_input(path).open() as file:
             source: Any
             if task.file.file_format == FileFormat.PARQUET:
                 limit = row_group_limit(self.io.properties)
-                remote = not Location(path).is_local
+                remote = file.is_remote
                 # While one is decoded, the next one is fetched.
                 at_once = max(self._groups_at_once, 2 if remote else 1)
                 source = RowGroups(file, limit, is_remote=remote, at_once=at_once, use_threads=self._use_threads)
@@ -263,10 +285,15 @@ class EncryptedArrowScan:
             names = [column.name for column in projection.file_schema.columns]
             with closing(source.batches(names, groups)) as batches:
                 for batch in batches:
-                    rows = projection.rows(batch, start, positions)
+                    yield start, projection.rows(batch, start)
                     start += batch.num_rows
-                    if rows.num_rows:
-                        yield rows
+
+
+def _taken(rows: pyarrow.RecordBatch, places: pyarrow.Array) -> pyarrow.RecordBatch:
+    if len(places) == rows.num_rows:
+        return rows
+    # Without columns only the number of rows matters.
+    return rows.take(places) if rows.num_columns else rows.slice(0, len(places))
 
 
 class _OrcFile:
@@ -334,6 +361,8 @@ def _hopeful_groups(source: RowGroups, file_schema: Schema, row_filter: RowFilte
 
 
 def _files_at_once(tasks: list[ScanTask]) -> int:
-    """Return the number of files open at once: one per CPU, more for a store with a high latency."""
-    remote = any(not Location(task.file.file_path).is_local for task in tasks[:1])
-    return max(usable_cpus(), _REMOTE_FILES) if remote else usable_cpus()
+    """Return the number of files open at once."""
+    if not tasks:
+        return 1
+    sizes = [task.file.file_size_in_bytes for task in tasks]
+    return files_at_once(Location(tasks[0].file.file_path), sizes, usable_cpus())

@@ -19,9 +19,9 @@ from ags1.iceberg.scan._filter_nodes import (
     Arrays,
     Both,
     Constant,
+    FilterNode,
     IsNan,
     IsNull,
-    Node,
     Not,
     Ranges,
     StartsWith,
@@ -65,7 +65,7 @@ class RowFilter:
 # -- binding -------------------------------------------------------------------------------------------------------
 
 
-def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> Node:
+def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> FilterNode:
     if isinstance(expression, TextFilter):
         return bound_text(expression.root, schema, case_sensitive)
     if isinstance(expression, (written.AlwaysTrue, written.AlwaysFalse)):
@@ -84,7 +84,7 @@ def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> Node:
     if is_variant(column.field_id, column.type):
         raise ValueError(f"column {column.name} is a variant or a part of one: it can be compared with null alone")
     if isinstance(expression, (written.IsNaN, written.NotNaN)):
-        made: Node = IsNan(column) if column.is_float else Constant(False)
+        made: FilterNode = IsNan(column) if column.is_float else Constant(False)
         return _perhaps_not(made, isinstance(expression, written.NotNaN))
     if not column.type.is_primitive:
         raise ValueError(f"column {column.name} is no single value: it can be compared with null alone")
@@ -105,5 +105,5 @@ def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> Node:
     return _perhaps_not(less(column, value, inclusive=inclusive), more)
 
 
-def _perhaps_not(node: Node, negated: bool) -> Node:
+def _perhaps_not(node: FilterNode, negated: bool) -> FilterNode:
     return Not(node) if negated else node

@@ -64,7 +64,8 @@ class RowGroups:
         self._source = _Source(file, is_remote)
         self._limit = limit
         self._at_once, self._use_threads = at_once, use_threads
-        opened = pyarrow.parquet.ParquetFile(file, pre_buffer=False)
+        # With nanoseconds, INT96 ends in the year 2262.
+        opened = pyarrow.parquet.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
         self.metadata = opened.metadata
         self.schema: pyarrow.Schema = opened.schema_arrow
         paths = opened.reader.column_paths
@@ -90,6 +91,8 @@ class RowGroups:
             self._check(
                 index, sum(max(each.total_uncompressed_size, each.num_values * leaf.width) for leaf, each in columns)
             )
+
+        self._source.will_read(names, chosen)
 
         def read(index: int) -> Generator[pyarrow.RecordBatch, None, None]:
             yield from self._decode(self._fetch(index, leaves), leaves)
@@ -191,7 +194,11 @@ class RowGroups:
     def _reader(self, group: _Group, dictionaries: list[str] | None = None) -> Any:
         file = pyarrow.PythonFile(group.held, mode="r")
         opened = pyarrow.parquet.ParquetFile(
-            file, metadata=self.metadata, read_dictionary=dictionaries, pre_buffer=False
+            file,
+            metadata=self.metadata,
+            read_dictionary=dictionaries,
+            pre_buffer=False,
+            coerce_int96_timestamp_unit="us",
         )
         return opened.reader
 
@@ -313,6 +320,11 @@ class _Source:
         self._lock = threading.Lock()
         self.size: int = file.seek(0, io.SEEK_END)
         file.seek(0)
+
+    def will_read(self, names: Sequence[str], groups: Sequence[int]) -> None:
+        """Let a view of a remote file fetch what it will be asked for."""
+        if self._is_remote and hasattr(self._file, "will_read"):
+            self._file.will_read(set(names), groups)
 
     def parts(self, ranges: list[tuple[int, int]]) -> list[pyarrow.Buffer]:
         if self._is_remote and len(ranges) > 1 and (hasattr(self._file, "pread") or hasattr(self._file, "read_at")):

@@ -31,18 +31,18 @@ from ags1.iceberg.metadata.metadata_document import (
 from ags1.iceberg.walk.table_walk import (
     FAULTS,
     PLAINTEXT,
-    STAT_THREADS,
     UNSUPPORTED,
     TableFile,
     TableWalk,
     foreign_blocks,
     stored_size,
 )
+from ags1.storage import REQUESTS_AT_ONCE
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, with_name
 
-__all__ = ["AuditFinding", "AuditReport", "audit"]
+__all__ = ["AuditFinding", "TableAuditReport", "audit"]
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 _DAY_MS = 86_400_000
@@ -63,7 +63,7 @@ class AuditFinding:
         "error": something cannot be read, or is not protected as it should be. "warning": it can be, and somebody
         should act. "note": worth knowing, such as what ``prune`` would drop.
     code : str
-        What kind of finding it is, for programs; see :class:`AuditReport`.
+        What kind of finding it is, for programs; see :class:`TableAuditReport`.
     subject : str
         Path of the file, id of the key, id of the snapshot, or name of the property.
     message : str
@@ -84,7 +84,7 @@ class AuditFinding:
 
 
 @dataclass
-class AuditReport(Report):
+class TableAuditReport(Report):
     """What an audit found.
 
     Attributes
@@ -156,9 +156,9 @@ class AuditReport(Report):
         return "\n".join(lines)
 
 
-def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], float] = time.time) -> AuditReport:
+def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], float] = time.time) -> TableAuditReport:
     """Look at the key hierarchy of a table, and at the files that a walk has found."""
-    report = AuditReport(found.location, snapshots=len(found.snapshots), keys=len(found.keys), files=len(found))
+    report = TableAuditReport(found.location, snapshots=len(found.snapshots), keys=len(found.keys), files=len(found))
     _Audit(found, file_io, report, int(clock() * 1000)).run()
     order = (ERROR, WARNING, NOTE)
     report.findings.sort(key=lambda each: order.index(each.severity))
@@ -166,7 +166,7 @@ def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], flo
 
 
 class _Audit:
-    def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: AuditReport, now_ms: int) -> None:
+    def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: TableAuditReport, now_ms: int) -> None:
         self._found = found
         self._io = file_io
         self._report = report
@@ -186,7 +186,7 @@ class _Audit:
         self._check_snapshots()
         self._check_keys()
         files = list(self._found)
-        for file, size in zip(files, in_parallel(self._look, files, STAT_THREADS), strict=True):
+        for file, size in zip(files, in_parallel(self._look, files, REQUESTS_AT_ONCE), strict=True):
             self._check_file(file)
             self._check_size(file, size)
         if self._shown:

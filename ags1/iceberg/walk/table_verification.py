@@ -17,10 +17,11 @@ from typing import Any
 
 from ags1.core.blocks import usable_cpus
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg.files.file_io import EncryptedFileIO, EncryptedInputFile
+from ags1.iceberg.files.file_io import EncryptedFileIO
 from ags1.iceberg.metadata.metadata_document import partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
 from ags1.parquet.verify.report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
+from ags1.storage import DescriptorSource, Location, Source, files_at_once
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.parallel import SharedProgress, in_parallel
@@ -297,11 +298,11 @@ class FileChecker:
             The file cannot be checked, or contradicts its table. Parts that do not authenticate are in the result.
         """
         known = file.known
-        input_file = self._io.new_input(file.path)
         if known.key_metadata is None:
             refusal = self.refusal(file)
             if refusal is not None:
                 raise refusal
+            input_file = self._io.new_input(file.path)
             size, expected = len(input_file), file.length_hint
             if expected is not None and size != expected:
                 raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
@@ -311,8 +312,17 @@ class FileChecker:
                     self._check_vectors(file, plain, checked)
             return checked
         if file.encryption == PARQUET:
-            return self._check_parquet(file, input_file, progress)
-        return self._check_stream(file, input_file, progress)
+            return self._check_parquet(file, progress)
+        return self._check_stream(file, progress)
+
+    def _source(self, file: TableFile) -> tuple[Source | Location, int]:
+        """Return the stored bytes, which can be read several times, and how many there are."""
+        source = self._io.source(file.path, file.known.stored_length)
+        if not isinstance(source, DescriptorSource):
+            return source, source.size
+        # A pipe was refused here; the file is opened again where it is read.
+        source.close()
+        return self._io.place(file.path), source.size
 
     def _check_vectors(self, file: TableFile, plain: Any, checked: Checked) -> None:
         from ags1.iceberg.scan.deletion_vectors import deleted_positions, footer_contradictions
@@ -320,7 +330,7 @@ class FileChecker:
         deleted_positions(plain, file.vectors)
         checked.problems = footer_contradictions(plain, file.vectors)[:_NAMED_IN_FILE]
 
-    def _check_stream(self, file: TableFile, input_file: EncryptedInputFile, progress: Progress | None) -> Checked:
+    def _check_stream(self, file: TableFile, progress: Progress | None) -> Checked:
         from ags1.streams.verify import verify_file
 
         known = file.known
@@ -332,10 +342,10 @@ class FileChecker:
             )
         length = known.key_metadata.file_length
         if length is None and self._io.length_policy != "file":
-            length = input_file._length(known)
+            length = self._io.new_input(file.path)._length(known)
         key, aad_prefix = known.key_metadata.encryption_key, known.key_metadata.aad_prefix or b""
         checked = Checked()
-        source = input_file.source()
+        source, _ = self._source(file)
         found = verify_file(source, key, aad_prefix=aad_prefix, length=length, threads=self._threads, progress=progress)
         if found.ok and file.vectors:
             with Reader(source, key, aad_prefix=aad_prefix, length=length) as plain:
@@ -352,19 +362,19 @@ class FileChecker:
             )
         return checked
 
-    def _check_parquet(self, file: TableFile, input_file: EncryptedInputFile, progress: Progress | None) -> Checked:
+    def _check_parquet(self, file: TableFile, progress: Progress | None) -> Checked:
         from ags1.parquet import verify_file
         from ags1.parquet.keys.properties import DecryptionConfig
 
         key_metadata = file.known.key_metadata
         assert key_metadata is not None
-        size, expected = len(input_file), key_metadata.file_length
+        (source, size), expected = self._source(file), key_metadata.file_length
         if expected is not None and size != expected:
             raise TruncatedError(
                 f"{file.path}: has {size} bytes, but its key metadata says {expected}: it was replaced or cut off"
             )
         found = verify_file(
-            input_file.source(), DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress,
+            source, DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress,
             allow_unauthenticated_pages=True,
         )  # fmt: skip
         checked = Checked(modules=sum(found.modules.values()), bytes=found.bytes)
@@ -413,7 +423,8 @@ class _Verification:
         if not found.encrypted and not self._io.allow_plaintext:
             return
         files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
-        workers = max(1, min(threads, len(files)))
+        place = self._io.place(found.location)
+        workers = max(1, min(len(files), files_at_once(place, [each.size for each in files], threads)))
         checker = FileChecker(self._io, max(1, threads // workers))
         above = [*found.manifest_lists.values(), *found.manifests.values()]
         for each in above:

@@ -26,6 +26,7 @@ from ags1.iceberg.metadata.manifests import read_entries, read_list
 from ags1.iceberg.metadata.metadata_document import KEY_ID, check_list, claims_encryption, list_header, properties_of
 from ags1.iceberg.scan.deletion_vectors import DeletionVector
 from ags1.keys import KeyMetadata
+from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
 File = TypeVar("File", bound="TableFile")
@@ -38,7 +39,6 @@ __all__ = [
     "KINDS",
     "PARQUET",
     "PLAINTEXT",
-    "STAT_THREADS",
     "UNSUPPORTED",
     "ReadFile",
     "TableFile",
@@ -64,10 +64,6 @@ _NOUNS = {
 
 BLOCK_LENGTH = 1 << 20
 """Of every AGS1 stream in Iceberg: Iceberg Java refuses any other."""
-
-# Requests under way at once: an object store responds late to each, and what is read is small.
-_READERS = 8
-STAT_THREADS = 32
 
 
 class TableFile:
@@ -411,7 +407,7 @@ def _read_all(
             return error
 
     files = [each for each in files if each.error is None]
-    for file, answer in zip(files, in_parallel(read, files, _READERS), strict=True):
+    for file, answer in zip(files, in_parallel(read, files, SMALL_FILES_AT_ONCE), strict=True):
         if isinstance(answer, Exception):
             file.error = answer
         else:
@@ -502,7 +498,7 @@ def files_table(found: TableWalk, file_io: EncryptedFileIO, *, sizes: bool = Fal
         "file_size": (pyarrow.int64(), [each.length_hint for each in files]),
     }
     if sizes:
-        columns["physical_size"] = (pyarrow.int64(), list(in_parallel(_size_of(file_io), files, STAT_THREADS)))
+        columns["physical_size"] = (pyarrow.int64(), list(in_parallel(_size_of(file_io), files, REQUESTS_AT_ONCE)))
     columns |= {
         "record_count": (pyarrow.int64(), [each.records for each in files]),
         "key_id": (pyarrow.string(), [each.key_id for each in files]),

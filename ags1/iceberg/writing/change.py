@@ -1,6 +1,6 @@
 """One change of a table's rows: files added, files removed, rows deleted from files; and its commit as one snapshot.
 
-    plan(table as it is now) --> Change --> manifests: kept, written again, new --> snapshot --> catalog
+    plan(table as it is now) --> RowChange --> manifests: kept, written again, new --> snapshot --> catalog
          ^                                                                                        |
          +---------------------------- planned again, when somebody else was faster --------------+
 
@@ -24,7 +24,7 @@ from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.locations import location_of
-from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Entry, Manifest
+from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Manifest, ManifestEntry
 from ags1.iceberg.metadata.metadata_document import number_property
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
@@ -32,17 +32,17 @@ from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
+from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted
 
-__all__ = ["Change", "ChangeReport", "WriteTarget", "check_still_fits", "merged"]
+__all__ = ["ChangeReport", "RowChange", "WriteTarget", "check_still_fits", "merged"]
 
 _VERSION = 3
 _ENABLED = "commit.manifest-merge.enabled"
 _COUNT, _USUAL_COUNT = "commit.manifest.min-count-to-merge", 100
 _SIZE, _USUAL_SIZE = "commit.manifest.target-size-bytes", 8 << 20
-_READERS = 8
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class ChangeReport(Report):
 
 
 @dataclass
-class Change:
+class RowChange:
     """The changes of one snapshot.
 
     Attributes
     ----------
     partitioning : Partitioning
         Partitioning of the new files.
-    added : list of Entry
+    added : list of ManifestEntry
         New data files.
     removed : set of str
         Paths of data files to remove.
@@ -105,7 +105,7 @@ class Change:
     """
 
     partitioning: Partitioning
-    added: list[Entry] = field(default_factory=list)
+    added: list[ManifestEntry] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
     deleted: dict[str, Any] = field(default_factory=dict)
     deleted_rows: int = 0
@@ -156,7 +156,7 @@ class WriteTarget:
 
     def commit(
         self,
-        plan: Callable[[Any, TableFiles], Change | None],
+        plan: Callable[[Any, TableFiles], RowChange | None],
         operation: str,
         written: TableFiles | None = None,
     ) -> ChangeReport:
@@ -223,7 +223,7 @@ class WriteTarget:
 
     # -- manifests ---------------------------------------------------------------------------------------------
 
-    def _write(self, table: Any, metadata: TableMetadata, files: TableFiles, change: Change) -> ChangeReport:
+    def _write(self, table: Any, metadata: TableMetadata, files: TableFiles, change: RowChange) -> ChangeReport:
         writer = SnapshotWriter(metadata, files, table.io.kms, self.ref)
         summary = SnapshotSummary()
         for each in change.added:
@@ -256,7 +256,7 @@ class WriteTarget:
         listed: list[dict[str, Any]],
         metadata: TableMetadata,
         writer: SnapshotWriter,
-        change: Change,
+        change: RowChange,
     ) -> None:
         """Write a manifest of the new files, and keep those of the parent, some of them merged."""
         replaced = set[str]()
@@ -275,12 +275,12 @@ class WriteTarget:
         table: Any,
         writer: SnapshotWriter,
         files: TableFiles,
-        change: Change,
+        change: RowChange,
         summary: SnapshotSummary,
     ) -> None:
         """Keep the manifests of the parent, without removed files, and write the deletion vectors."""
         touched = change.removed | change.deleted.keys()
-        left, owners = set(touched), dict[str, tuple[Manifest, Entry]]()
+        left, owners = set(touched), dict[str, tuple[Manifest, ManifestEntry]]()
         for listed in manifests:
             manifest = source.manifest(listed)
             going = set()
@@ -315,15 +315,15 @@ class WriteTarget:
         table: Any,
         writer: SnapshotWriter,
         files: TableFiles,
-        change: Change,
-        owners: Mapping[str, tuple[Manifest, Entry]],
+        change: RowChange,
+        owners: Mapping[str, tuple[Manifest, ManifestEntry]],
         summary: SnapshotSummary,
     ) -> None:
         """Write all deletion vectors into one Puffin file, and a manifest for each partition spec."""
         manifests: dict[int, Manifest] = {}
         for file in vector_files(sorted(change.deleted.items()), files):
             manifest, owner = owners[file["referenced_data_file"]]
-            entry = Entry(ADDED, writer.snapshot_id, None, None, {**file, "partition": owner.file["partition"]})
+            entry = ManifestEntry(ADDED, writer.snapshot_id, None, None, {**file, "partition": owner.file["partition"]})
             summary.add(entry.file, manifest.spec_id)
             manifests.setdefault(manifest.spec_id, manifest.like([], DELETES)).entries.append(entry)
         for spec_id, made in manifests.items():
@@ -331,7 +331,7 @@ class WriteTarget:
             writer.add(made, partitioning.summaries(made.entries))
 
 
-def _rewritten(manifest: Manifest, going: set[int]) -> Iterator[Entry]:
+def _rewritten(manifest: Manifest, going: set[int]) -> Iterator[ManifestEntry]:
     """Return the live entries of a manifest, the removed ones marked as deleted."""
     for each in manifest.entries:
         if each.is_live:
@@ -378,7 +378,7 @@ def merged(
     for number, each in enumerate(reversed(bins)):
         entries, replaced = list(new.entries) if number == 0 else [], set[str]()
         if enabled and len(each) + (number == 0) >= least:
-            for of, manifest in zip(each, in_parallel(source.manifest, each, _READERS), strict=True):
+            for of, manifest in zip(each, in_parallel(source.manifest, each, SMALL_FILES_AT_ONCE), strict=True):
                 # A column with a changed type has another encoding.
                 if _shape(manifest.partition) == _shape(new.partition):
                     entries += _existing(manifest)
@@ -402,7 +402,7 @@ def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]
     return [*found, []] if size >= target else found
 
 
-def _existing(manifest: Manifest) -> Iterator[Entry]:
+def _existing(manifest: Manifest) -> Iterator[ManifestEntry]:
     for each in manifest.entries:
         if each.is_live:
             each.status = EXISTING

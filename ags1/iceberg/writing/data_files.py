@@ -21,7 +21,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
 from ags1.core.blocks import usable_cpus
 from ags1.errors import UnsupportedError
-from ags1.iceberg.metadata.manifests import ADDED, DATA, Entry
+from ags1.iceberg.metadata.manifests import ADDED, DATA, ManifestEntry
 from ags1.iceberg.metadata.metadata_document import number_property
 from ags1.iceberg.writing.arrow_rows import RowShape
 from ags1.iceberg.writing.metrics import FileMetrics, MetricsPlan
@@ -121,9 +121,9 @@ class DataFiles:
     def __init__(self, layout: TableLayout, files: TableFiles) -> None:
         self._layout, self._files = layout, files
         self._open: dict[tuple[Any, ...], _DataFile] = {}
-        self._done: list[Entry] = []
+        self._done: list[ManifestEntry] = []
 
-    def write_all(self, batches: Iterable[pyarrow.RecordBatch]) -> list[Entry]:
+    def write_all(self, batches: Iterable[pyarrow.RecordBatch]) -> list[ManifestEntry]:
         """Write all rows, which are shaped here; return an entry for each file. No unfinished file is left."""
         try:
             for batch in batches:
@@ -221,7 +221,7 @@ class _DataFile:
         self._written += self.waiting
         self._batches, self.waiting, self._waiting_rows = [], 0, 0
 
-    def finish(self) -> Entry:
+    def finish(self) -> ManifestEntry:
         """Publish the file; return its entry."""
         self.flush()
         self._writer.close()
@@ -238,7 +238,7 @@ class _DataFile:
             "split_offsets": list(self._writer.row_group_offsets),
             "sort_order_id": self._layout.sort_order_id,
         }
-        return Entry(ADDED, 0, None, None, file)
+        return ManifestEntry(ADDED, 0, None, None, file)
 
     def abort(self) -> None:
         self._writer.abort()

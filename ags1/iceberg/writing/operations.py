@@ -13,7 +13,7 @@ from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.manifests import DATA
 from ags1.iceberg.scan._projection import LINEAGE, POSITION
 from ags1.iceberg.writing.arrow_rows import batches_of
-from ags1.iceberg.writing.change import Change, ChangeReport, WriteTarget, check_still_fits
+from ags1.iceberg.writing.change import ChangeReport, RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
@@ -32,8 +32,8 @@ def append(target: WriteTarget, data: Any) -> ChangeReport:
 def delete(target: WriteTarget, row_filter: Any) -> ChangeReport:
     """Delete the rows that pass a filter: whole files where metadata says so, and deletion vectors for the rest."""
 
-    def plan(table: Any, _: TableFiles) -> Change:
-        change = Change(Partitioning(table.table.spec(), table.schema))
+    def plan(table: Any, _: TableFiles) -> RowChange:
+        change = RowChange(Partitioning(table.table.spec(), table.schema))
         take_away(change, table, target.ref, row_filter)
         return change
 
@@ -50,7 +50,7 @@ def overwrite(target: WriteTarget, data: Any, row_filter: Any = None) -> ChangeR
 def overwrite_partitions(target: WriteTarget, data: Any) -> ChangeReport:
     """Remove the files of all partitions that new rows are in, and add those rows."""
 
-    def take(change: Change, table: Any) -> None:
+    def take(change: RowChange, table: Any) -> None:
         snapshot = TableMetadata(table.document.fields).snapshot_of(target.ref)
         if snapshot is None:
             return
@@ -67,7 +67,7 @@ def overwrite_partitions(target: WriteTarget, data: Any) -> ChangeReport:
     return _added(target, data, "overwrite", take)
 
 
-def _added(target: WriteTarget, data: Any, operation: str, take: Callable[[Change, Any], None]) -> ChangeReport:
+def _added(target: WriteTarget, data: Any, operation: str, take: Callable[[RowChange, Any], None]) -> ChangeReport:
     """Write rows to new files, and commit them together with the removals of `take`."""
     layout = target.layout()
     schema, batches = batches_of(data)
@@ -79,9 +79,9 @@ def _added(target: WriteTarget, data: Any, operation: str, take: Callable[[Chang
         files.discard()
         raise
 
-    def plan(table: Any, _: TableFiles) -> Change:
+    def plan(table: Any, _: TableFiles) -> RowChange:
         check_still_fits(table, layout)
-        change = Change(layout.partitioning, entries)
+        change = RowChange(layout.partitioning, entries)
         take(change, table)
         return change
 
@@ -113,7 +113,7 @@ def _passing(table: Any, ref: str, row_filter: Any) -> Any:
     return table.scan(columns=[POSITION_NAME], row_filter=row_filter, ref=ref if ref in table.refs else None)
 
 
-def take_away(change: Change, table: Any, ref: str, row_filter: Any = None) -> None:
+def take_away(change: RowChange, table: Any, ref: str, row_filter: Any = None) -> None:
     """Add to a change the removal of a branch's rows that pass a filter; without one, all rows.
 
     The scan itself finds them, so a change affects exactly the rows that a scan returns.

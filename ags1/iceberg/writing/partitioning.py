@@ -19,7 +19,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from ags1.iceberg.metadata.manifests import Entry, Manifest
+from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry
 from ags1.iceberg.scan._projection import path_to
 from ags1.iceberg.writing.single_values import bound_of, raw_of
 from ags1.iceberg.writing.transforms import check_transform, transformed
@@ -88,10 +88,10 @@ class Partitioning:
             start = run_end
 
     def record(self, values: _Values) -> dict[int, Any]:
-        """The partition of a file, as :class:`Entry` has it."""
+        """The partition of a file, as :class:`ManifestEntry` has it."""
         return {field.field_id: value for field, value in zip(self._fields, values, strict=True)}
 
-    def manifest(self, content: int, entries: list[Entry]) -> Manifest:
+    def manifest(self, content: int, entries: list[ManifestEntry]) -> Manifest:
         """A manifest of new files."""
         header = {
             "schema": self._schema.model_dump_json().encode(),
@@ -99,7 +99,7 @@ class Partitioning:
         }
         return Manifest(content, self.spec_id, header, self._avro(), entries)
 
-    def summaries(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    def summaries(self, entries: Sequence[ManifestEntry]) -> list[dict[str, Any]]:
         """What a manifest list says of the partitions of a manifest with these entries."""
         return [_summary(field, [each.file["partition"][field.field_id] for each in entries]) for field in self._fields]
 

@@ -11,6 +11,7 @@ Fields"; Iceberg Java's SnapshotSummary, whose names these are.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ _TOTALS = {
 
 
 class SnapshotWriter:
-    """Writes one snapshot into a table's metadata, which :meth:`finish` changes. Not safe to share between threads.
+    """Writes one snapshot into a table's metadata, which :meth:`finish` changes. For one thread, but :meth:`write`.
 
     `manifests` is what the manifest list will have, in its order. A commit that lost a race needs a new writer: ids,
     sequence numbers and row numbers are taken from the metadata. Manifests whose entries state all numbers may be added
@@ -48,18 +49,26 @@ class SnapshotWriter:
         self.sequence_number = int(metadata.fields.get("last-sequence-number", 0)) + 1
         self.manifests: list[dict[str, Any]] = []
         self._name = str(uuid.uuid4())
+        self._numbers = itertools.count()
 
     def keep(self, listed: Mapping[str, Any]) -> None:
         """Add a manifest that is there, as its list has it."""
         self.manifests.append(dict(listed))
 
     def add(self, manifest: Manifest, partitions: list[dict[str, Any]] | None, first_row_id: int | None = None) -> None:
-        """Write a manifest, and add it; its new entries have the status ADDED and no sequence numbers.
+        """Write a manifest, and add it; as :meth:`write`."""
+        self.manifests.append(self.write(manifest, partitions, first_row_id))
 
-        `partitions` sums up its partitions, field by field of the spec. `first_row_id` is that of a data manifest whose
-        entries had one: it is kept. Without it, the table's next number is given.
+    def write(
+        self, manifest: Manifest, partitions: list[dict[str, Any]] | None, first_row_id: int | None = None
+    ) -> dict[str, Any]:
+        """Write a manifest, and return what `manifests` has of it; several threads may write at once.
+
+        Its new entries have the status ADDED and no sequence numbers. `partitions` sums up its partitions, field by
+        field of the spec. `first_row_id` is that of a data manifest whose entries had one: it is kept. Without it, the
+        table's next number is given.
         """
-        path = self._files.new_metadata_path(f"{self._name}-m{len(self.manifests)}.avro")
+        path = self._files.new_metadata_path(f"{self._name}-m{next(self._numbers)}.avro")
         for each in manifest.entries:
             if each.status in (ADDED, DELETED):
                 each.snapshot_id = self.snapshot_id
@@ -90,7 +99,7 @@ class SnapshotWriter:
             record["key_metadata"] = key.encode()
         if first_row_id is not None and manifest.content == DATA:
             record["first_row_id"] = first_row_id
-        self.manifests.append(record)
+        return record
 
     def finish(self, operation: str, summary: Mapping[str, str], *, schema_id: int | None = None) -> dict[str, Any]:
         """Write the manifest list, and put the snapshot into the metadata; return its JSON.

@@ -18,7 +18,7 @@ from pyiceberg import types as iceberg
 
 from ags1.iceberg.scan._projection import LINEAGE, ROW_ID
 from ags1.iceberg.writing.arrow_rows import batches_of
-from ags1.iceberg.writing.change import Change, ChangeReport, WriteTarget, check_still_fits
+from ags1.iceberg.writing.change import ChangeReport, RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles
 from ags1.iceberg.writing.operations import POSITION_NAME, all_positions
 from ags1.iceberg.writing.table_files import TableFiles
@@ -55,9 +55,9 @@ def upsert(target: WriteTarget, data: Any, on: Sequence[str]) -> ChangeReport:
             "key must be there once"
         )
 
-    def plan(table: Any, files: TableFiles) -> Change:
+    def plan(table: Any, files: TableFiles) -> RowChange:
         check_still_fits(table, layout)
-        change = Change(layout.partitioning)
+        change = RowChange(layout.partitioning)
         replaced = _replaced(change, table, target.ref, on, index, source)
         taken = source.take(replaced.column(_PLACE)).append_column(_ROW_ID_FIELD.name, replaced.column("row_id"))
         is_new = compute.invert(
@@ -72,7 +72,7 @@ def upsert(target: WriteTarget, data: Any, on: Sequence[str]) -> ChangeReport:
 
 
 def _replaced(
-    change: Change, table: Any, ref: str, on: Sequence[str], index: pyarrow.Table, source: pyarrow.Table
+    change: RowChange, table: Any, ref: str, on: Sequence[str], index: pyarrow.Table, source: pyarrow.Table
 ) -> pyarrow.Table:
     """The rows of the table that have a key of the source, with their places in it; they are deleted in the change."""
     columns = [*on, _ROW_ID_FIELD.name, POSITION_NAME]

@@ -206,6 +206,7 @@ class EncryptionConfig(Config):
         "aad_prefix",
         "algorithm",
         "data_page_v2",
+        "footer_key_id",
         "fresh_keys",
         "plaintext_footer",
         "store_aad_prefix",
@@ -244,6 +245,7 @@ class EncryptionConfig(Config):
         store_aad_prefix: bool,
         data_page_v2: str,
         reading: DecryptionConfig | None = None,
+        footer_key_id: str | None = None,
     ) -> None:
         self._encrypt_all = as_flag(encrypt_all, "encrypt_all")
         self.algorithm = one_of(algorithm, ALGORITHMS, "algorithm")
@@ -257,6 +259,7 @@ class EncryptionConfig(Config):
         self._missing_allowed = False
         self._keys = keys
         self.fresh_keys = reading is not None
+        self.footer_key_id = footer_key_id
         self._reading = reading
 
     @classmethod
@@ -338,6 +341,7 @@ class EncryptionConfig(Config):
             store_aad_prefix,
             data_page_v2,
             DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds),
+            footer_id,
         )
         return made
 

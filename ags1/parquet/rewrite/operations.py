@@ -11,14 +11,14 @@ from ags1.kms import ServiceRefusal
 from ags1.parquet.keys._columns import MissingColumnsError
 from ags1.parquet.keys._material_file import is_key_material_name, key_material_entries
 from ags1.parquet.keys.config_arguments import dotted, one_of
-from ags1.parquet.keys.material import parse_key_metadata
+from ags1.parquet.keys.material import KeyMaterial, parse_key_metadata
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.conversions import decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.structure._copying import copy_bytes, counting, seekable
 from ags1.parquet.structure._source_file import SourceFile
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
 from ags1.parquet.structure.inspection import inspect
-from ags1.storage import Location, open_output, status
+from ags1.storage import Entry, Location, open_output, status
 from ags1.streams.files import Progress
 
 TYPE_CHECKING = False
@@ -43,6 +43,7 @@ __all__ = [
     "Rekeying",
     "classify",
     "copy_file",
+    "newer",
     "refuse_missing_columns",
     "refuse_others",
 ]
@@ -79,15 +80,13 @@ class FileOperation:
         """The columns that a file lacks."""
         return Lacking(name, [], [], "")
 
-    def is_finished(self, source: Any, target: Any, name: str) -> bool:
+    def is_finished(self, source: Entry, target: Location) -> bool:
         """Whether the target is newer than the source, and its footer is one that this operation writes."""
-        before, after = _modified(source), _modified(target)
-        # An equal time is not enough: clocks of file systems are coarse.
-        if before is None or after is None or after <= before:
+        if newer(source, target) is None:
             return False
         try:
             with seekable(target) as opened:
-                return opened is not None and self.check(read_footer(opened, None), target, name)
+                return opened is not None and self.check(read_footer(opened, None), target, source.name)
         except (Ags1Error, OSError, ValueError):
             return False
 
@@ -129,15 +128,18 @@ class Encrypting(FileOperation):
         encrypt_file(source, target, self.config(name), **options)
 
     def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether the file and each column are encrypted as configured, and the key material exists."""
+        """Whether the file and each column are encrypted as configured, and the footer key under its master key."""
         config = self.config(name)
         if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
             return False
         if footer.aad_prefix != (config.aad_prefix if config.store_aad_prefix else None):
             return False
         if config.fresh_keys:
-            reference = footer.key_metadata is not None and parse_key_metadata(footer.key_metadata)
-            if isinstance(reference, str) and reference not in key_material_entries(Location(target)):
+            material = None if footer.key_metadata is None else parse_key_metadata(footer.key_metadata)
+            if isinstance(material, str):
+                entry = key_material_entries(Location(target)).get(material)
+                material = None if entry is None else KeyMaterial.decode(entry)
+            if material is None or material.master_key_id != config.footer_key_id:
                 return False
         found = inspect(target, config.reading())
         if not found.footer_readable:
@@ -245,21 +247,25 @@ def shown_names(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
-def copy_file(source: FilePath, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:
+def copy_file(source: Any, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:
     """Copy a file unchanged; the target appears whole or not at all."""
     with seekable(source) as opened:
         if opened is None:
             raise OSError(22, "it is a pipe, a socket or a device, which cannot be copied", Location(source).text)
         with open_output(target, mode=opened.mode) as output:
             copy_bytes(opened, opened.size, output, counting(progress, opened.size))
+            opened.check()
             output.commit(durable=durable)
 
 
-def _modified(path: FilePath) -> int | None:
+def newer(source: Entry, target: Location) -> Entry | None:
+    """The file in the target, if it is newer than its source was when it was listed."""
     try:
-        return status(Location(path)).modified or None
-    except OSError:
+        there = status(target)
+    except (OSError, ValueError):
         return None
+    # An equal time is not enough: clocks of file systems are coarse.
+    return there if source.modified and there.modified > source.modified else None
 
 
 def _is_parquet(path: FilePath) -> bool:

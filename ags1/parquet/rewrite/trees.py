@@ -37,13 +37,13 @@ from ags1.parquet.rewrite.operations import (
     FileOperation,
     Rekeying,
     classify,
-    copy_file,
     refuse_missing_columns,
     refuse_others,
 )
+from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
-from ags1.storage import Entry, Location, list_files, make_parent
+from ags1.storage import Entry, Location, files_at_once, list_files
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Report
@@ -56,20 +56,18 @@ if TYPE_CHECKING:
     from ags1.parquet.keys._columns import ColumnName
     from ags1.parquet.rewrite.operations import Decryption, Encryption
     from ags1.parquet.verify.expected import Expected
-    from ags1.parquet.verify.report import VerifyReport
+    from ags1.parquet.verify.report import ParquetVerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
     T = TypeVar("T")
 
-# Each file waits for its requests most of the time.
-_REMOTE_FILES = 16
 _EMPTY = "there are no Parquet files in {}"
 
-__all__ = ["TreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
+__all__ = ["ParquetTreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
 
 
 @dataclass
-class TreeReport(Report):
+class ParquetTreeReport(Report):
     """The results for the files of a tree. Names are relative to it; there are no keys.
 
     Attributes
@@ -86,7 +84,7 @@ class TreeReport(Report):
         Files that the target does not have, and the reason.
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
-    results : dict of str to VerifyReport
+    results : dict of str to ParquetVerifyReport
         The report for each file, from :func:`verify_tree`.
     missing : list of str
         Files that :func:`verify_tree` expected and did not find.
@@ -102,7 +100,7 @@ class TreeReport(Report):
     copied: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     errors: list[tuple[str, Exception]] = field(default_factory=list)
-    results: dict[str, VerifyReport] = field(default_factory=dict)
+    results: dict[str, ParquetVerifyReport] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unexpected: list[tuple[str, str]] = field(default_factory=list)
     is_verification: bool = False
@@ -124,7 +122,7 @@ class TreeReport(Report):
 
     @property
     def outcome(self) -> str:
-        """The outcome of all files, as :attr:`VerifyReport.outcome`: damage has precedence, then "not checked".
+        """The outcome of all files, as :attr:`ParquetVerifyReport.outcome`: damage has precedence, then "not checked".
 
         A set with missing or unexpected files is "damaged". A set without files is "not checked".
         """
@@ -147,7 +145,7 @@ def encrypt_tree(
     progress: Progress | None = None,
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> TreeReport:
+) -> ParquetTreeReport:
     """Encrypt the Parquet files of a directory into another. Each file appears whole or not at all.
 
     A directory without Parquet files is most likely another one than was meant: a warning says so.
@@ -174,11 +172,11 @@ def encrypt_tree(
         or cannot be reached, that is always raised.
     resume : bool
         Skip files that an earlier run has finished: the target is newer than the source, and its footer has the same
-        algorithm, mode, stored AAD prefix and, if keys were given, the same key.
+        algorithm, mode, stored AAD prefix and key; with ``from_kms``, a key under the same master key.
     threads : int, optional
         Threads in all, for several files at once or within large ones; by default every usable CPU. For an object
-        store, always sixteen files are processed at once. Functions that return configurations are called by several
-        threads.
+        store, more files are processed at once, because they wait for requests. Functions that return configurations
+        are called by several threads.
     progress : callable, optional
         Called as ``progress(done, total)`` with bytes of all files. An exception from it stops the work.
     durable : bool
@@ -191,8 +189,10 @@ def encrypt_tree(
     ------
     ValueError
         Given keys for many files, without `shared_keys`; the same directory as source and target; missing columns.
+    FileExistsError
+        A file of the target would replace one that is not Parquet, or no regular file.
     FormatError, LimitError, KeyAccessError, OSError
-        As :func:`encrypt_file`. Files written before stay.
+        As :func:`encrypt_file`; a file was changed since it was listed. Files written before stay.
     """
     work = Encrypting(encryption, missing_columns=missing_columns)
     return _run(
@@ -214,7 +214,7 @@ def decrypt_tree(
     progress: Progress | None = None,
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> TreeReport:
+) -> ParquetTreeReport:
     """Decrypt the Parquet files of a directory into another.
 
     Parameters
@@ -252,7 +252,7 @@ def rekey_tree(
     progress: Progress | None = None,
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> TreeReport:
+) -> ParquetTreeReport:
     """Re-encrypt the encrypted Parquet files of a directory into another directory.
 
     Parameters
@@ -293,7 +293,7 @@ def verify_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> TreeReport:
+) -> ParquetTreeReport:
     """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
 
     A directory without Parquet files is not authentic: a warning says so, its report is not ok, and its outcome is "not
@@ -320,7 +320,7 @@ def verify_tree(
     one_of(on_error, ("fail", "collect"), "on_error")
     required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
     wanted = None if expected is None else ExpectedFiles(expected)
-    report = TreeReport(is_verification=True)
+    report = ParquetTreeReport(is_verification=True)
     plan = _classified(_listed(source, None, storage_options), threads)
     report.left_out += [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
     chosen = [each for each, kind, _ in plan if kind == PARQUET]
@@ -328,7 +328,7 @@ def verify_tree(
         warnings.warn(_EMPTY.format(Location(source)), stacklevel=2)
     at_once, share = _shares(chosen, threads)
 
-    def verify(each: Entry, within: Progress) -> VerifyReport:
+    def verify(each: Entry, within: Progress) -> ParquetVerifyReport:
         return verify_file(
             each.location,
             decryption(each.name) if callable(decryption) else decryption,
@@ -383,8 +383,9 @@ def _outcomes(
 def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
     """The number of files to process at once, and the threads for each."""
     usable = usable_cpus() if threads is None else threads
-    wanted = max(usable, _REMOTE_FILES) if any(not each.location.is_local for each in files) else usable
-    at_once = max(1, min(len(files), wanted))
+    if not files:
+        return 1, threads
+    at_once = min(len(files), files_at_once(files[0].location, [each.size for each in files], usable, written=True))
     return at_once, threads if at_once == 1 else max(1, usable // at_once)
 
 
@@ -400,7 +401,7 @@ def _run(
     progress: Progress | None,
     durable: bool,
     unshared: Encryption | None = None,
-) -> TreeReport:
+) -> ParquetTreeReport:
     """Process a tree; `unshared` has keys that must not be given for many files."""
     files, root = _listed(source, target, storage_options), Location(target, storage_options).as_root()
     if len(files) > 1 and isinstance(unshared, EncryptionConfig) and not unshared.fresh_keys:
@@ -411,7 +412,7 @@ def _run(
         )
     one_of(others, ("error", "copy", "skip"), "others")
     one_of(on_error, ("fail", "collect"), "on_error")
-    report = TreeReport()
+    report = ParquetTreeReport()
     plan = _classified(files, threads)
     if others == "error":
         names = [each.name for each, kind, _ in plan if kind == OTHER]
@@ -437,11 +438,7 @@ def _run(
     def convert(each: Entry, within: Progress) -> bool:
         """Process a file; return False if it was finished before."""
         place = root.join(each.name)
-        if resume and work.is_finished(each.location, place, each.name):
-            return False
-        make_parent(place)
-        work.run(each.location, place, each.name, threads=share, progress=within, durable=durable)
-        return True
+        return transfer(each, place, work, resume=resume, threads=share, progress=within, durable=durable)
 
     for each, outcome in _outcomes(SharedProgress(progress, all_bytes), files, convert, on_error, at_once):
         if isinstance(outcome, Exception):
@@ -456,16 +453,16 @@ def _run(
         report.left_out += [(each.name, "a file before it failed") for each in copied]
         return report
 
-    def copy(each: Entry, within: Progress) -> None:
-        place = root.join(each.name)
-        make_parent(place)
-        copy_file(each.location, place, progress=within, durable=durable)
+    def repeat(each: Entry, within: Progress) -> bool:
+        return copy(each, root.join(each.name), resume=resume, progress=within, durable=durable)
 
-    for each, error in _outcomes(SharedProgress(progress, all_bytes, work_bytes), copied, copy, on_error, 1):
-        if error is None:
+    for each, outcome in _outcomes(SharedProgress(progress, all_bytes, work_bytes), copied, repeat, on_error, 1):
+        if isinstance(outcome, Exception):
+            report.errors.append((each.name, outcome))
+        elif outcome:
             report.copied.append(each.name)
         else:
-            report.errors.append((each.name, error))
+            report.finished_before.append(each.name)
     return report
 
 

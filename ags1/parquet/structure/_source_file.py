@@ -383,10 +383,10 @@ class SourceFile:
             self.decryption: FileDecryption | None = None
             if decryption is not None:
                 # bytes are memory here, never a path.
-                self.decryption = decryption.for_file(None if isinstance(source, MemorySource) else file)
+                self.decryption = decryption.for_file(None if type(source) is MemorySource else file)
             self.name = source.name
             self.where = f"{source.name}: " if source.name else ""
-            self.footer: Footer = read_footer(source, self.decryption, optional=optional, tolerant=tolerant)
+            self.footer: Footer = read_footer(self.source, self.decryption, optional=optional, tolerant=tolerant)
             self.schema: Element | None = None
             self.leaves: list[Element] = []
             self.forgets_dictionary_headers = False

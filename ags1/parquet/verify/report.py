@@ -20,8 +20,8 @@ __all__ = [
     "NOT_PROTECTED",
     "SIGNATURE",
     "ColumnVerification",
+    "ParquetVerifyReport",
     "VerifyFinding",
-    "VerifyReport",
     "outcome_of",
     "worst_outcome",
 ]
@@ -139,7 +139,7 @@ class ColumnVerification:
 
 
 @dataclass
-class VerifyReport(Report):
+class ParquetVerifyReport(Report):
     """What :func:`verify_file` found.
 
     Attributes

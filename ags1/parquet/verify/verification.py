@@ -47,7 +47,7 @@ from ags1.parquet.structure._source_file import (
     SourceRowGroup,
 )
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
-from ags1.parquet.verify.report import SIGNATURE, ColumnVerification, VerifyFinding, VerifyReport
+from ags1.parquet.verify.report import SIGNATURE, ColumnVerification, ParquetVerifyReport, VerifyFinding
 from ags1.storage import located
 
 TYPE_CHECKING = False
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ags1.streams.files import Progress
     from ags1.support.typing import Buffer
 
-__all__ = ["ColumnVerification", "VerifyFinding", "VerifyReport", "verify_file"]
+__all__ = ["ColumnVerification", "ParquetVerifyReport", "VerifyFinding", "verify_file"]
 
 # Errors about the data, which belong in the report.
 _FAULTS = (AuthenticationError, FormatError, LimitError)
@@ -90,13 +90,13 @@ def verify_file(
     threads: int | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> VerifyReport:
+) -> ParquetVerifyReport:
     """Authenticate every module of a Parquet file, without decoding it and in little memory.
 
     Plaintext is written to a reused buffer and is not returned. Columns that are not encrypted cannot be authenticated:
     their structure is checked, and the CRCs of their pages if there are any. The same applies to the pages of
     AES_GCM_CTR_V1 files; the report has their number. A file is "authentic" only if all parts that must be protected
-    were authenticated: see :attr:`VerifyReport.outcome`.
+    were authenticated: see :attr:`ParquetVerifyReport.outcome`.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def verify_file(
 
     Returns
     -------
-    VerifyReport
+    ParquetVerifyReport
         Unlike reading, verification continues after a failure. A wrong key has the same effect as a changed module.
 
     Raises
@@ -139,7 +139,7 @@ def verify_file(
         raise TypeError("require_encrypted must be an iterable of column names, not one name")
     required = list(require_encrypted)
     names = ColumnNames(names_in_list(required, "require_encrypted"), lambda *_: True) if required else None
-    report = VerifyReport(
+    report = ParquetVerifyReport(
         missing_allowed=missing_keys == "drop",
         plaintext_allowed=decryption is not None and decryption.allow_plaintext,
         unauthenticated_pages_allowed=allow_unauthenticated_pages,
@@ -156,7 +156,7 @@ def verify_file(
 # -- the footer ------------------------------------------------------------------------------------------------
 
 
-def _open(source: Any, decryption: DecryptionConfig | None, report: VerifyReport) -> SourceFile | None:
+def _open(source: Any, decryption: DecryptionConfig | None, report: ParquetVerifyReport) -> SourceFile | None:
     """Open the file. If its footer fails, add that to the report and return None."""
     try:
         return SourceFile(source, decryption, optional=True, tolerant=True, any_protection=True)
@@ -220,7 +220,7 @@ class _Verification:
         self,
         file: SourceFile,
         decryption: DecryptionConfig | None,
-        report: VerifyReport,
+        report: ParquetVerifyReport,
         required: ColumnNames | None,
         threads: int | None,
         progress: Progress | None,

@@ -16,7 +16,7 @@ import io
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ags1.core import blocks
 from ags1.errors import FormatError, KeyAccessError
@@ -77,6 +77,8 @@ class ParquetView(io.RawIOBase):
         Bytes of the view, known without decrypting a page.
     stored_size : int
         Bytes of the encrypted file.
+    is_remote : bool
+        Whether each read is a request.
     dropped : list of str
         Columns that the view leaves out because keys are missing. If the key of one leaf of a list or a map is missing,
         all its leaves are left out: without one leaf it would have another type.
@@ -191,6 +193,7 @@ class ParquetView(io.RawIOBase):
             footer = bytes(max(0, _TAIL - len(footer))) + footer
         self.size = file.footer.start + len(footer)
         self.stored_size = file.footer.size
+        self.is_remote = file.source.is_remote
         self.aad_prefix = file.footer.authenticated_prefix
         regions: list[Region] = [MadeRegion(0, len(MAGIC), lambda: MAGIC)]
         regions.append(MadeRegion(file.footer.start, len(footer), lambda: footer))
@@ -207,21 +210,26 @@ class ParquetView(io.RawIOBase):
         self._layout = [region.start for region in regions], regions
         self._extents = [[chunk.extent() for chunk in chunks] for chunks in groups] if file.source.is_remote else []
 
-    def will_read(self, columns: Collection[str] | None = None) -> None:
-        """Begin to fetch columns of all row groups of a remote file, with several requests at once.
+    def will_read(self, columns: Collection[str] | None = None, row_groups: Iterable[int] | None = None) -> None:
+        """Begin to fetch columns of a remote file, with several requests at once.
 
         Parameters
         ----------
         columns : collection of str, optional
             Paths of leaves or of groups, with dots; by default all. Other columns can still be read.
+        row_groups : iterable of int, optional
+            In the order in which they will be read; by default all.
         """
         file = self._file
         if file is None:
             raise ValueError("I/O operation on closed file.")
         wanted = [columns is None or not names_of(path).isdisjoint(columns) for path in self._paths]
+        if not self._extents:
+            return
+        chosen = self._extents if row_groups is None else [self._extents[index] for index in row_groups]
         file.will_read(
             (start, start + length)
-            for extents in self._extents
+            for extents in chosen
             for (start, length), want in zip(extents, wanted, strict=True)
             if want
         )

@@ -16,15 +16,15 @@ from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.dataset.classes import KeyClass
-from ags1.dataset.entries import Entry, Part, SourceIdentity
-from ags1.dataset.manifests import Manifests, Node
+from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
+from ags1.dataset.manifests import ManifestNode, Manifests
 from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done as Recorded
 from ags1.dataset.runs import RunKeys, write_record
 from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version
 from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker
-from ags1.dataset.worker import Outcome as Done
+from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import Ags1Error
 from ags1.layout import encrypted_length
 from ags1.spark.engine._planning import Unit
@@ -36,7 +36,7 @@ from ags1.storage import Location, Unsynced
 __all__ = ["DecryptWork", "EncryptWork", "Told", "VerifyWork", "packed", "rows_of"]
 
 
-def packed(entry: Entry) -> tuple[Any, ...]:
+def packed(entry: DatasetEntry) -> tuple[Any, ...]:
     parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
     return entry.path, parts, entry.key_class, entry.version, entry.mode, entry.modified_ns
 
@@ -46,7 +46,7 @@ def _unpacked(data: Any) -> Any:
         return data
     path, parts, key_class, version, mode, modified = data
     source = None if modified is None else SourceIdentity(0, modified)
-    return Entry(path, tuple(Part(*each) for each in parts), key_class, version, source, mode)
+    return DatasetEntry(path, tuple(Part(*each) for each in parts), key_class, version, source, mode)
 
 
 def _synced(unsynced: Unsynced, found: list[Done]) -> list[Done]:
@@ -92,9 +92,9 @@ class DecryptWork:
         for done in worker.run(_unpacked(unit.data) for unit in units):
             unit = done.unit
             if done.error is None:
-                unsynced.add(unit.path if isinstance(unit, Entry) else unit.into)
+                unsynced.add(unit.path if isinstance(unit, DatasetEntry) else unit.into)
             found.append(done)
-            told.past(worker.size_of(unit), is_file=isinstance(unit, Entry) or unit.start == 0)
+            told.past(worker.size_of(unit), is_file=isinstance(unit, DatasetEntry) or unit.start == 0)
         found = _synced(unsynced, found)
         above = self.target.text.rstrip("/")
         for unit, each in zip(units, found, strict=True):
@@ -136,14 +136,14 @@ class VerifyWork:
             entries = [
                 each
                 for each in manifests.children(leaf, keep=False)
-                if isinstance(each, Entry) and not each.is_directory
+                if isinstance(each, DatasetEntry) and not each.is_directory
             ]
         except (Ags1Error, OSError) as error:
             return Outcome.failed(unit, error)
         above = self.source.text.rstrip("/")
         verified, failed = [], []
         for done in worker.run(entries):
-            entry: Entry = done.unit
+            entry: DatasetEntry = done.unit
             size, where = entry.plaintext_length, f"{above}/{entry.parts[0].name}"
             told.past(size)
             if done.error is None:
@@ -152,7 +152,7 @@ class VerifyWork:
                 failed.append(_row(Unit(entry.path, size), done, where))
         return Outcome(unit.path, detail=(verified, failed), files=len(entries))
 
-    def _root(self, manifests: Manifests) -> Node | None:
+    def _root(self, manifests: Manifests) -> ManifestNode | None:
         """The root of the version's manifests: each process asks the KMS once for its key."""
         name = ("root", self.kms, self.source, self.version.digest)
         return of_process(name, lambda: open_root(manifests, self.version, kms_client(self.kms)))

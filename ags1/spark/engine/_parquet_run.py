@@ -32,10 +32,10 @@ from ags1.spark.engine._parquet_work import (
     Copying,
     Examining,
     Looking,
-    Reading,
+    ReadingSettings,
     Transferring,
     Verifying,
-    Writing,
+    WritingSettings,
     unit_of,
 )
 from ags1.spark.engine._planning import Unit
@@ -47,7 +47,7 @@ from ags1.storage import Location, PipeSource, inside, open_source
 Tree: TypeAlias = str | os.PathLike[str]
 Patterns: TypeAlias = str | Sequence[str] | None
 
-__all__ = ["Run"]
+__all__ = ["ParquetRun"]
 
 _SUFFIXES = (".parquet", ".parq")
 # So few small files take less time than the start of a Spark job.
@@ -56,7 +56,7 @@ _TRIED = 3
 _NOTES = 1000
 
 
-class Run:
+class ParquetRun:
     def __init__(
         self,
         spark: Any,
@@ -83,8 +83,8 @@ class Run:
     def transfer(
         self,
         verb: str,
-        reading: Reading | None,
-        writing: Writing | None,
+        reading: ReadingSettings | None,
+        writing: WritingSettings | None,
         others: str,
         resume: bool,
         threads: int,
@@ -137,7 +137,7 @@ class Run:
 
     def verify(
         self,
-        reading: Reading,
+        reading: ReadingSettings,
         missing_keys: str,
         threads: int,
         *,
@@ -184,7 +184,7 @@ class Run:
 
         files.fill(units())
 
-    def _try_to_read(self, reading: Reading, files: _Spool) -> None:
+    def _try_to_read(self, reading: ReadingSettings, files: _Spool) -> None:
         """Open the footers of the first files: with wrong keys, every task would fail, one after the other."""
         likely = (each for each in files if each.path.endswith(_SUFFIXES))
         refusal = None
@@ -331,7 +331,7 @@ def _refuse_overlap(source: Location, target: Location) -> None:
         raise ValueError(f"the source ({source}) lies in the target ({target}): write to another directory")
 
 
-def _try_to_wrap(writing: Writing) -> None:
+def _try_to_wrap(writing: WritingSettings) -> None:
     """Wrap something with each master key: if the KMS refuses, every file would fail, one after the other."""
     assert writing.kms is not None
     service = as_key_service(kms_client(writing.kms))

@@ -10,7 +10,6 @@ so none is written.
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
 from ags1.errors import Ags1Error, FormatError
 from ags1.kms import ServiceRefusal
-from ags1.parquet.keys.material import KeyMaterial, parse_key_metadata
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.operations import (
     COPY,
@@ -32,15 +30,14 @@ from ags1.parquet.rewrite.operations import (
     FileOperation,
     Rekeying,
     classify,
-    copy_file,
 )
-from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
+from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.report import NOT_PROTECTED
-from ags1.parquet.verify.verification import VerifyFinding, VerifyReport
+from ags1.parquet.verify.verification import ParquetVerifyReport, VerifyFinding
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import kms_client, of_process
-from ags1.storage import Entry, Location, PipeSource, make_parent, open_source, status
+from ags1.storage import Entry, Location, status
 from ags1.streams.metadata_files import text_of_prefix
 
 Tell = Callable[[int, int], None]
@@ -51,10 +48,10 @@ __all__ = [
     "Copying",
     "Examining",
     "Looking",
-    "Reading",
+    "ReadingSettings",
     "Transferring",
     "Verifying",
-    "Writing",
+    "WritingSettings",
     "failed",
     "prefix_of",
     "timed",
@@ -73,7 +70,7 @@ _NAMED = 20
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingSettings:
     """How files are read, in the form sent to workers; `options` are further arguments of the configuration.
 
     `kms` is None for files that are not encrypted. In an AAD prefix of type str, ``{path}`` and ``{name}`` are those
@@ -96,7 +93,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Writing(Reading):
+class WritingSettings(ReadingSettings):
     """How files are encrypted, in the form sent to workers: names of keys, but no key."""
 
     footer_key_id: str = ""
@@ -127,49 +124,6 @@ def prefix_of(given: str | bytes, name: str) -> bytes:
 def unit_of(path: str, source: str, identity: SourceIdentity) -> Unit:
     """The unit of a file that was listed; `source` is its name in the source."""
     return Unit(path, identity.size, (source, identity))
-
-
-def _check_unchanged(place: Location, unit: Unit) -> None:
-    """Raise if a source was replaced since it was listed."""
-    now, before = status(place), unit.data[1]
-    etags = now.etag and before.etag
-    same = now.etag == before.etag if etags else now.modified == before.mtime_ns
-    if now.size != unit.size or not same:
-        text = "was changed since it was listed; nothing was written: use a source that does not change"
-        raise OSError(errno.EBUSY, text, place.text)
-
-
-def _ready(root: Location, name: str) -> Location:
-    """The path of a file in the target; makes the directories above it. Nothing is written through a link."""
-    place = root.as_root().join(name)
-    make_parent(place)
-    if place.is_local:
-        try:
-            status(place)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EISDIR):
-                raise
-            text = "is in the way, and not a regular file: move it away"
-            raise FileExistsError(errno.EEXIST, text, place.text) from None
-    return place
-
-
-def _refuse_foreign(place: Location) -> None:
-    """Refuse to replace a file that is not Parquet: no earlier run can have written it."""
-    try:
-        opened = open_source(place)
-    except FileNotFoundError:
-        return
-    try:
-        assert not isinstance(opened, PipeSource)
-        begin = bytes(memoryview(opened.read(0, min(4, opened.size))))
-    finally:
-        opened.close()
-    if begin and begin not in (MAGIC, ENCRYPTED_MAGIC):
-        text = "a file that is not Parquet is in the way: move it away"
-        raise FileExistsError(errno.EEXIST, text, place.text)
 
 
 class _Names:
@@ -210,6 +164,10 @@ class _TreeWork:
 
     def _place(self, unit: Unit) -> Location:
         return place_of(self.source, unit.data[0])
+
+    def _entry(self, unit: Unit) -> Entry:
+        before: SourceIdentity = unit.data[1]
+        return Entry(unit.path, self._place(unit), unit.size, before.mtime_ns, before.etag or None)
 
     def _classify(self, unit: Unit) -> tuple[str, str]:
         place: Any = self._place(unit)
@@ -275,15 +233,9 @@ class Copying(_TreeWork):
     resume: bool = True
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
-        target = _ready(self.target, unit.path)
-        if self.resume:
-            there = _newer(target, unit)
-            if there is not None and there.size == unit.size:
-                return Outcome(unit.path, target.text, unit.size, unit.size, status="skipped")
-        source: Any = self._place(unit)
-        into: Any = target
-        copy_file(source, into, progress=advance, durable=True)
-        return Outcome(unit.path, target.text, unit.size, status(target).size)
+        target = self.target.as_root().join(unit.path)
+        done = copy(self._entry(unit), target, resume=self.resume, progress=advance, durable=True)
+        return Outcome(unit.path, target.text, unit.size, status(target).size, status="ok" if done else "skipped")
 
 
 @dataclass
@@ -294,8 +246,8 @@ class Transferring(_TreeWork):
     """
 
     target: Location
-    reading: Reading | None
-    writing: Writing | None
+    reading: ReadingSettings | None
+    writing: WritingSettings | None
     others: str = "error"
     resume: bool = True
     threads: int = 1
@@ -318,22 +270,13 @@ class Transferring(_TreeWork):
         return self._transfer(unit, advance)
 
     def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
-        work, target = self.operation(), _ready(self.target, unit.path)
-        if self.resume:
-            length = self._finished_length(work, unit, target)
-            if length is not None:
-                return self._outcome(unit, target.text, length, status="skipped")
-        _refuse_foreign(target)
-        source: Any = self._place(unit)
-        into: Any = target
-        _check_unchanged(source, unit)
-        work.run(source, into, unit.path, threads=self.threads, progress=advance, durable=True)
-        return self._outcome(unit, target.text, status(target).size)
-
-    def _outcome(self, unit: Unit, url: str, length: int, status: str = "ok") -> Outcome:
+        target = self.target.as_root().join(unit.path)
+        how: dict[str, Any] = {"threads": self.threads, "progress": advance, "durable": True}
+        done = transfer(self._entry(unit), target, self.operation(), resume=self.resume, **how)
+        length = status(target).size
         # The length of the plaintext of an encrypted source is not known before it is decrypted.
         plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
-        return Outcome(unit.path, url, plain, stored, status=status)
+        return Outcome(unit.path, target.text, plain, stored, status="ok" if done else "skipped")
 
     def operation(self) -> FileOperation:
         """The operation on each file, made in the process that calls this."""
@@ -350,25 +293,6 @@ class Transferring(_TreeWork):
             missing_columns=self.missing_columns,
         )
 
-    def _finished_length(self, work: FileOperation, unit: Unit, target: Location) -> int | None:
-        """Bytes of the target if an earlier run finished it under the same master key."""
-        there = _newer(target, unit)
-        if there is None:
-            return None
-        try:
-            opened = open_source(target)
-            try:
-                if isinstance(opened, PipeSource):
-                    return None
-                footer = read_footer(opened, None)
-                under = self.writing is None or _is_under(footer, self.writing.footer_key_id)
-                finished = under and work.check(footer, target.text, unit.path)
-            finally:
-                opened.close()
-        except (Ags1Error, OSError, ValueError):
-            return None
-        return there.size if finished else None
-
 
 @dataclass
 class Looking(_TreeWork):
@@ -382,24 +306,6 @@ class Looking(_TreeWork):
         return Outcome(unit.path, detail=self.transfer.operation().lacking(self._place(unit), unit.path))
 
 
-def _newer(target: Location, unit: Unit) -> Entry | None:
-    """The file in the target, if it is newer than its source was when it was listed."""
-    before = unit.data[1].mtime_ns
-    try:
-        there = status(target)
-    except (OSError, ValueError):
-        return None
-    # The same time is not enough: the clocks of file systems are coarse.
-    return there if before and there.modified > before else None
-
-
-def _is_under(footer: Footer, master_key_id: str) -> bool:
-    if footer.key_metadata is None:
-        return False
-    material = parse_key_metadata(footer.key_metadata)
-    return isinstance(material, KeyMaterial) and material.master_key_id == master_key_id
-
-
 # -- verifying -----------------------------------------------------------------------------------------------------
 
 
@@ -407,7 +313,7 @@ def _is_under(footer: Footer, master_key_id: str) -> bool:
 class Verifying(_TreeWork):
     """Authenticates every module of the Parquet files of a tree, as :func:`ags1.spark.verify_parquet` has it."""
 
-    reading: Reading
+    reading: ReadingSettings
     missing_keys: str = "error"
     threads: int = 1
     require_encrypted: tuple[Any, ...] = ()
@@ -440,7 +346,7 @@ class Verifying(_TreeWork):
         return outcome
 
 
-def _fault(report: VerifyReport) -> tuple[str, str]:
+def _fault(report: ParquetVerifyReport) -> tuple[str, str]:
     """Kind and message of the failure: the first failed module, or the missing keys."""
     if report.failure_count:
         first = report.failures[0]

@@ -16,7 +16,7 @@ from ags1.errors import FormatError
 from ags1.spark.source.decoders._types import parsed
 from ags1.spark.source.encoders._texts import has_text, is_octets, text_of
 
-__all__ = ["Directories", "constant", "escaped", "inferred", "is_hidden", "partitioned_schema", "values_of"]
+__all__ = ["SourceDirectories", "constant", "escaped", "inferred", "is_hidden", "partitioned_schema", "values_of"]
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -117,7 +117,7 @@ def partitioned_schema(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema
     return rest
 
 
-class Directories:
+class SourceDirectories:
     """Collects rows, up to a limit of Arrow memory, so that rows of one directory are written together."""
 
     def __init__(self, columns: tuple[str, ...], gathered_bytes: int) -> None:

@@ -34,7 +34,7 @@ from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_be
 from ags1.streams.stream import Reader
 from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_file
 
-__all__ = ["DatasetFiles", "FileKeys", "Input", "Listed", "cached_input", "no_dataset", "open_input"]
+__all__ = ["DatasetFiles", "Input", "ListedFiles", "SourceFileKeys", "cached_input", "no_dataset", "open_input"]
 
 _KEPT = 4
 _SIZES = (16, 24, 32)
@@ -46,7 +46,7 @@ _cache: dict[tuple[Any, ...], Input] = {}
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFiles:
     """One file.
 
     Attributes
@@ -75,10 +75,10 @@ class Input(Protocol):
 
     identity: str
 
-    def files(self) -> Iterator[Listed]:
+    def files(self) -> Iterator[ListedFiles]:
         """All files, in the order of their paths."""
 
-    def open(self, file: Listed) -> Plain:
+    def open(self, file: ListedFiles) -> Plain:
         """Open one of them."""
 
     def close(self) -> None:
@@ -152,20 +152,20 @@ class DatasetFiles:
         self.identity = f"{self.dataset.version} {self.dataset.digest}"
         self._decryption = _decryption(options, plaintext=True)
 
-    def files(self) -> Iterator[Listed]:
+    def files(self) -> Iterator[ListedFiles]:
         prefix = self._options.prefix
         if prefix and not self.dataset.files.is_directory(prefix):
             raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
         return self.wanted(self.dataset.files.below(prefix))
 
-    def wanted(self, entries: Iterator[datasets.Entry]) -> Iterator[Listed]:
+    def wanted(self, entries: Iterator[datasets.DatasetEntry]) -> Iterator[ListedFiles]:
         """The files that the options select."""
         wanted = Filter(self._options.include or None, self._options.exclude or None)
         for entry in entries:
             if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
-                yield Listed(entry.path, 0, entry.plaintext_length, entry.file_length)
+                yield ListedFiles(entry.path, 0, entry.plaintext_length, entry.file_length)
 
-    def open(self, file: Listed) -> Plain:
+    def open(self, file: ListedFiles) -> Plain:
         reader = self.dataset.open(file.path)
         return Plain(f"{self.dataset.path}/{file.path}", file.path, reader, self._decryption)
 
@@ -202,7 +202,7 @@ class _Files:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def files(self) -> Iterator[Listed]:
+    def files(self) -> Iterator[ListedFiles]:
         wanted = Filter(self._options.include or None, self._options.exclude or None)
         seen: set[str] = set()
         for path in self._options.path:
@@ -213,7 +213,7 @@ class _Files:
                 hidden = _left_out(name, self._options) or name.endswith(KEY_METADATA_SUFFIX)
                 if url not in seen and wanted.accepts(name) and not hidden:
                     seen.add(url)
-                    yield Listed(url, base, size, size)
+                    yield ListedFiles(url, base, size, size)
             if count == 0:
                 raise FileNotFoundError(errno.ENOENT, "there is no such file, and none that matches", path)
 
@@ -224,14 +224,14 @@ class _Files:
 class _KeyedFiles(_Files):
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._keys = FileKeys(options)
+        self._keys = SourceFileKeys(options)
         if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0])):
             raise ValueError(
                 f"{options.path[0]} is a dataset, where each file has a key of its own: give the option kms, not keyref"
             )
         self._decryption = _decryption(options, plaintext=True)
 
-    def open(self, file: Listed) -> Plain:
+    def open(self, file: ListedFiles) -> Plain:
         metadata = self._keys.metadata_for(file.path, file.name)
         length = metadata.file_length
         if length is None:
@@ -264,7 +264,7 @@ class _ParquetFiles(_Files):
         super().__init__(options)
         self._decryption = _decryption(options, plaintext=options.allow_plaintext)
 
-    def open(self, file: Listed) -> Plain:
+    def open(self, file: ListedFiles) -> Plain:
         return Plain(file.path, file.path, locate(file.path), self._decryption)
 
 
@@ -310,7 +310,7 @@ def _below(directory: str) -> Iterator[str]:
     return iter(sorted(found))
 
 
-class FileKeys:
+class SourceFileKeys:
     """The keys of a reference, each read once. Holds keys: it cannot be pickled."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -352,7 +352,7 @@ class FileKeys:
         return os.fsencode(text_of_prefix(self._options.aad_prefix, name.removesuffix(SUFFIX)))
 
     def __repr__(self) -> str:
-        return "<ags1.spark.FileKeys, redacted>"
+        return "<ags1.spark.SourceFileKeys, redacted>"
 
     def __reduce__(self) -> str:
         raise TypeError("keys cannot be pickled: they are read where they are used")

@@ -20,7 +20,7 @@ from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark.engine._runner import forget_archives
 from ags1.spark.source._directories import constant, inferred, values_of
 from ags1.spark.source._filters import Condition, may_have, understood
-from ags1.spark.source._inputs import Input, Listed, cached_input, open_input
+from ags1.spark.source._inputs import Input, ListedFiles, cached_input, open_input
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._splits import Split, packed, plan, unpacked
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
@@ -148,7 +148,7 @@ def _all_rows(
 ) -> Iterator[pa.RecordBatch]:
     types = {field.name: field.type for field in schema}
     plain: Plain | None = None
-    opened: Listed | None = None
+    opened: ListedFiles | None = None
     try:
         for split in splits:
             constants = _constants(split.file, schema, options)
@@ -173,7 +173,7 @@ def _all_rows(
             _close(plain)
 
 
-def _opened(source: Input, file: Listed, options: SourceOptions) -> Plain | None:
+def _opened(source: Input, file: ListedFiles, options: SourceOptions) -> Plain | None:
     try:
         return source.open(file)
     except OSError as error:
@@ -196,7 +196,7 @@ def _named(error: Any, name: str) -> Any:
     return made
 
 
-def _constants(file: Listed, schema: pa.Schema, options: SourceOptions) -> dict[str, Any]:
+def _constants(file: ListedFiles, schema: pa.Schema, options: SourceOptions) -> dict[str, Any]:
     """Columns with values from a file's path, as scalars."""
     found = {}
     if options.partition_discovery:
@@ -302,7 +302,7 @@ class SourceReader(DataSourceReader):
         finally:
             source.close()
 
-    def _may_have(self, file: Listed, schema: pa.Schema) -> bool:
+    def _may_have(self, file: ListedFiles, schema: pa.Schema) -> bool:
         if not self._conditions:
             return True
         known = {name: value.as_py() for name, value in _constants(file, schema, self._options).items()}

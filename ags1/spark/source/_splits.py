@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.spark.source._inputs import Listed
+from ags1.spark.source._inputs import ListedFiles
 from ags1.spark.source._options import LINE_DECODES, SourceOptions
 from ags1.spark.source.decoders._text_files import is_gzip
 
@@ -27,12 +27,12 @@ END = 1 << 62
 
 @dataclass(frozen=True)
 class Split:
-    file: Listed
+    file: ListedFiles
     start: int = 0
     end: int = END
 
 
-def plan(files: Iterable[Listed], options: SourceOptions) -> list[list[Split]]:
+def plan(files: Iterable[ListedFiles], options: SourceOptions) -> list[list[Split]]:
     """The splits of each task, in the order of the files; no list is empty."""
     several = list(files)
     limit = _limit(several, options)
@@ -51,7 +51,7 @@ def plan(files: Iterable[Listed], options: SourceOptions) -> list[list[Split]]:
     return tasks
 
 
-def _limit(files: list[Listed], options: SourceOptions) -> int:
+def _limit(files: list[ListedFiles], options: SourceOptions) -> int:
     """Bytes of a split: whole blocks."""
     limit = options.split_bytes
     if options.min_partitions > 1:
@@ -60,7 +60,7 @@ def _limit(files: list[Listed], options: SourceOptions) -> int:
     return max(1, limit // DEFAULT_BLOCK_LENGTH) * DEFAULT_BLOCK_LENGTH
 
 
-def _cut(files: list[Listed], limit: int, options: SourceOptions) -> Iterator[Split]:
+def _cut(files: list[ListedFiles], limit: int, options: SourceOptions) -> Iterator[Split]:
     whole = options.whole_files or not options.content
     packed_lines = options.decode in LINE_DECODES
     for file in files:

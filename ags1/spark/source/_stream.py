@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ags1.dataset import Entry
+from ags1.dataset import DatasetEntry
 from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
 from ags1.spark.engine._locations import locate
-from ags1.spark.source._inputs import DatasetFiles, Listed, no_dataset
+from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset
 from ags1.spark.source._options import StreamOptions
 from ags1.spark.source._reader import read_partition
 from ags1.spark.source._splits import packed, plan
@@ -107,10 +107,10 @@ class StreamReader(DataSourceStreamReader):
         except FileNotFoundError:
             return DatasetFiles(self._options)
 
-    def _files(self, source: DatasetFiles, after: int, last: int) -> Iterator[Listed]:
+    def _files(self, source: DatasetFiles, after: int, last: int) -> Iterator[ListedFiles]:
         """What came with the versions after one, up to another."""
         dataset, prefix = source.dataset, f"{self._options.prefix}/" if self._options.prefix else ""
-        entries: Iterator[Entry]
+        entries: Iterator[DatasetEntry]
         try:
             if after == 0 or dataset.version != last:
                 raise FileNotFoundError

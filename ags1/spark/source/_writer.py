@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from ags1.core.gcm import random_bytes
 from ags1.dataset.classes import ClassKeys, class_of, merge_classes
-from ags1.dataset.entries import Entry
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, RunKeys, RunReference
@@ -31,7 +31,7 @@ from ags1.dataset.versions import read_latest
 from ags1.errors import ConflictError, FormatError
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys
-from ags1.spark.source._directories import Directories, partitioned_schema
+from ags1.spark.source._directories import SourceDirectories, partitioned_schema
 from ags1.spark.source._options import WriteOptions
 from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source.decoders.arrow import sliced
@@ -115,7 +115,7 @@ class Ags1Writer(DataSourceArrowWriter):
         files = _Files(self._location, self._run, self._options, self._encoding, stem)
         try:
             if self._options.partition_by:
-                directories = Directories(self._options.partition_by, _GATHERED)
+                directories = SourceDirectories(self._options.partition_by, _GATHERED)
                 for batch in iterator:
                     files.write_all(directories.add(batch))
                 files.write_all(directories.rest())
@@ -151,7 +151,7 @@ class Ags1Writer(DataSourceArrowWriter):
             run = run_keys(self._run, self._options.kms)
             transaction.take_over(self._run.run, self._version)
             entries = [transaction.entry(self._checked(file), run) for file in files]
-            dropped: Iterator[Entry] = iter(())
+            dropped: Iterator[DatasetEntry] = iter(())
             if self._overwrite:
                 dropped = transaction.manifests.entries(transaction.root)
             new = {entry.path for entry in entries}

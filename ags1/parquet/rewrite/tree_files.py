@@ -1,0 +1,96 @@
+"""A file of a tree on its way into another tree: where it is written, what it may replace, and when it is finished.
+
+    directories made, no link followed --> finished before? --> not Parquet in the way? --> changed since? --> the work
+
+:mod:`ags1.parquet.rewrite.trees`, the commands and the tasks of Spark all come through here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ags1.parquet.rewrite.operations import FileOperation, copy_file, newer
+from ags1.parquet.structure._copying import seekable
+from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC
+from ags1.storage import Entry, Location, make_parent, status
+from ags1.support.typing import Any
+
+__all__ = ["copy", "transfer"]
+
+
+def transfer(source: Entry, target: Location, operation: FileOperation, *, resume: bool, **options: Any) -> bool:
+    """Do the work on a Parquet file, unless an earlier run has finished it: then return False.
+
+    Parameters
+    ----------
+    source : Entry
+        The file as it was listed; its name is the one in the tree.
+    target : Location
+        Below the root of the other tree.
+    resume : bool
+        Whether to look for the work of an earlier run.
+    **options
+        Of the operation: threads, progress, durable.
+
+    Raises
+    ------
+    FileExistsError
+        The target is no regular file, or not a Parquet file: no earlier run can have written it.
+    OSError
+        The source was changed since it was listed. Nothing was written.
+    """
+    is_there = _make_way(target)
+    if is_there and resume and operation.is_finished(source, target):
+        return False
+    if is_there:
+        _refuse_other(target)
+    _refuse_changed(source)
+    operation.run(source.location, target, source.name, **options)
+    return True
+
+
+def copy(source: Entry, target: Location, *, resume: bool, **options: Any) -> bool:
+    """Copy a file as it is, unless the target is newer and has the same length: then return False."""
+    is_there = _make_way(target)
+    there = newer(source, target) if is_there and resume else None
+    if there is not None and there.size == source.size:
+        return False
+    copy_file(source.location, target, **options)
+    return True
+
+
+def _make_way(target: Location) -> bool:
+    """Make the directories above a file; return whether it may be there. A link in its place will be replaced."""
+    make_parent(target)
+    if not target.is_local:
+        return True
+    try:
+        status(target)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EISDIR):
+            raise
+        if os.path.islink(target.path):
+            return False
+        text = "is in the way, and not a regular file: move it away"
+        raise FileExistsError(errno.EEXIST, text, target.text) from None
+    return True
+
+
+def _refuse_other(target: Location) -> None:
+    try:
+        with seekable(target) as opened:
+            begin = b"" if opened is None else bytes(memoryview(opened.read(0, min(4, opened.size))))
+    except FileNotFoundError:
+        return
+    if begin and begin not in (MAGIC, ENCRYPTED_MAGIC):
+        text = "a file that is not Parquet is in the way: move it away"
+        raise FileExistsError(errno.EEXIST, text, target.text)
+
+
+def _refuse_changed(source: Entry) -> None:
+    if not status(source.location).is_same(source.size, source.modified, source.etag):
+        text = "was changed since it was listed; nothing was written: use a source that does not change"
+        raise OSError(errno.EBUSY, text, source.path)

@@ -1,0 +1,103 @@
+"""How many requests the work on a table in a store takes: a small file is one each way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from ags1.iceberg import create_table, load_table, rekey_table
+from ags1.kms import MemoryKms
+from tests.servers.proxy import ShapingProxy
+from tests.servers.s3 import S3Server
+
+FILES = 40
+ROWS = pa.table({"id": range(200), "s": ["x", "y"] * 100})
+
+
+class CountingKms(MemoryKms):
+    """Counts the calls."""
+
+    def __init__(self) -> None:
+        super().__init__({"lake": bytes(16), "next": bytes(range(16))})
+        self.calls = Counter[str]()
+
+    def _wrap(self, key: bytes, key_id: str) -> bytes:
+        self.calls["wrap"] += 1
+        return super()._wrap(key, key_id)
+
+    def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+        self.calls["unwrap"] += 1
+        return super()._unwrap(wrapped, key_id)
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[ShapingProxy]:
+    with ShapingProxy.start(s3_server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def kms() -> CountingKms:
+    return CountingKms()
+
+
+@pytest.fixture
+def table(s3_server: S3Server, s3_bucket: str, proxy: ShapingProxy, kms: CountingKms) -> str:
+    """Where a table of small files is; requests to it are counted."""
+    place = f"s3://{s3_bucket}/t"
+    made = create_table(None, place, ROWS.schema, kms=kms, key_id="lake", storage_options=options(s3_server))
+    for _ in range(FILES):
+        made.append(ROWS)
+    kms.calls.clear()
+    return place
+
+
+def options(server: S3Server) -> dict[str, str]:
+    return {
+        "s3.endpoint": server.endpoint,
+        "s3.region": server.region,
+        "s3.access-key-id": server.access_key,
+        "s3.secret-access-key": server.secret_key,
+    }
+
+
+def by_object(proxy: ShapingProxy, server: S3Server) -> dict[str, list[str]]:
+    """The methods of all requests, by the path of the object, sorted."""
+    found: dict[str, list[str]] = {}
+    for each in proxy.log().requests:
+        found.setdefault(each.path.partition("?")[0], []).append(each.method)
+    return {path: sorted(methods) for path, methods in found.items()}
+
+
+def data_files(found: dict[str, list[str]]) -> list[list[str]]:
+    return [methods for path, methods in found.items() if path.endswith(".parquet")]
+
+
+def test_a_rekey_reads_a_small_file_once_and_writes_it_once(
+    table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+) -> None:
+    opened = load_table(None, table, kms=kms, properties=options(s3_server.through(proxy.endpoint)))
+    report = rekey_table(opened, key_id="next", data_keys=True)
+    assert report.files == FILES
+    found = by_object(proxy, s3_server)
+    assert Counter(map(tuple, data_files(found))) == {("GET",): FILES, ("PUT",): FILES}
+    # No file of the table is asked for its length.
+    assert not [path for path, methods in found.items() if "HEAD" in methods and path.endswith((".avro", ".parquet"))]
+    assert sum(kms.calls.values()) <= 8
+
+
+def test_a_scan_and_a_verification_read_a_small_file_once(
+    table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+) -> None:
+    properties = options(s3_server.through(proxy.endpoint))
+    opened = load_table(None, table, kms=kms, properties=properties)
+    assert opened.scan().to_arrow().num_rows == FILES * ROWS.num_rows
+    assert data_files(by_object(proxy, s3_server)) == [["GET"]] * FILES
+    proxy.forget()
+    assert load_table(None, table, kms=kms, properties=properties).verify().ok
+    found = by_object(proxy, s3_server)
+    assert data_files(found) == [["GET"]] * FILES
+    assert {methods for path, of in found.items() if path.endswith(".avro") for methods in of} == {"GET"}
