@@ -139,8 +139,17 @@ class Counting:
             *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--quiet"),
             *(f"--callgrind-out-file={directory}/out.%p", f"--log-file={directory}/log"),
         ]
-        # Every object that Python makes is an allocation that callgrind sees.
-        env = {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc", "AGS1_BENCH_COUNTER": str(build_counter())}
+        env = {
+            "PYTHONHASHSEED": "0",
+            # Every object that Python makes is an allocation that callgrind sees.
+            "PYTHONMALLOC": "malloc",
+            # How many instructions a copy takes must not depend on where its memory happens to be.
+            "MALLOC_MMAP_THRESHOLD_": "65536",
+            "GLIBC_TUNABLES": ":".join(
+                f"glibc.cpu.x86_{name}_threshold={1 << 30}" for name in ("rep_movsb", "non_temporal")
+            ),
+            "AGS1_BENCH_COUNTER": str(build_counter()),
+        }
         self._side = Side(tree, nbytes, prefix, env)
 
     def __enter__(self) -> Counting:  # noqa: PYI034 - typing.Self came with Python 3.11
