@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -485,3 +486,14 @@ def test_threads_are_made_in_the_rooms_for_them_alone() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", None)) in made
     ]
     assert found == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A reader who meets a name must not have to ask which of two is meant."""
+    found = Counter(
+        node.name
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in found.items() if count > 1] == []

@@ -12,7 +12,7 @@ from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, d
 from ags1.audit.policy import Policy
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
-from ags1.storage import Entry, Location, in_order, list_files, status
+from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, in_order, list_files, status
 from ags1.support.exit_codes import EXIT_IO
 from ags1.support.words import counted, share_text, size_text
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ags1.streams.files import Progress
 
 __all__ = ["audit", "judge"]
-
-_AT_ONCE = 32
 
 
 def audit(
@@ -80,7 +78,7 @@ def audit(
 
     def look_at(listed: list[Entry]) -> Iterable[AuditedFile]:
         decryption = decryption_of(kms)
-        return in_order(lambda each: look(each, decryption), listed, at_once=threads or _AT_ONCE)
+        return in_order(lambda each: look(each, decryption), listed, at_once=threads or REQUESTS_AT_ONCE)
 
     try:
         return judge(Location(location, storage_options), look_at, policy=policy, kms=kms, progress=progress)

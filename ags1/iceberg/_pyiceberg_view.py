@@ -1,40 +1,63 @@
-"""PyIceberg's own objects for an encrypted table: they read it, and cannot change it."""
+"""PyIceberg's own objects for an encrypted table: they read it, and change its metadata through its catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.table import StaticTable
+from pyiceberg.table import CommitTableResponse, StaticTable, Table, Transaction
 from pyiceberg.table.inspect import InspectTable
 
 __all__ = ["view_of"]
 
+Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str]"]
 
-def view_of(metadata_location: str, metadata: Any, file_io: Any) -> StaticTable:
-    """Return PyIceberg's view of a table, for its parsed metadata."""
-    return _ReadOnly(
+
+def view_of(metadata_location: str, metadata: Any, file_io: Any, newest: Newest | None) -> StaticTable:
+    """Return PyIceberg's view of a table, for its parsed metadata.
+
+    ``newest(requirements, updates)`` commits updates, if there are any, and returns the table's newest metadata and
+    where that is. None for a table without a catalog, which cannot be changed.
+    """
+    return _View(
         identifier=("static-table", metadata_location),
         metadata=metadata,
         metadata_location=metadata_location,
         io=file_io,
-        catalog=_NoCatalog("static-table"),
+        catalog=_Catalog("static-table", newest),
     )
 
 
-class _ReadOnly(StaticTable):
-    def transaction(self) -> Any:
-        raise _unchangeable(self.metadata_location)
+class _View(StaticTable):
+    catalog: _Catalog
+
+    def transaction(self) -> Transaction:
+        if self.catalog.newest is None:
+            raise _unchangeable(self.metadata_location)
+        return super().transaction()
+
+    def refresh(self) -> Table:
+        if self.catalog.newest is None:
+            raise _unchangeable(self.metadata_location)
+        self.metadata, self.metadata_location = self.catalog.newest((), ())
+        return self
 
     @property
     def inspect(self) -> InspectTable:
         return _Inspection(self)
 
 
-class _NoCatalog(NoopCatalog):
-    def commit_table(self, table: Any, requirements: Any, updates: Any) -> Any:
-        raise _unchangeable(table.metadata_location)
+class _Catalog(NoopCatalog):
+    def __init__(self, name: str, newest: Newest | None) -> None:
+        super().__init__(name)
+        self.newest = newest
+
+    def commit_table(self, table: Any, requirements: Any, updates: Any) -> CommitTableResponse:
+        if self.newest is None:
+            raise _unchangeable(table.metadata_location)
+        metadata, location = self.newest(requirements, updates)
+        return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
 
 
 class _Inspection(InspectTable):
@@ -87,6 +110,6 @@ class _File:
 
 def _unchangeable(location: str) -> PermissionError:
     return PermissionError(
-        f"{location}: PyIceberg cannot change encrypted tables: use the methods of the EncryptedTable itself, such as "
-        "append and delete"
+        f"{location}: the table was opened by its metadata file, and no catalog says which is the newest: open it with "
+        "`load_table` to change it"
     )

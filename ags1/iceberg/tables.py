@@ -184,7 +184,10 @@ class EncryptedTable(TableChanges):
     io : EncryptedFileIO
         Opens the table's files.
     table : pyiceberg.table.StaticTable
-        PyIceberg's own view of the table: schemas, snapshots, partition specs, and ``inspect``.
+        PyIceberg's own view of the table: schemas, snapshots, partition specs, and ``inspect``. Of a table from a
+        catalog, ``update_schema()``, ``update_spec()``, ``update_sort_order()``, ``manage_snapshots()`` and
+        ``transaction().set_properties()`` are committed there; rows and keys are changed by the methods here and by
+        the functions of :mod:`ags1.iceberg`.
     document : Document
         The table's metadata as in its file, with the fields that PyIceberg's view leaves out.
     catalog_table : CatalogTable or None
@@ -203,7 +206,7 @@ class EncryptedTable(TableChanges):
             metadata = TableMetadataUtil.parse_raw(metadata_text(document))
         except Exception as error:
             raise _unreadable(metadata_location, error) from error
-        self.table: StaticTable = view_of(metadata_location, metadata, file_io)
+        self.table: StaticTable = self._view(metadata)
 
     def __repr__(self) -> str:
         return f"<ags1.iceberg.EncryptedTable {self.metadata_location}>"
@@ -242,7 +245,21 @@ class EncryptedTable(TableChanges):
                 "the newest: open it with `load_table`"
             )
         self.__dict__.update(self.at(self.catalog_table.load() if state is None else state).__dict__)
+        # What PyIceberg changes, this table shows.
+        self.table = self._view(self.table.metadata)
         return self
+
+    def _view(self, metadata: Any) -> StaticTable:
+        newest = None if self.catalog_table is None else self._newest
+        return view_of(self.metadata_location, metadata, self.io, newest)
+
+    def _newest(self, requirements: Any, updates: Any) -> tuple[Any, str]:
+        """Commit what PyIceberg has changed, if anything; return the newest metadata and where it is."""
+        from ags1.iceberg.writing.pyiceberg_changes import commit_changes
+
+        assert self.catalog_table is not None
+        self.refresh(commit_changes(self.catalog_table, requirements, updates) if updates else None)
+        return self.table.metadata, self.metadata_location
 
     @property
     def metadata_hash(self) -> str:

@@ -19,12 +19,9 @@ from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import kms_client, kms_reference
-from ags1.storage import Entry, Location, in_order
+from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, in_order
 
 __all__ = ["AuditWork", "audit"]
-
-# Each thread waits for a small read, which costs no CPU.
-_AT_ONCE = 16
 
 
 def audit(
@@ -98,7 +95,7 @@ class AuditWork:
         decryption = decryption_of(None if self.kms is None else kms_client(self.kms))
         places = (self.source if self.is_file else self.source.join(each.path) for each in units)
         entries = [Entry(each.path, place, each.data) for each, place in zip(units, places, strict=True)]
-        found = in_order(lambda each: look(each, decryption), entries, at_once=_AT_ONCE)
+        found = in_order(lambda each: look(each, decryption), entries, at_once=SMALL_FILES_AT_ONCE)
         for unit, file in zip(units, found, strict=True):
             tell(1, unit.size)
             yield Outcome(unit.path, detail=file)

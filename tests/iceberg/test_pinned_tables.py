@@ -12,7 +12,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.types import LongType
 
 from ags1 import iceberg
 from ags1.cli import main
@@ -165,11 +164,13 @@ def test_a_catalogs_table_is_pinned_too(tmp_path: Path) -> None:
 
 def test_pyicebergs_view_of_a_table_says_who_changes_it(tmp_path: Path) -> None:
     made = create_table(None, str(tmp_path / "t"), ROWS.schema, kms=KMS, key_id="lake")
+    made.append(ROWS)
+    before = sorted((tmp_path / "t").rglob("*"))
     for change in (
         lambda: made.table.append(ROWS),
         lambda: made.table.overwrite(ROWS),
         lambda: made.table.delete("id = 1"),
-        lambda: made.table.update_schema().add_column("b", LongType()).commit(),
     ):
-        with pytest.raises(PermissionError, match="use the methods of the EncryptedTable"):
+        with pytest.raises(PermissionError, match="methods of the EncryptedTable"):
             change()
+    assert sorted((tmp_path / "t").rglob("*")) == before

@@ -183,7 +183,7 @@ class EncryptedFileIO(FileIO):
         """Always raises: PyIceberg cannot record the key of an encrypted file."""
         raise PermissionError(
             f"{location}: PyIceberg cannot write to encrypted tables, because it has nowhere to put the keys of new "
-            "files; write with Spark, or to another table"
+            "files: write with the methods of the EncryptedTable, such as append, or with Spark"
         )
 
     def delete(self, location: str | InputFile | OutputFile) -> None:

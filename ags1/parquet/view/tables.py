@@ -13,7 +13,7 @@ from ags1.parquet.keys.config_arguments import one_of
 from ags1.parquet.keys.properties import DecryptionConfig
 from ags1.parquet.verify.expected import Expected, ExpectedFiles, refuse_other_set
 from ags1.parquet.view.view import MISSING_KEYS, ParquetView, column_names, names_of
-from ags1.storage import Location, file_system_of, guarded, is_url
+from ags1.storage import SMALL_FILES_AT_ONCE, Location, file_system_of, guarded, is_url
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
 
@@ -39,8 +39,6 @@ _REFUSED_BY_DATASET = {
 }
 # Arguments of read_table for a directory; others are for the format of single files.
 _OF_DIRECTORIES = frozenset({"schema", "partitioning", "ignore_prefixes"})
-# Footers that are read at once: each waits for a store.
-_AT_ONCE = 16
 _MAGIC = frozenset("*?[")
 _IGNORED = (".", "_")
 
@@ -482,7 +480,7 @@ class _Views:
     def require(self, paths: list[str], wanted: ExpectedFiles) -> None:
         """Refuse a set of files that is not the wanted one; later, a file with another AAD prefix."""
         if wanted.by_prefix:
-            with closing(in_parallel(self._prefix, paths, _AT_ONCE)) as prefixes:
+            with closing(in_parallel(self._prefix, paths, SMALL_FILES_AT_ONCE)) as prefixes:
                 self._prefixes = dict(zip(paths, prefixes, strict=True))
         others = []
         for path in paths:

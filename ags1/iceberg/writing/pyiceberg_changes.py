@@ -1,0 +1,131 @@
+"""Changes that PyIceberg's own table object makes: schema, partitioning, sort order, properties, branches and tags.
+
+    table.table.update_schema() ... commit()
+         requirements, updates --> applied to PyIceberg's model --> what differs, put into the metadata --> catalog
+
+PyIceberg's model drops what it does not know, such as keys, and does not write format version 3: so the metadata stays
+as it is but for what the updates change. They need no file, and no key. Source: Iceberg's rest-catalog-open-api.yaml,
+"TableUpdate".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSortOrderUpdate,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    update_table_metadata,
+)
+
+from ags1.errors import ConflictError
+from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID
+from ags1.iceberg.scan._variant import metadata_text
+from ags1.iceberg.writing.metadata import TableMetadata
+
+__all__ = ["commit_changes"]
+
+_ALLOWED = (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSortOrderUpdate,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
+# What does the same with the keys, by the action of the update.
+_INSTEAD = {
+    "add-snapshot": "append, delete, overwrite and upsert of the EncryptedTable",
+    "remove-snapshots": "ags1.iceberg.expire_snapshots",
+    "set-location": "ags1.iceberg.relocate_table",
+}
+_LISTS = {"schemas": "schema-id", "partition-specs": "spec-id", "sort-orders": "order-id"}
+_NUMBERS = (
+    *("current-schema-id", "last-column-id", "default-spec-id", "last-partition-id", "default-sort-order-id"),
+    "current-snapshot-id",
+)
+
+
+def commit_changes(table: CatalogTable, requirements: Iterable[Any], updates: tuple[Any, ...]) -> TableState:
+    """Commit updates of PyIceberg's to the newest state of a table.
+
+    Raises
+    ------
+    PermissionError
+        One of the updates needs keys or files, and the message names the function for it; or a schema with variants,
+        which PyIceberg does not know.
+    ConflictError
+        The table is not any more what the change was made from.
+    """
+    for each in updates:
+        _refuse(table.name, each)
+    state = table.load()
+    text = metadata_text(state.document)
+    if text != state.document.text and any(isinstance(each, AddSchemaUpdate) for each in updates):
+        raise PermissionError(
+            f"{table.name}: has variants, which PyIceberg does not know and would take out of the schema: change it "
+            "with Spark"
+        )
+    base = TableMetadataUtil.parse_raw(text)
+    try:
+        for requirement in requirements:
+            requirement.validate(base)
+    except CommitFailedException as error:
+        raise ConflictError(
+            f"{table.name}: somebody else has committed ({error}). Nothing was changed: refresh the table and make the "
+            "change again"
+        ) from None
+    return table.commit(state, _changed(state.document.fields, base, update_table_metadata(base, updates)))
+
+
+def _refuse(name: str, update: Any) -> None:
+    if not isinstance(update, _ALLOWED):
+        instead = _INSTEAD.get(update.action)
+        raise PermissionError(
+            f"{name}: PyIceberg cannot make this change ({update.action}) of an encrypted table"
+            + (f": use {instead}" if instead else "")
+        )
+    named = set(getattr(update, "updates", ())) | set(getattr(update, "removals", ()))
+    if not named.isdisjoint((KEY_ID, DATA_KEY_LENGTH)):
+        raise PermissionError(
+            f"{name}: its master key is changed by ags1.iceberg.encrypt_table, rekey_table and decrypt_table, and not "
+            "by a property alone"
+        )
+
+
+def _changed(fields: Mapping[str, Any], base: Any, made: Any) -> dict[str, Any]:
+    """Return the metadata with what is different between two of PyIceberg's models."""
+    before, after = (each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in (base, made))
+    metadata = TableMetadata(fields)
+    found = metadata.fields
+    for name, key in _LISTS.items():
+        known = {each[key] for each in before[name]}
+        found[name] = [*found.get(name, ()), *(each for each in after[name] if each[key] not in known)]
+    for name in _NUMBERS:
+        if before.get(name) != after.get(name):
+            found[name] = after[name]
+    for name, there in (("properties", metadata.properties), ("refs", metadata.refs)):
+        old, new = before.get(name) or {}, after.get(name) or {}
+        there.update({each: value for each, value in new.items() if old.get(each) != value})
+        for each in old.keys() - new.keys():
+            there.pop(each, None)
+    log = (after.get("snapshot-log") or [])[len(before.get("snapshot-log") or ()) :]
+    if log:
+        found["snapshot-log"] = [*found.get("snapshot-log", ()), *log]
+    return found
