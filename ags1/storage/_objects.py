@@ -13,13 +13,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 
 from ags1.errors import TruncatedError
 from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import changed, naming
-from ags1.storage._requests import Request, on_request_thread, start
+from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location
 
 TYPE_CHECKING = False
@@ -35,7 +35,6 @@ _MOST_PARTS = 10_000
 PART_LENGTH = 8 << 20
 # Parts that are sent at the same time.
 _PARTS_AT_ONCE = 4
-_WAKING_SECONDS = 0.001
 # For the request that removes the parts of an upload.
 _ABORT_SECONDS = 5.0
 _REFUSED_RANGE = ("status code: 416", "InvalidRange", "non-partial")
@@ -218,7 +217,7 @@ def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int
     # Batches have one length, so pages that come again and again begin a second batch with the same key.
     begun: set[str] = set()
     while True:
-        batch = _call(location, lambda: _limited(location, lambda: anext(batches, None)))
+        batch = _limited(location, lambda: next(batches, None))
         if batch is None:
             return
         if batch:
@@ -236,33 +235,26 @@ def list_names(location: Location) -> list[str]:
     client, prefix = client_of(location), location.path.rstrip("/")
     import obstore
 
-    found = _call(
-        location, lambda: _limited(location, lambda: obstore.list_with_delimiter_async(client, prefix or None))
-    )
+    found = _limited(location, lambda: obstore.list_with_delimiter(client, prefix or None))
     return [each["path"].rpartition("/")[2] for each in found["objects"]]
 
 
-def _limited(location: Location, begin: Callable[[], Awaitable[Result]]) -> Result:
-    """What a part of a listing returns. obstore follows pages without names to no end, so the time is limited here."""
-    import asyncio
+def _limited(location: Location, call: Callable[[], Result]) -> Result:
+    """What a part of a listing returns. obstore follows pages without names to no end, so the time is limited here.
 
+    obstore's coroutines are not used for that. One of its threads runs Python code to say that a coroutine has ended,
+    and the process is aborted if the interpreter shuts down before that thread is finished.
+    """
     seconds = 10 * timeout_of(location.storage_options)
-
-    async def ended() -> Result:
-        return await asyncio.wait_for(begin(), seconds)
-
-    try:
-        return asyncio.run(ended())
-    except asyncio.TimeoutError:
-        text = (
-            f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, set a longer "
-            "timeout in storage_options, or have the store repaired"
-        )
-        raise OSError(errno.ETIMEDOUT, text, location.text) from None
-    finally:
-        # A thread of obstore's may still be in the Python code that woke this one up. If the interpreter shut down
-        # meanwhile, that would abort the process.
-        time.sleep(_WAKING_SECONDS)
+    with naming(location.text):
+        try:
+            return within(seconds, call)
+        except TimeoutError:
+            text = (
+                f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, set a "
+                "longer timeout in storage_options, or have the store repaired"
+            )
+            raise OSError(errno.ETIMEDOUT, text, location.text) from None
 
 
 class Upload:

@@ -95,26 +95,27 @@ class Request(Generic[Result]):
         if after is not None:
             after()
 
-    def wait(self) -> None:
-        """Wait until the call has ended or was cancelled.
+    def wait(self, seconds: float = -1) -> None:
+        """Wait until the call has ended or was cancelled, at most `seconds` if they are not negative.
 
         OSError: this process was forked while the call ran, so its thread exists only in the parent; or the interpreter
-        shuts down and has ended the thread.
+        shuts down and has ended the thread. TimeoutError: the call takes longer.
         """
         if self._process != os.getpid() and not self._over:
             raise OSError("this request was started in the parent process, before the fork: start it again")
         if sys.is_finalizing() and not self._over:
             raise OSError("the interpreter is shutting down: the thread of this request has ended")
-        with self._done:
-            pass
+        if not self._done.acquire(timeout=seconds):
+            raise TimeoutError
+        self._done.release()
 
     def ready(self) -> bool:
         """Whether the call has ended."""
         return self._over
 
-    def result(self) -> Result:
-        """Wait for the call; return what it returned, raise what it raised."""
-        self.wait()
+    def result(self, seconds: float = -1) -> Result:
+        """Wait for the call, as :meth:`wait` does; return what it returned, raise what it raised."""
+        self.wait(seconds)
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
@@ -201,6 +202,13 @@ def start(call: Callable[[], Result]) -> Request[Result]:
     else:
         _pool.start(request)
     return request
+
+
+def within(seconds: float, call: Callable[[], Result]) -> Result:
+    """Make a call on a thread of its own. TimeoutError: it takes longer; it continues until it or the process ends."""
+    request = Request(call)
+    threading.Thread(target=request.run, name="ags1-limited", daemon=True).start()
+    return request.result(seconds)
 
 
 def in_order(

@@ -163,3 +163,15 @@ def test_children_that_are_forked_while_an_object_is_read_get_an_error(s3_server
         timeout=HANG_SECONDS,
     )  # fmt: skip
     assert soak_forks_of_stores.DEADLINE <= HANG_SECONDS
+
+
+def test_no_coroutine_of_obstore_is_used() -> None:
+    """The threat: a thread of obstore still runs Python code when the interpreter shuts down, and the process aborts.
+
+    It happened to 4 of 240 processes on a busy machine, which is too rare to be seen here.
+    """
+    storage = ROOT / "ags1" / "storage"
+    found = [
+        path.name for path in storage.rglob("*.py") if "asyncio" in path.read_text() or "_async(" in path.read_text()
+    ]
+    assert not found
