@@ -7,9 +7,9 @@ questions in turns::
     base   q   .   .   q   q   .
     head   .   q   q   .   .   q
 
-A figure has moved if the 99 % bootstrap interval of the ratio of medians lies more than 3 % away from 1, and does so
+A figure has moved if the 99 % bootstrap interval of the ratio of medians lies more than 2 % away from 1, and does so
 again in new processes: less than that is as often the layout of the code in memory as the change itself, and two
-processes of one program differ too. An interval that holds both "no change" and "5 % slower" is undecided: it is
+processes of one program differ too. An interval that holds both "no change" and "4 % slower" is undecided: it is
 measured on, in new processes, up to a limit, and then reported as what it is.
 
 Exit codes: 0 nothing got slower; 1 something did; 2 wrong usage, or no comparison; 3 nothing is slower for certain, but
@@ -39,9 +39,9 @@ from bench.processes import end
 from bench.questions import QUESTIONS
 
 EXIT_SLOWER, EXIT_FAILED, EXIT_UNDECIDED = 1, 2, 3
-THRESHOLD, MARGIN, CONFIDENCE = 0.05, 0.03, 0.99
+THRESHOLD, MARGIN, CONFIDENCE = 0.04, 0.02, 0.99
 # Equal code in two processes differs by 2 %, for as long as they live: by where their memory is.
-PAIRS = 8
+PAIRS = 16
 MEMORY_SHARE, MEMORY_BYTES = 0.1, 4 << 20
 
 
