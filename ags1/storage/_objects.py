@@ -21,6 +21,7 @@ from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import changed, naming
 from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location
+from ags1.support.interrupts import NOTICE_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ class Upload:
                 threading.Thread(target=self._request.run, name="ags1-upload", daemon=True).start()
             self._condition.notify_all()
             while self._request is not None and self._held > self._part and not self._over and not self._aborted:
-                self._condition.wait()
+                self._condition.wait(NOTICE_SECONDS)
         if self._over and self._request is not None:
             with naming(self._location.text):
                 self._request.result()

@@ -12,12 +12,15 @@ each other.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
+
+from ags1.support.interrupts import NOTICE_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,14 +48,17 @@ _ending = threading.Lock()
 class Request(Generic[Result]):
     """A call that runs on another thread."""
 
-    __slots__ = ("_after", "_call", "_done", "_error", "_over", "_process", "_value")
+    __slots__ = ("_after", "_call", "_done", "_ended", "_error", "_over", "_process", "_value")
 
     def __init__(self, call: Callable[[], Result]) -> None:
         self._call: Callable[[], Result] | None = call
         self._value: Result | None = None
         self._error: BaseException | None = None
         self._after: Callable[[], object] | None = None
+        # The call has ended, or there is nothing to call.
         self._over = False
+        # What `cancel` was given was called, too.
+        self._ended = False
         self._process = os.getpid()
         self._done = threading.Lock()
         self._done.acquire()
@@ -76,6 +82,7 @@ class Request(Generic[Result]):
                 # It was cancelled.
                 self._value = None
                 after()
+            self._ended = True
             self._done.release()
 
     def cancel(self, after: Callable[[], object] | None = None) -> None:
@@ -95,25 +102,30 @@ class Request(Generic[Result]):
         if after is not None:
             after()
 
-    def wait(self, seconds: float = -1) -> None:
-        """Wait until the call has ended or was cancelled, at most `seconds` if they are not negative.
+    def wait(self, seconds: float = math.inf) -> None:
+        """Wait until the call has ended or was cancelled, at most `seconds`.
 
         OSError: this process was forked while the call ran, so its thread exists only in the parent; or the interpreter
         shuts down and has ended the thread. TimeoutError: the call takes longer.
         """
-        if self._process != os.getpid() and not self._over:
+        if self._process != os.getpid() and not self._ended:
             raise OSError("this request was started in the parent process, before the fork: start it again")
-        if sys.is_finalizing() and not self._over:
+        if sys.is_finalizing() and not self._ended:
             raise OSError("the interpreter is shutting down: the thread of this request has ended")
-        if not self._done.acquire(timeout=seconds):
-            raise TimeoutError
-        self._done.release()
+        deadline = time.monotonic() + seconds
+        # An interrupt between acquire() and release() leaves the lock locked. It is not used again.
+        while not self._ended:
+            remaining = min(NOTICE_SECONDS, deadline - time.monotonic())
+            if remaining <= 0:
+                raise TimeoutError
+            if self._done.acquire(timeout=remaining):
+                self._done.release()
 
     def ready(self) -> bool:
         """Whether the call has ended."""
-        return self._over
+        return self._ended
 
-    def result(self, seconds: float = -1) -> Result:
+    def result(self, seconds: float = math.inf) -> Result:
         """Wait for the call, as :meth:`wait` does; return what it returned, raise what it raised."""
         self.wait(seconds)
         if self._error is not None:

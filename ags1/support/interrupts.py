@@ -11,6 +11,10 @@ import sys
 
 INTERRUPTED = "interrupted; no file was left half-written"
 
+# A signal that another thread takes, or that comes just before a thread begins to wait, does not wake that thread up.
+# So waits that Ctrl-C must end have a time-out of this length, and are repeated.
+NOTICE_SECONDS = 0.3
+
 _received = int(signal.SIGINT)
 
 

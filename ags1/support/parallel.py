@@ -9,12 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from typing import Generic, TypeVar
 
+from ags1.support.interrupts import NOTICE_SECONDS
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-# A signal that another thread takes does not wake up one that waits without a time-out.
-_NOTICE_SECONDS = 0.3
 
 
 def in_parallel(
@@ -70,7 +68,7 @@ def in_parallel(
 
 
 def _result(future: Future[Result]) -> Result:
-    while not wait((future,), _NOTICE_SECONDS).done:
+    while not wait((future,), NOTICE_SECONDS).done:
         pass
     return future.result()
 
@@ -147,7 +145,7 @@ class _Results(Generic[Result]):
         while True:
             with self._changed:
                 while not self._waiting and not self._ended:
-                    self._changed.wait(_NOTICE_SECONDS)
+                    self._changed.wait(NOTICE_SECONDS)
                 if not self._waiting:
                     break
                 result, size = self._waiting.popleft()

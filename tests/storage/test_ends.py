@@ -33,15 +33,19 @@ def url(s3_server: S3Server, s3_bucket: str) -> str:
     return name
 
 
+@pytest.mark.parametrize("taker", ["waiting thread", "another thread"])
 @pytest.mark.parametrize("work", ["read", "pread", "write", "encrypt_file", "decrypt_file"])
 def test_ctrl_c_ends_a_process_whose_server_does_not_reply(
-    s3_server: S3Server, shaping_proxy: ShapingProxy, url: str, work: str, tmp_path: Path
+    s3_server: S3Server, shaping_proxy: ShapingProxy, url: str, work: str, taker: str, tmp_path: Path
 ) -> None:
     """The threat: only kill helps."""
     options = s3_server.through(shaping_proxy.endpoint).storage_options()
     (tmp_path / "plain").write_bytes(bytes(30 * MIB))
     program = f"""
-        import sys, ags1
+        import signal, sys, threading, ags1
+        if {taker!r} == "another thread":
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGINT}})
         url, options, key, plain = {url!r}, {options!r}, {KEY!r}, {str(tmp_path / "plain")!r}
         try:
             if {work!r} == "read":
@@ -64,6 +68,8 @@ def test_ctrl_c_ends_a_process_whose_server_does_not_reply(
                 ags1.decrypt_file(url, plain + ".new", key, storage_options=options)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
+            # Python ends itself by the signal, and exits with 130 if another thread is late to take it.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {{signal.SIGINT}})
             raise
     """
     shaping_proxy.fault(Stall(), method="GET", offset=MIB, count=None)

@@ -88,6 +88,31 @@ def test_ctrl_c_reaches_whoever_waits_for_a_stalled_request() -> None:
     assert shown.split() == ["interrupted"]
 
 
+def test_ctrl_c_is_noticed_although_another_thread_takes_the_signal() -> None:
+    """The threat: the wait does not end. A signal that comes just before a wait begins has the same effect."""
+    shown = run_python(
+        """
+        import os, signal, threading
+        from ags1.storage import start
+        stalled, waits = threading.Event(), threading.Event()
+
+        def interrupt():
+            waits.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        request = start(stalled.wait)
+        threading.Thread(target=interrupt).start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            waits.set()
+            request.result()
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert shown.split() == ["interrupted"]
+
+
 def test_an_interrupt_while_a_thread_starts_reaches_the_caller() -> None:
     """The threat: it is taken for a lack of threads, and the caller goes on waiting for a server that is stalled."""
     # In a process of its own: where earlier tests left 64 idle threads, none would be started.

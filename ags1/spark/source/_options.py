@@ -131,7 +131,7 @@ def _pushdown(text: str) -> bool:
     value = text.strip().lower()
     if value == "true":
         # Measured with 4.1.4 and 4.3.0: Spark keeps one read plan for a loaded DataFrame, that of the last query with
-        # # filters, and uses it for all other queries on the same DataFrame.
+        # filters, and uses it for all other queries on the same DataFrame.
         raise ValueError(
             "must be once, not true: Spark up to 4.3 gives what one query spares to the next query on the same "
             "DataFrame too, and rows are missing there. pushdown=once says that each DataFrame is loaded for one "
