@@ -40,8 +40,9 @@ from bench.questions import QUESTIONS
 
 EXIT_SLOWER, EXIT_FAILED, EXIT_UNDECIDED = 1, 2, 3
 THRESHOLD, MARGIN, CONFIDENCE = 0.04, 0.02, 0.99
-# Equal code in two processes differs by 2 %, for as long as they live: by where their memory is.
-PAIRS = 16
+# Equal code in two processes differs for as long as they live, by where their memory is and who else is on the processor:
+# by 1 % on a quiet machine, by 14 % on a shared one. So a pair of processes is one sample, however often it is asked.
+PAIR_SECONDS, FEWEST_PAIRS = 0.375, 3
 MEMORY_SHARE, MEMORY_BYTES = 0.1, 4 << 20
 
 
@@ -183,27 +184,30 @@ class NotAskedError(Exception):
     """A revision cannot answer a question."""
 
 
-def ask_both(question: str, start: Start, *, seconds: float, limit: float, min_rounds: int = 15) -> Moved:
-    """Ask both sides one question in turns, in processes that are new each time; go on while it is undecided."""
+def ask_both(question: str, start: Start, *, seconds: float, limit: float) -> Moved:
+    """Ask both sides one question, in pairs of new processes; go on while it is undecided.
+
+    A pair takes turns, and its medians are one sample.
+    """
     peaks: dict[str, list[int]] = {"base": [], "head": []}
 
     def measure(seconds: float, warm_up: int) -> Run:
         run = Run()
-        for _ in range(PAIRS if seconds else 1):
-            run.extend(one_pair(seconds / PAIRS))
+        for _ in range(max(FEWEST_PAIRS, round(seconds / PAIR_SECONDS))):
+            run.extend(one_pair(min(seconds, PAIR_SECONDS)))
         return run
 
     def one_pair(seconds: float) -> Run:
         with start() as sides:
             sides.prepare(question)
             both = {"head": sides.head, "base": sides.base}
-            run = interleave(
+            turns = interleave(
                 {
                     name: Subject(lambda: None, clock=lambda side=side: side.seconds(question))
                     for name, side in both.items()
                 },
                 seconds=seconds,
-                min_rounds=max(3, min_rounds // PAIRS) if seconds else min_rounds,
+                min_rounds=3,
                 # Each time, because the processes are new.
                 warm_up=1,
                 precision=(THRESHOLD - MARGIN) / 2,
@@ -211,7 +215,7 @@ def ask_both(question: str, start: Start, *, seconds: float, limit: float, min_r
             )
             for name, side in both.items():
                 peaks[name].append(int(side.ask(memory=question)["bytes"]))
-            return run
+            return Run({name: [turns.median(name)] for name in both})
 
     load = bench.load_average()
     try:

@@ -288,7 +288,7 @@ def test_both_sides_answer_over_a_pipe(monkeypatch):
     def start():
         return compare.Sides(ROOT, ROOT, 1 << 20)
 
-    line = compare.ask_both("encrypt_into-4KiB-1", start, seconds=0, limit=0, min_rounds=3)
+    line = compare.ask_both("encrypt_into-4KiB-1", start, seconds=0, limit=0)
     assert line.verdict in ("same", "slower", "faster", "undecided")
     assert line.rounds >= 3
     assert line.base_bytes < 64 << 20
@@ -297,7 +297,7 @@ def test_both_sides_answer_over_a_pipe(monkeypatch):
     )
     # The other process knows no such question: that is said, and the next one is answered.
     assert compare.ask_both("unknown", start, seconds=0, limit=0).verdict == "not asked"
-    assert compare.ask_both("encrypt_file", start, seconds=0, limit=0, min_rounds=1).ratio > 0
+    assert compare.ask_both("encrypt_file", start, seconds=0, limit=0).ratio > 0
 
 
 def test_an_injected_slow_down_is_found_between_two_processes(tmp_path):

@@ -36,6 +36,47 @@ def results(*benchmarks: dict[str, Any], machine: dict[str, Any] = HERE) -> dict
 # -- one machine, one table --------------------------------------------------------------------------------------
 
 
+class _Pair:
+    """Two processes, each of which is faster or slower than others for as long as it lives."""
+
+    def __init__(self, generator: random.Random, factor: float, spread: float) -> None:
+        self.head, self.base = (_Process(each * generator.lognormvariate(0, spread)) for each in (factor, 1.0))
+
+    def __enter__(self) -> _Pair:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def prepare(self, question: str) -> None:
+        pass
+
+
+class _Process:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def seconds(self, question: str) -> float:
+        return self._seconds
+
+    def ask(self, **request: str) -> dict[str, int]:
+        return {"bytes": 1 << 20}
+
+
+def test_two_processes_are_one_sample_however_often_they_are_asked() -> None:
+    """The threat: on a shared machine, where processes of equal code differ, "same" or "slower" is said for unknown."""
+
+    def said(seed: int, factor: float, spread: float) -> str:
+        generator = random.Random(seed)
+        start: Any = lambda: _Pair(generator, factor, spread)  # noqa: E731
+        return compare.ask_both("q", start, seconds=6, limit=0).verdict
+
+    assert {said(seed, factor, 0.1) for seed in range(20) for factor in (1.0, 1.05)} == {"undecided"}
+    # Where they differ by 1 %, as on a quiet machine, 5 % is found each time, and no change where there is none.
+    assert {said(seed, 1.05, 0.007) for seed in range(20)} == {"slower"}
+    assert {said(seed, 1.0, 0.007) for seed in range(20)} == {"same"}
+
+
 def test_a_run_of_some_benchmarks_does_not_take_those_of_another_machine_for_its_own() -> None:
     """Once the whole report got the header of whoever had asked one question again."""
     before = results(benchmark("one", THERE), benchmark("two", THERE), benchmark("two", HERE, 3.0), machine=THERE)
