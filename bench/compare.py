@@ -40,8 +40,8 @@ from bench.questions import QUESTIONS
 
 EXIT_SLOWER, EXIT_FAILED, EXIT_UNDECIDED = 1, 2, 3
 THRESHOLD, MARGIN, CONFIDENCE = 0.04, 0.02, 0.99
-# Equal code in two processes differs for as long as they live, by where their memory is and who else is on the processor:
-# by 1 % on a quiet machine, by 14 % on a shared one. So a pair of processes is one sample, however often it is asked.
+# Equal code in two processes differs for as long as they live, by where their memory is and what their processor does
+# besides: by 1 % on a quiet machine, by 14 % on a shared one. So a pair is one sample, however often it is asked.
 PAIR_SECONDS, FEWEST_PAIRS = 0.375, 3
 MEMORY_SHARE, MEMORY_BYTES = 0.1, 4 << 20
 

@@ -42,7 +42,7 @@ class _Pair:
     def __init__(self, generator: random.Random, factor: float, spread: float) -> None:
         self.head, self.base = (_Process(each * generator.lognormvariate(0, spread)) for each in (factor, 1.0))
 
-    def __enter__(self) -> _Pair:
+    def __enter__(self) -> _Pair:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
     def __exit__(self, *exception: object) -> None:
