@@ -17,6 +17,7 @@ from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, file_io_at, io_settings
 from ags1.iceberg.metadata.locations import allowing, io_properties_of
 from ags1.iceberg.metadata.metadata_document import text_hash
+from ags1.iceberg.scan._appends import appends_between
 from ags1.iceberg.scan._filter_text import TextFilter
 from ags1.iceberg.scan._projection import LINEAGE
 from ags1.iceberg.scan._row_filter import RowFilter
@@ -251,15 +252,17 @@ class EncryptedTable(TableChanges):
 
     def _view(self, metadata: Any) -> StaticTable:
         newest = None if self.catalog_table is None else self._newest
-        return view_of(self.metadata_location, metadata, self.io, newest)
+        named = None if self.catalog_table is None else self.catalog_table.identifier
+        name = named or ("static-table", self.metadata_location)
+        return view_of(self.metadata_location, metadata, self.io, newest, name)
 
-    def _newest(self, requirements: Any, updates: Any) -> tuple[Any, str]:
-        """Commit what PyIceberg has changed, if anything; return the newest metadata and where it is."""
+    def _newest(self, requirements: Any, updates: Any) -> tuple[Any, str, EncryptedFileIO]:
+        """Commit what PyIceberg has changed, if anything; return the newest metadata, where it is, and its FileIO."""
         from ags1.iceberg.writing.pyiceberg_changes import commit_changes
 
         assert self.catalog_table is not None
         self.refresh(commit_changes(self.catalog_table, requirements, updates) if updates else None)
-        return self.table.metadata, self.metadata_location
+        return self.table.metadata, self.metadata_location, self.io
 
     @property
     def metadata_hash(self) -> str:
@@ -288,6 +291,8 @@ class EncryptedTable(TableChanges):
         snapshot_id: int | None = None,
         as_of: datetime.datetime | int | None = None,
         ref: str | None = None,
+        from_snapshot: int | None = None,
+        to_snapshot: int | None = None,
         case_sensitive: bool = True,
         limit: int | None = None,
     ) -> EncryptedTableScan:
@@ -309,6 +314,12 @@ class EncryptedTable(TableChanges):
             The snapshot that was current at this time: a datetime (UTC if naive), or milliseconds since 1970.
         ref : str, optional
             The newest snapshot of a branch, or the snapshot of a tag.
+        from_snapshot : int, optional
+            Only the rows of appends after this snapshot, as Spark's ``start-snapshot-id``. The snapshot may have
+            expired if the next one has not. Snapshots that only rewrite files are left out. A snapshot that changes or
+            deletes rows is refused.
+        to_snapshot : int, optional
+            The last snapshot of these, as Spark's ``end-snapshot-id``; by default the current one.
         case_sensitive : bool
             Whether column names are case-sensitive.
         limit : int, optional
@@ -317,13 +328,18 @@ class EncryptedTable(TableChanges):
         Raises
         ------
         ValueError
-            The snapshot, branch, tag or column does not exist; a snapshot was given in two ways; the filter does not
-            fit the columns, or is not supported.
+            The snapshot, branch, tag or column does not exist; a snapshot was given in two ways; rows were changed or
+            deleted between `from_snapshot` and `to_snapshot`, or the one was not made from the other; the filter does
+            not fit the columns, or is not supported.
 
         Notes
         -----
         An older snapshot, or a tag, has the columns and names of its own schema, in `row_filter` too. A branch has the
-        table's current columns.
+        table's current columns, and so have appended rows.
+
+        A filter may be on ``_row_id``, ``_last_updated_sequence_number`` and ``_pos`` too. The rows that were added or
+        changed after a snapshot have a higher ``_last_updated_sequence_number`` than its ``sequence_number``; files
+        without such rows are not opened.
 
         A filter as text compares columns with values: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``<=>``, ``in``,
         ``between``, ``like``, ``is null``, ``is true`` and ``isnan(column)``, with ``and``, ``or`` and ``not``. It
@@ -338,9 +354,13 @@ class EncryptedTable(TableChanges):
             raise ValueError(f"limit must not be negative, got {limit}")
         if columns is not None and (isinstance(columns, str) or not columns):
             raise ValueError("columns must be a sequence of at least one name")
-        if sum(each is not None for each in (snapshot_id, as_of, ref)) > 1:
-            raise ValueError("give one of snapshot_id, as_of and ref")
-        metadata = None
+        if sum(each is not None for each in (snapshot_id, as_of, ref, from_snapshot)) > 1:
+            raise ValueError("give one of `snapshot_id`, `as_of`, `ref` and `from_snapshot`")
+        if to_snapshot is not None and from_snapshot is None:
+            raise ValueError("give `from_snapshot` with `to_snapshot`, or `snapshot_id` for all rows of a snapshot")
+        metadata = appends = None
+        if from_snapshot is not None:
+            appends = appends_between(self.table.metadata, from_snapshot, to_snapshot)
         if as_of is not None:
             snapshot_id = self._snapshot_as_of(as_of)
         elif ref is not None:
@@ -364,7 +384,8 @@ class EncryptedTable(TableChanges):
             limit=limit,
         )
         # Checked now, so that wrong arguments are not reported as a damaged table.
-        return EncryptedTableScan(plan, RowFilter(plan.row_filter, metadata.schema(), case_sensitive), columns, lineage)
+        checked = RowFilter(plan.row_filter, metadata.schema(), case_sensitive)
+        return EncryptedTableScan(plan, checked, columns, lineage, appends)
 
     def _metadata_of_branch(self, snapshot_id: int) -> Any:
         """Return the table's metadata, with the current schema for a snapshot."""

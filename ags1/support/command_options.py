@@ -247,6 +247,16 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "TIME",
             "help": "as of this time: 2026-11-01, 2026-11-01T12:30 (UTC without zone)",
         },
+        "from-snapshot": {
+            "type": values.snapshot_id,
+            "metavar": "ID",
+            "help": "only the rows that were appended after this snapshot",
+        },
+        "to-snapshot": {
+            "type": values.snapshot_id,
+            "metavar": "ID",
+            "help": "with --from-snapshot, the last snapshot of those (the current one)",
+        },
         "keep": {"type": values.kept, "default": 1, "metavar": "N", "help": "last versions that always stay (1)"},
         "keep-key": {
             "flags": ("--keep",),
@@ -363,6 +373,23 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "to-catalog": {"metavar": "NAME", "help": "create the new table in this catalog (none: a metadata file)"},
         "to-name": {"metavar": "TABLE", "help": "its name there, such as db.events"},
     },
+    "branches, tags, properties": {
+        "replace-ref": {
+            "flags": ("--replace",),
+            "dest": "replace_ref",
+            **_FLAG,
+            "help": "move it, or change how long it stays",
+        },
+        "drop": {**_FLAG, "help": "remove it; its snapshots stay until they are expired"},
+        "max-ref-age": {"type": values.duration, "metavar": "TIME", "help": "let it go after this time, such as 90d"},
+        "max-snapshot-age": {
+            "type": values.duration,
+            "metavar": "TIME",
+            "help": "keep its snapshots for this time, such as 5d",
+        },
+        "min-snapshots": {"type": values.count, "metavar": "N", "help": "keep at least N of its snapshots"},
+        "unset": {**_MANY, "default": [], "metavar": "NAME", "help": "remove a property (may be repeated)"},
+    },
     "policy": {
         "policy": {"metavar": "FILE", "help": "what must be encrypted, as TOML"},
         "require-encrypted": {
@@ -456,6 +483,19 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "dry-run": {**_FLAG, "help": "make every check, report what would be done, and write nothing"},
         "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do not ask for confirmation"},
+        "tables-at-once": {
+            "type": values.threads,
+            "default": 4,
+            "metavar": "N",
+            "help": "of many tables, so many at once (4)",
+        },
+        "kms-calls": {
+            "flags": ("--kms-calls-per-second",),
+            "dest": "kms_calls_per_second",
+            "type": values.count,
+            "metavar": "N",
+            "help": "of many tables, call the KMS no more often",
+        },
         "jobs": {
             "flags": ("-j", "--jobs"),
             "type": values.threads,
@@ -558,6 +598,7 @@ BUNDLES = {
     "PINNED": "expected-metadata-hash table-pin repin",
     "CHANGE": "catalog KMS PINNED allow-location property dry-run SAY",
     "CONVERSION": "catalog KMS PINNED allow-location property dry-run yes SAY",
+    "FLEET": "tables-at-once kms-calls",
     "JOB": "json traceback master remote conf",
 }
 
@@ -566,6 +607,7 @@ EXCLUSIVE = (
     ("key-file", "key-env", "key-metadata"),
     ("aad-prefix", "aad-prefix-hex"),
     ("old-aad-prefix", "old-aad-prefix-hex"),
-    ("snapshot", "ref", "as-of"),
+    ("snapshot", "ref", "as-of", "from-snapshot"),
+    ("drop", "replace-ref"),
     ("enable-only", "expire"),
 )

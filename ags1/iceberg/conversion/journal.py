@@ -23,18 +23,18 @@ from ags1.kms import run_records
 from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal
 from ags1.storage import Location, remove_directories
 
-__all__ = ["DIRECTORY", "Journal", "Killed", "Records", "below_metadata", "new_name", "open_run", "remove_run"]
+__all__ = ["DIRECTORY", "KIND", "Journal", "Killed", "Records", "below_metadata", "new_name", "open_run", "remove_run"]
 
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
 
-_KIND = "table conversion"
+KIND = "table conversion"
 _RESULTS = "files-"
 
 
 def new_name(table: str) -> RunName:
     """The name of a new run; `table` is the UUID of the table."""
-    return RunName(_KIND, table, str(uuid.uuid4()))
+    return RunName(KIND, table, str(uuid.uuid4()))
 
 
 class Records:
@@ -121,7 +121,7 @@ def open_run(found: FoundRun, kms: Any, key_id: str, table: str, refused: Callab
             raise AuthenticationError(f"{found.directory}: is under the master key {work_key.key_id!r}, not {key_id!r}")
         return work_key.unwrap(kms)
 
-    opened = found.open(_KIND, table, unwrap)
+    opened = found.open(KIND, table, unwrap)
     results: list[FileResult] = []
     for name, value in opened.records(_RESULTS, refused):
         try:

@@ -21,11 +21,13 @@ from pyiceberg.table.update import (
     AddSortOrderUpdate,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     update_table_metadata,
 )
 
@@ -43,17 +45,20 @@ _ALLOWED = (
     AddSortOrderUpdate,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
 )
 # What does the same with the keys, by the action of the update.
 _INSTEAD = {
     "add-snapshot": "append, delete, overwrite and upsert of the EncryptedTable",
     "remove-snapshots": "ags1.iceberg.expire_snapshots",
     "set-location": "ags1.iceberg.relocate_table",
+    "upgrade-format-version": "ags1.iceberg.encrypt_table",
 }
 _LISTS = {"schemas": "schema-id", "partition-specs": "spec-id", "sort-orders": "order-id"}
 _NUMBERS = (
@@ -125,6 +130,14 @@ def _changed(fields: Mapping[str, Any], base: Any, made: Any) -> dict[str, Any]:
         there.update({each: value for each, value in new.items() if old.get(each) != value})
         for each in old.keys() - new.keys():
             there.pop(each, None)
+    old, new = ({each["snapshot-id"]: each for each in model.get("statistics") or ()} for model in (before, after))
+    if old != new:
+        kept = [
+            each
+            for each in found.get("statistics") or ()
+            if new.get(each["snapshot-id"]) == old.get(each["snapshot-id"])
+        ]
+        found["statistics"] = [*kept, *(each for number, each in new.items() if old.get(number) != each)]
     log = (after.get("snapshot-log") or [])[len(before.get("snapshot-log") or ()) :]
     if log:
         found["snapshot-log"] = [*found.get("snapshot-log", ()), *log]
