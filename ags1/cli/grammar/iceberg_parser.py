@@ -214,7 +214,7 @@ ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
 ags1 iceberg scan db.events --catalog prod --kms local:keys.json --limit 20
 ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01
 ags1 iceberg scan t/ --kms local:keys.json --from-snapshot 3051729675574597004
-ags1 iceberg scan t/ --kms local:keys.json --filter '_last_updated_sequence_number > 7'
+ags1 iceberg scan t/ --filter '_last_updated_sequence_number >= 7'
 ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         changes={
             "format": {
