@@ -67,6 +67,7 @@ LONG = (
     "iceberg/test_large_plans",
     "iceberg_tables/test_catalogs_hive",
     "iceberg_tables/test_spark_conversion",
+    "iceberg_tables/test_what_changed_spark",
     "iceberg_tables/test_writing_spark",
     "interop/test_iceberg_rust",
     "interop/test_parquet_java",

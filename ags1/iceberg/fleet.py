@@ -14,7 +14,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.catalogs import CatalogTable, TableState
@@ -29,6 +29,8 @@ from ags1.kms import KeyManagementClient, ServiceRefusal
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable
+
+T = TypeVar("T")
 
 __all__ = ["Fleet", "FleetReport", "FleetTable"]
 
@@ -217,7 +219,7 @@ class Fleet:
         self.pattern = pattern
         self._catalog, self._parts, self._at_once = catalog, parts, at_once
         self._kms = _ThrottledKms(client_of(kms), kms_calls_per_second)
-        self._options = {
+        self._options: dict[str, Any] = {
             "properties": properties,
             "allowed_locations": None if allowed_locations is None else tuple(allowed_locations),
         }
@@ -483,7 +485,7 @@ class _ThrottledKms(KeyManagementClient):
         made = self._counted(lambda: self._client.generate_key(key_id))
         return (made.key, made.wrapped_key) if hasattr(made, "wrapped_key") else tuple(made)
 
-    def _counted(self, call: Callable[[], Any]) -> Any:
+    def _counted(self, call: Callable[[], T]) -> T:
         if self._pause:
             with self._turn:
                 now = self._key_cache.clock()

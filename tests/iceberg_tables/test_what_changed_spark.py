@@ -49,8 +49,8 @@ def test_changes_are_those_that_spark_finds(hive_lake: HiveLake, table_kms: Memo
             table.scan(from_snapshot=found[4][0])
         columns = ["id", "s", "_row_id", NEWER]
         for condition in (
-            *(f"{NEWER} {operator} {number}" for number in range(9) for operator in (">", "=", "<=")),
-            *(f"_row_id {operator} {number}" for number in (0, 3, 6) for operator in (">", "=")),
+            *(f"{NEWER} {operator} {number}" for number in (2, 5, 7) for operator in (">", "=")),
+            *(f"_row_id {operator} 3" for operator in (">", "=")),
             f"{NEWER} > 5 AND s = 'new'",
         ):
             ours = arrow_rows(table.scan(columns=columns, row_filter=condition).to_arrow())

@@ -223,7 +223,7 @@ def _look(
             entries.setdefault(entry.key_id, entry)
         for each in document.fields.get("snapshots") or ():
             snapshots.setdefault(each["snapshot-id"], each)
-    keys = [each.to_dict() for each in (entries | opened).values()]
+    keys = [each.to_dict() for each in {**entries, **opened}.values()]
     everything = {**fields, "snapshots": list(snapshots.values()), "encryption-keys": keys}
     found = _walked(table, state, everything, _Only(kms, report.opened))
     numbers = {

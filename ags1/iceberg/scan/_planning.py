@@ -125,13 +125,14 @@ def plan_scan(plan: Any, row_filter: RowFilter, appends: Sequence[Any] | None = 
     added_by = None if appends is None else frozenset(each.snapshot_id for each in appends)
     # PyIceberg's cache of manifests is not used: another table could have put one there under the same path.
     lists = [{"manifest-list": each.manifest_list} for each in snapshots]
-    listed: dict[str, dict[str, Any]] = {}
     with closing(in_parallel(files.manifests, lists, SMALL_FILES_AT_ONCE)) as found:
-        for each in chain.from_iterable(found):
-            if added_by is None or (each["content"] == DATA and each["added_snapshot_id"] in added_by):
-                listed.setdefault(each["manifest_path"], each)
+        listed = list(chain.from_iterable(found))
+    if added_by is not None:
+        # A manifest is in the lists of all later snapshots too.
+        wanted = (each for each in listed if each["content"] == DATA and each["added_snapshot_id"] in added_by)
+        listed = list({each["manifest_path"]: each for each in wanted}.values())
     with naming(snapshots[-1].manifest_list):
-        planner = _Planner(plan, row_filter, files, list(listed.values()), added_by)
+        planner = _Planner(plan, row_filter, files, listed, added_by)
     deletes = DeleteIndex(plan.table_metadata.specs())
     with closing(in_parallel(planner.passing, planner.deletes, SMALL_FILES_AT_ONCE)) as manifests:
         for each in chain.from_iterable(manifests):
