@@ -42,6 +42,20 @@ _LISTED = 20
 # Tables whose KMS failed one after the other: the next ones would too.
 _GIVE_UP = 3
 _AT_ONCE = 4
+# Of an OldKeyReport: one, many, and what follows from it.
+_OPENED = (
+    ("snapshots", "snapshot", "snapshots", "`ags1 iceberg expire` removes those that no branch or tag has"),
+    (
+        "journals",
+        "journal of a killed conversion",
+        "journals of killed conversions",
+        "`ags1 iceberg clean` removes them",
+    ),
+    (
+        *("metadata_files", "metadata file with a key that they unwrap", "metadata files with keys that they unwrap"),
+        "these open what is named above, and no more",
+    ),
+)
 
 
 @dataclass
@@ -132,18 +146,10 @@ class FleetReport(Report):
         lines = _some([str(each).splitlines()[0] for each in current])
         if not current:
             lines.append("old keys open nothing of the branches and tags, as far as they could be tried")
-        for name, what, then in (
-            ("snapshots", "snapshot", "`ags1 iceberg expire` removes those that no branch or tag has"),
-            ("journals", "journal of a killed conversion", "`ags1 iceberg clean` removes them"),
-            (
-                "metadata_files",
-                "metadata file with a key that they unwrap",
-                "it opens what is named above, and no more",
-            ),
-        ):
+        for name, one, many, then in _OPENED:
             having = [each for each in tried if getattr(each, name)]
             if having:
-                count = counted(sum(len(getattr(each, name)) for each in having), what, _plural(what))
+                count = counted(sum(len(getattr(each, name)) for each in having), one, many)
                 lines.append(f"old keys open {count} in {counted(len(having), 'table')}: {then}")
         refused: dict[str, int] = {}
         for report in tried:
@@ -442,11 +448,6 @@ def _is_under(state: TableState, key_id: str) -> bool:
 def _some(lines: list[str]) -> list[str]:
     shown = [printable(each) for each in lines[:_LISTED]]
     return shown + ([f"and {len(lines) - _LISTED:,} more"] if len(lines) > _LISTED else [])
-
-
-def _plural(what: str) -> str:
-    first, space, rest = what.partition(" ")
-    return f"metadata files{rest.removeprefix('file')}" if first == "metadata" else f"{first}s{space}{rest}"
 
 
 class _ThrottledKms(KeyManagementClient):
