@@ -73,6 +73,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "keys._entries": ("EncryptedKey",),
+        "fleet": ("Fleet", "FleetReport", "FleetTable"),
         "conversion.expiry": ("clean", "expire_snapshots"),
         "conversion.old_keys": ("OldKeyReport",),
         "conversion.operations": (
@@ -85,7 +86,6 @@ __getattr__, __dir__ = lazy_names(
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
         "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "KeyRewrapReport"),
         "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
-        "fleet": ("Fleet", "FleetReport", "FleetTable"),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),
         "new_table": ("create_table",),

@@ -78,6 +78,13 @@ what happens:
   their files until they are expired.
 """
 
+_RETENTION_HELP = """
+how long it stays:
+  --min-snapshots, --max-snapshot-age and --max-ref-age are what Iceberg's own
+  expiry obeys, such as Spark's expire_snapshots. `ags1 iceberg expire` keeps
+  the newest snapshot of every branch and tag, and removes all others.
+"""
+
 _CREATE_HELP = """
 the new table:
   TABLE is its directory, or with --catalog its name. It is empty, encrypted,
@@ -96,13 +103,6 @@ files:
 _DELETE_HELP = """
 What is deleted is what `ags1 iceberg scan` shows with the same --filter.
 Older snapshots have the rows until they are expired.
-"""
-
-_RETENTION_HELP = """
-how long it stays:
-  --min-snapshots, --max-snapshot-age and --max-ref-age are what Iceberg's own
-  expiry obeys, such as Spark's expire_snapshots. `ags1 iceberg expire` keeps
-  the newest snapshot of every branch and tag, and removes all others.
 """
 
 _PACKAGES = ("pyiceberg", "pyarrow", "fastavro", "pyroaring")
@@ -173,8 +173,8 @@ def command_parser(only: str | None = None) -> CommandParser:
     _add_reading(action)
     _add_keys(action)
     _add_conversions(action)
-    _add_writing(action)
     _add_metadata(action)
+    _add_writing(action)
     return parser
 
 
