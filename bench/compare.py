@@ -194,8 +194,8 @@ class NotAskedError(Exception):
 def ask_both(question: str, start: Start, *, seconds: float, limit: float) -> Moved:
     """Ask both sides one question, in pairs of new processes; go on while it is undecided.
 
-    A pair takes turns, and its medians are one sample. The side that starts first gets other memory than the second, and
-    was 1 % slower for it, so every other pair starts with head.
+    A pair takes turns, and its medians are one sample. The side that starts first gets other memory than the second,
+    and was 1 % slower for it, so every other pair starts with head.
     """
     peaks: dict[str, list[int]] = {"base": [], "head": []}
 
