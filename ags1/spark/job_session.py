@@ -1,4 +1,4 @@
-"""The Spark session of ``python -m ags1.spark``: that of spark-submit, or a new one; and its errors."""
+"""The Spark session of a command with ``--spark``: that of spark-submit, or a new one; and its errors."""
 
 from __future__ import annotations
 

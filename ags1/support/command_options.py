@@ -566,6 +566,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "traceback": {**_FLAG, "help": "show the traceback of errors, also from Java"},
     },
+    "on a cluster": {
+        "spark": {
+            **_FLAG,
+            "help": "run it on Spark; --spark --help shows the options that it has there",
+        },
+    },
     "Spark, without spark-submit": {
         "master": {"metavar": "URL", "help": "local[N], yarn, k8s://..., spark://... (as configured)"},
         "remote": {"metavar": "URL", "help": "Spark Connect: sc://HOST:15002 (SPARK_REMOTE)"},
@@ -599,7 +605,7 @@ BUNDLES = {
     "CHANGE": "catalog KMS PINNED allow-location property dry-run SAY",
     "CONVERSION": "catalog KMS PINNED allow-location property dry-run yes SAY",
     "FLEET": "tables-at-once kms-calls",
-    "JOB": "json traceback master remote conf",
+    "JOB": "spark json traceback master remote conf",
 }
 
 # Of each of these, one may be given.
