@@ -278,8 +278,7 @@ class Fleet:
             if dry_run:
                 return _planned(table, key_id=key_id, **options)
             report = encrypt_table(table, key_id=key_id, steps=steps, threads=self._threads, **options)
-            gone = report.expired is not None and bool(report.expired.snapshots)
-            return FleetTable("", DONE if report.snapshots or gone else ALREADY, report)
+            return FleetTable("", ALREADY if report.metadata_location == table.metadata_location else DONE, report)
 
         return self._run("encrypt", key_id, work, progress)
 

@@ -193,6 +193,21 @@ def test_a_refusal_of_the_old_key_proves_nothing(lake: Lake) -> None:
     assert lake.fleet().rekey("new").is_proved
 
 
+def test_metadata_files_that_somebody_has_planted_are_named_or_are_of_no_table_here(lake: Lake) -> None:
+    """One that cannot be read may have had a key of this table; that of another table has none."""
+    assert lake.fleet().rekey("new", expire=True).ok
+    files = lake.metadata_files()
+    (own, *_), other = ([each for each in files if f"/t{number}/" in each] for number in (0, 1))
+    directory = Path(own).parent
+    (directory / "00099-other.metadata.json").write_bytes(Path(other[0]).read_bytes())
+    assert lake.fleet(pattern="db.t0").rekey("new", expire=True).is_proved
+    (directory / "00098-damaged.metadata.json").write_bytes(b"{")
+    os.symlink("/etc/hostname", directory / "00097-link.metadata.json")
+    report = lake.fleet(pattern="db.t0").rekey("new", expire=True)
+    assert (report.ok, report.is_proved) == (True, False)
+    assert "NOT read: 2 metadata files" in str(report)
+
+
 def test_a_journal_of_a_killed_run_under_the_old_key_is_named(lake: Lake) -> None:
     """What a killed run under the old master key has written down, the old key opens."""
 
@@ -265,11 +280,13 @@ def test_plaintext_tables_are_encrypted_verified_and_audited(tmp_path: Path) -> 
     catalog.create_namespace("db")
     for number in range(2):
         catalog.create_table(f"db.t{number}", rows(0).schema).append(rows(number))
+    # New files of it are encrypted from now on.
+    catalog.create_table("db.t2", rows(0).schema)
     seen: list[tuple[int, int]] = []
     report = lake.fleet().encrypt("new", expire=True, progress=lambda done, total: seen.append((done, total)))
-    assert [each.outcome for each in report.tables] == ["done"] * 2
-    assert seen == [(1, 2), (2, 2)]
-    assert [each.outcome for each in lake.fleet().encrypt("new", expire=True).tables] == ["already done"] * 2
+    assert [each.outcome for each in report.tables] == ["done"] * 3
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert [each.outcome for each in lake.fleet().encrypt("new", expire=True).tables] == ["already done"] * 3
     assert lake.fleet(MemoryKms(NEW)).verify().ok
     assert lake.fleet(MemoryKms(NEW)).audit().ok
     assert not lake.fleet(MemoryKms(OLD)).verify().ok
