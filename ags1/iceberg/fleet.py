@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 __all__ = ["Fleet", "FleetReport", "FleetTable"]
 
-DONE, ALREADY, WOULD, SKIPPED, FAILED, NOT_BEGUN = (
-    "done", "already done", "would be done", "skipped", "failed", "not begun"
+DONE, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN = (
+    "done", "already done", "not proved", "would be done", "skipped", "failed", "not begun"
 )  # fmt: skip
 _WILDCARDS = frozenset("*?[")
 _LISTED = 20
@@ -65,8 +65,10 @@ class FleetTable(Report):
     Attributes
     ----------
     table : str
-    outcome : {"done", "already done", "would be done", "skipped", "failed", "not begun"}
-        "skipped": the operation is not for this table. "not begun": the KMS had failed for too many before.
+    outcome : {"done", "already done", "not proved", "would be done", "skipped", "failed", "not begun"}
+        "not proved": the table is under the new master key, and nobody can say whether it was re-keyed or only
+        rewrapped, because old keys could not be tried. "skipped": the operation is not for this table. "not begun": the
+        KMS had failed for too many before.
     report : Report or None
         Of the operation on this table, or its plan.
     old_keys : OldKeyReport or None
@@ -129,7 +131,7 @@ class FleetReport(Report):
     def __str__(self) -> str:
         counts = [
             f"{len(found):,} {outcome}"
-            for outcome in (DONE, ALREADY, WOULD, SKIPPED, FAILED, NOT_BEGUN)
+            for outcome in (DONE, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN)
             if (found := self.having(outcome))
         ]
         key = f", master key {self.key_id}" if self.key_id else ""
@@ -317,7 +319,7 @@ class Fleet:
             if TableMetadata(state.document.fields).key_id == new_key_id:
                 found = what_old_keys_open(opened, self._kms, state)
                 if found.ok and not (expire and found.snapshots):
-                    return FleetTable("", ALREADY, old_keys=found)
+                    return FleetTable("", ALREADY if found.is_proved else UNPROVED, old_keys=found)
             if dry_run:
                 planned = _planned(table, key_id=new_key_id, data_keys=True, **options)
                 planned.old_keys = found

@@ -419,17 +419,13 @@ def _add_metadata(action: _Action) -> None:
         "ref": {"help": "of the snapshot of this branch or tag"},
         "as-of": {"help": "of the snapshot that was current then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)"},
     }
-    for name, run, what, further in (
-        ("branch", "iceberg.refs:branch", "branch", "min-snapshots max-snapshot-age "),
-        ("tag", "iceberg.refs:tag", "tag", ""),
-    ):
-        plural = "branches" if name == "branch" else "tags"
+    for name, plural, further in (("branch", "branches", "min-snapshots max-snapshot-age "), ("tag", "tags", "")):
         action(
             name,
-            run,
+            f"iceberg.refs:{name}",
             f"list the {plural} of a table, or make, move or drop one",
             f"snapshot ref as-of replace-ref drop {further}max-ref-age {options}",
-            places={"name": (f"[{what.upper()}]", f"name of the {what}; without it, all are listed")},
+            places={"name": (f"[{name.upper()}]", f"name of the {name}; without it, all are listed")},
             more="Needs no KMS.",
             epilog=_RETENTION_HELP,
             fields=f"{fields}; of a list name, snapshot_id, min_snapshots_to_keep, max_snapshot_age_ms, "
