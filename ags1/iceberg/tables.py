@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.table import DataScan, StaticTable
+from pyiceberg.table import DataScan, IncrementalAppendScan, StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
@@ -374,15 +374,17 @@ class EncryptedTable(TableChanges):
             metadata = self._metadata_at(snapshot_id)
         names = set(metadata.schema().column_names)
         lineage = {each for each in columns or () if each in LINEAGE and each not in names}
-        plan = DataScan(
-            table_metadata=metadata,
-            io=self.io,
-            row_filter=TextFilter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
-            selected_fields=("*",) if columns is None else tuple(each for each in columns if each not in lineage),
-            case_sensitive=case_sensitive,
-            snapshot_id=snapshot_id,
-            limit=limit,
-        )
+        given: dict[str, Any] = {
+            "table_metadata": metadata,
+            "io": self.io,
+            "row_filter": TextFilter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
+            "selected_fields": ("*",) if columns is None else tuple(each for each in columns if each not in lineage),
+            "case_sensitive": case_sensitive,
+            "limit": limit,
+        }
+        plan: Any = DataScan(**given, snapshot_id=snapshot_id)
+        if from_snapshot is not None:
+            plan = IncrementalAppendScan(**given, from_snapshot_id=from_snapshot, to_snapshot_id=to_snapshot)
         # Checked now, so that wrong arguments are not reported as a damaged table.
         checked = RowFilter(plan.row_filter, metadata.schema(), case_sensitive)
         return EncryptedTableScan(plan, checked, columns, lineage, appends)

@@ -63,6 +63,7 @@ def test_every_range_of_appends_has_the_rows_of_pyicebergs(table: EncryptedTable
         scan = table.scan(from_snapshot=ours[start], to_snapshot=ours[end])
         assert ids(scan) == ids(expected)
         assert scan.count() == len(ids(expected))
+        assert ids(scan.plan) == ids(expected)
         part = table.scan(columns=["id"], row_filter="id > 20", from_snapshot=ours[start])
         assert ids(part) == [each for each in ids(table.scan(from_snapshot=ours[start])) if each > 20]
     assert ids(table.scan(from_snapshot=ours[2])) == [*range(30, 33), *range(40, 43)]

@@ -28,7 +28,7 @@ class EncryptedTableScan:
 
     Attributes
     ----------
-    plan : pyiceberg.table.DataScan
+    plan : pyiceberg.table.DataScan or IncrementalAppendScan
         PyIceberg's scan, for methods that are missing here. Its own reads filter rows as PyIceberg does, and refuse a
         filter that was given as text.
     schema : pyiceberg.schema.Schema
