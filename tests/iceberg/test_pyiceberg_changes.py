@@ -263,6 +263,9 @@ def test_rows_and_keys_are_changed_by_others(table: EncryptedTable) -> None:
     for properties in ({"encryption.key-id": "mine"}, {"encryption.data-key-length": "32"}):
         with pytest.raises(PermissionError, match="rekey_table"):
             table.table.transaction().set_properties(properties).commit_transaction()
+    for name in ("ags1.allow-plaintext", "py-io-impl"):
+        with pytest.raises(PermissionError, match="load_table"):
+            table.table.transaction().set_properties({name: "true"}).commit_transaction()
     with pytest.raises(PermissionError, match="rekey_table"):
         table.table.transaction().remove_properties("encryption.key-id").commit_transaction()
     old = table.table.metadata.snapshots[0].snapshot_id

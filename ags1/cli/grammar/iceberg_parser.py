@@ -462,7 +462,7 @@ ags1 iceberg {name} db.events checked --catalog prod --drop""",
         places={"files": ("NAME=VALUE...", "a property", {"nargs": "*", "default": []})},
         more="Needs no KMS. Properties that begin with encryption. are refused, with the command for them.",
         fields=fields,
-        examples="ags1 iceberg set db.events --catalog prod write.target-file-size-bytes=268435456\n"
+        examples="ags1 iceberg set db.events --catalog prod gc.enabled=false\n"
         "ags1 iceberg set db.events --catalog prod --unset gc.enabled --dry-run",
         subject="table",
     )

@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
 
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID
 from ags1.iceberg.scan._variant import metadata_text
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -106,7 +107,13 @@ def _refuse(name: str, update: Any) -> None:
             f"{name}: PyIceberg cannot make this change ({update.action}) of an encrypted table"
             + (f": use {instead}" if instead else "")
         )
-    named = set(getattr(update, "updates", ())) | set(getattr(update, "removals", ()))
+    given = set(getattr(update, "updates", ()))
+    if ours := sorted(each for each in given if each.startswith("ags1.") or each == IO_IMPLEMENTATION):
+        raise PermissionError(
+            f"{name}: how a table is read is not for the table to say, so that one with the property {ours[0]} would "
+            "not be opened: give it to the catalog, or to load_table"
+        )
+    named = given | set(getattr(update, "removals", ()))
     if not named.isdisjoint((KEY_ID, DATA_KEY_LENGTH)):
         raise PermissionError(
             f"{name}: its master key is changed by ags1.iceberg.encrypt_table, rekey_table and decrypt_table, and not "
