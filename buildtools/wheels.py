@@ -30,7 +30,13 @@ from buildtools.openssl_source import cache_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILDS_WITH = ("setuptools", "cython")
-_SMOKE = "import ags1; assert ags1.decrypt(ags1.encrypt(b'a', bytes(16)), bytes(16)) == b'a'"
+_IMPORT_ALL = """
+import importlib, pathlib, sys
+root = pathlib.Path(sys.argv[1])
+sys.path.insert(0, sys.argv[1])
+for path in sorted(root.rglob("*.so")):
+    importlib.import_module(".".join([*path.relative_to(root).parent.parts, path.name.partition(".")[0]]))
+"""
 
 
 def _run(command: Sequence[str | Path], **options: object) -> str:
@@ -42,27 +48,32 @@ def _run(command: Sequence[str | Path], **options: object) -> str:
     return str(done.stdout)
 
 
-def _sources(revision: str, work: Path) -> tuple[Path, int]:
-    """Unpack what is committed in an empty directory; return that, and the commit's time in seconds since 1970."""
+def sdist(revision: str, work: Path) -> tuple[Path, int]:
+    """Make the sdist of a commit in an empty directory; return it, and the commit's time in seconds since 1970."""
     epoch = int(_run(["git", "log", "-1", "--format=%ct", revision], cwd=ROOT))
-    tree = work / "commit"
+    tree, out = work / "commit", work / "sdist"
     tree.mkdir(parents=True)
     packed = subprocess.run(["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(tree, filter="tar") if hasattr(tarfile, "tar_filter") else archive.extractall(tree)
-    return tree, epoch
+        archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+        archive.extractall(tree)
+    env = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    _run([sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, tree], cwd=work, env=env)
+    (made,) = out.glob("*.tar.gz")
+    repack(made, epoch)
+    return made, epoch
 
 
-def repack(sdist: Path, epoch: int) -> None:
+def repack(path: Path, epoch: int) -> None:
     """Write an sdist anew with nothing in it of when and by whom it was made."""
     packed = io.BytesIO()
-    with tarfile.open(sdist) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
+    with tarfile.open(path) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda member: member.name):
             member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
             member.pax_headers = {}
             new.addfile(member, old.extractfile(member) if member.isfile() else None)
-    with open(sdist, "wb") as file, gzip.GzipFile("", "wb", 9, file, epoch) as stream:
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, epoch) as stream:
         stream.write(packed.getvalue())
 
 
@@ -91,8 +102,8 @@ def _cross(version: Version, directory: Path, machine: str, work: Path) -> dict[
     }
 
 
-def build_one(sdist: Path, version: Version, machine: str, work: Path, out: Path, epoch: int) -> Path:
-    """Build the wheel of one Python in `work`; return its path in `out`.
+def build_one(source: Path, version: Version, machine: str, work: Path, out: Path, epoch: int) -> Path:
+    """Build the wheel of one Python from the sdist `source` in `work`; return its path in `out`.
 
     Raises
     ------
@@ -116,9 +127,9 @@ def build_one(sdist: Path, version: Version, machine: str, work: Path, out: Path
     tree, raw = work / f"tree-{name}-{machine}", work / f"raw-{name}-{machine}"
     for each in (tree, raw):
         shutil.rmtree(each, ignore_errors=True)
-    shutil.unpack_archive(sdist, tree)
-    (source,) = tree.iterdir()
-    _run([own, "setup.py", "--quiet", "bdist_wheel", "--dist-dir", raw], cwd=source, env=env, umask=0o022)
+    shutil.unpack_archive(source, tree)
+    (unpacked,) = tree.iterdir()
+    _run([own, "setup.py", "--quiet", "bdist_wheel", "--dist-dir", raw], cwd=unpacked, env=env, umask=0o022)
     (built,) = raw.glob("*.whl")
     if not sys.platform.startswith("linux"):
         return Path(shutil.copy(built, out))
@@ -127,14 +138,9 @@ def build_one(sdist: Path, version: Version, machine: str, work: Path, out: Path
     (wheel,) = repaired.glob("*.whl")
     if machine == here:
         # That it can be imported; tests/pythons.py runs the core tests.
-        _run([own, "-I", "-c", f"import sys; sys.path.insert(0, {str(_unpacked(wheel, raw))!r}); {_SMOKE}"], cwd=raw)
+        shutil.unpack_archive(wheel, raw / "unpacked", "zip")
+        _run([own, "-I", "-c", _IMPORT_ALL, raw / "unpacked"], cwd=raw)
     return Path(shutil.copy(wheel, out))
-
-
-def _unpacked(wheel: Path, directory: Path) -> Path:
-    target = directory / "unpacked"
-    shutil.unpack_archive(wheel, target, "zip")
-    return target
 
 
 def build(
@@ -145,17 +151,12 @@ def build(
     `work` is emptied before, and holds what was built.
     """
     shutil.rmtree(work, ignore_errors=True)
-    tree, epoch = _sources(revision, work)
+    source, epoch = sdist(revision, work)
     out.mkdir(parents=True, exist_ok=True)
-    packed = work / "sdist"
-    env = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
-    _run([sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", packed, tree], cwd=work, env=env)
-    (sdist,) = packed.glob("*.tar.gz")
-    repack(sdist, epoch)
-    made, missing = [Path(shutil.copy(sdist, out))], {}
+    made, missing = [Path(shutil.copy(source, out))], {}
     for version in versions:
         try:
-            made.append(build_one(sdist, version, machine, work, out, epoch))
+            made.append(build_one(source, version, machine, work, out, epoch))
         except MissingError as error:
             missing[version] = str(error)
         else:

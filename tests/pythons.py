@@ -4,15 +4,18 @@ It takes each CPython from 3.10 on that buildtools/interpreters.py finds, of eac
 virtual environment in .venv/pythons with what the core tests need, and the package built for it beside that. The
 Python that runs this is left out: ``make test`` runs everything on it.
 
-``python -m tests.pythons --installed`` runs them on this Python, with the ags1 that is installed for it: a wheel's.
-``python -m tests.pythons --requirements`` prints what that needs.
+With ``--wheels dist`` the package is taken from the wheels that `make wheels` made, and Debian's Pythons are run too.
+With ``--installed`` the tests run on this Python alone, with the ags1 that is installed for it, a wheel's;
+``--requirements`` prints what that needs.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,9 +24,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from buildtools import interpreters
+from buildtools.openssl_source import cache_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(sys.prefix) / "pythons"
+CACHE = cache_directory() / "interpreters"
 CORE = (
     "core/test_backend",
     "core/test_batch",
@@ -81,14 +86,21 @@ def core(python: Path, library: Path, arguments: list[str], env: Mapping[str, st
         return subprocess.run(command, cwd=empty, env={**env, "PYTHONPATH": str(library)}, check=False).returncode
 
 
-def run(version: tuple[int, ...], python: Path, arguments: list[str]) -> int:
-    """Build the package for one Python and run the core tests on it; return the exit status."""
+def run(version: tuple[int, ...], python: Path, wheels: Path | None, arguments: list[str]) -> int:
+    """Build the package for one Python, or unpack its wheel, and run the core tests; return the exit status."""
     home = HOME / ".".join(map(str, version))
     # The same words for the compiler everywhere: they decide which OpenSSL is taken from the cache.
     env = {**os.environ, "CC": os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"}
     # What the core tests do without here has its own tests on the other Python.
     env.pop("AGS1_NO_SKIP", None)
     own = interpreters.environment(python, home, requirements())
+    if wheels is not None:
+        tag = "cp" + "".join(map(str, version[:2]))
+        (wheel,) = wheels.glob(f"ags1-*-{tag}-{tag}-*{platform.machine()}.whl")
+        library = home / "wheel"
+        shutil.rmtree(library, ignore_errors=True)
+        shutil.unpack_archive(wheel, library, "zip")
+        return core(own, library, arguments, env)
     build = [own, "setup.py", "--quiet", "build", "--build-base", home / "build"]
     subprocess.run(build, cwd=ROOT, env=env, check=True)
     (library,) = (home / "build").glob("lib.*")
@@ -102,12 +114,16 @@ def main(arguments: list[str]) -> int:
         return 0
     if arguments[:1] == ["--installed"]:
         return core(Path(sys.executable), Path(sysconfig.get_path("platlib")), arguments[1:], os.environ)
+    wheels, found = None, interpreters.installed()
+    if arguments[:1] == ["--wheels"]:
+        wheels, arguments = Path(arguments[1]).resolve(), arguments[2:]
+        found = {each: interpreters.obtain(each, CACHE, platform.machine()) for each in interpreters.SUPPORTED}
     failed = []
-    for version, python in interpreters.installed().items():
-        if version[:2] == sys.version_info[:2]:
+    for version, python in found.items():
+        if wheels is None and version[:2] == sys.version_info[:2]:
             continue
         print(f"Python {'.'.join(map(str, version))}:", flush=True)
-        if run(version, python, arguments) != 0:
+        if run(version, python, wheels, arguments) != 0:
             failed.append(".".join(map(str, version)))
     if failed:
         print(f"failed on Python {', '.join(failed)}")

@@ -64,7 +64,7 @@ def _cpu_features(settings: str) -> list[str]:
 
 def _code_path(features: list[str], number: int) -> str:
     if "PMULL" in features and "AES" in features:
-        # Eight blocks at a time, with the three-way exclusive or of SHA3, on the cores that OpenSSL knows to gain by it.
+        # Eight blocks at a time, with an instruction of SHA3, on the cores that OpenSSL knows to gain by it.
         return "armv8-aes-eor3" if "UNROLL8_EOR3" in features else "armv8-aes"
     if _VAES.issubset(features) and number >= _FIRST_WITH_VAES:
         return "vaes-avx512"
