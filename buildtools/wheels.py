@@ -24,9 +24,12 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from buildtools import interpreters
-from buildtools.interpreters import SUPPORTED, MissingError, Version
-from buildtools.openssl_source import cache_directory
+# Also where this is imported as buildtools.wheels.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import interpreters
+from interpreters import SUPPORTED, MissingError, Version
+from openssl_source import cache_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILDS_WITH = ("setuptools", "cython")
