@@ -123,15 +123,16 @@ def build_one(source: Path, version: Version, machine: str, work: Path, out: Pat
     env["CC"] = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     if machine != here:
         env |= _cross(version, debian, machine, work)
-    # What the builder's account makes unreadable for others would be so in the wheel.
     env |= {"SOURCE_DATE_EPOCH": str(epoch), "AGS1_OPENSSL": env.get("AGS1_OPENSSL", "bundled"), "LC_ALL": "C.UTF-8"}
     needed = [f"{each}=={importlib.metadata.version(each)}" for each in BUILDS_WITH]
     own = interpreters.environment(python, work / "pythons" / name, needed)
-    tree, raw = work / f"tree-{name}-{machine}", work / f"raw-{name}-{machine}"
-    for each in (tree, raw):
-        shutil.rmtree(each, ignore_errors=True)
-    shutil.unpack_archive(source, tree)
+    tree, raw = work / f"tree-{machine}", work / f"raw-{name}-{machine}"
+    shutil.rmtree(raw, ignore_errors=True)
+    if not tree.is_dir():
+        # One for all Pythons: they have the same C, which Cython makes once.
+        shutil.unpack_archive(source, tree)
     (unpacked,) = tree.iterdir()
+    # The builder's umask would be in the wheel.
     _run([own, "setup.py", "--quiet", "bdist_wheel", "--dist-dir", raw], cwd=unpacked, env=env, umask=0o022)
     (built,) = raw.glob("*.whl")
     if not sys.platform.startswith("linux"):
