@@ -118,20 +118,19 @@ class build_ext(_build_ext):
         compile_args, link_args = flags()
         state: dict[str, object] = {"compile": compile_args, "link": link_args, "directives": DIRECTIVES}
         state["headers"] = digest_of_headers()
+        try:
+            self.chosen = chosen = openssl.choose()
+        except openssl.OpenSSLError as error:
+            # The message says what to do; a traceback would bury it.
+            raise PlatformError(str(error)) from None
+        # At the end of the output, where it is read. pip shows none of it: `ags1 info` says the same.
+        atexit.register(openssl.warn, chosen)
+        state["openssl"] = repr(chosen)
         for extension in self.extensions:
-            extension.extra_compile_args = list(compile_args)
+            # The headers are for all: what is declared for cimport includes them.
+            extension.extra_compile_args = [*compile_args, *chosen.compile_args]
             extension.extra_link_args = list(link_args)
             if extension.name == LINKS_OPENSSL:
-                try:
-                    chosen = openssl.choose()
-                except openssl.OpenSSLError as error:
-                    # The message says what to do; a traceback would bury it.
-                    raise PlatformError(str(error)) from None
-                # At the end of the output, where it is read. pip shows none of it: `ags1 info` says the same.
-                atexit.register(openssl.warn, chosen)
-                self.chosen = chosen
-                state["openssl"] = repr(chosen)
-                extension.extra_compile_args += chosen.compile_args
                 extension.extra_link_args += chosen.link_args
                 extension.define_macros += chosen.define_macros
                 extension.depends += chosen.archives
