@@ -181,7 +181,7 @@ ARCH ?= $(shell uname -m)
 wheels: $(STAMPS)/wheels ## make dist/*.tar.gz, and from it dist/*.whl for each Python: PYTHONS='3.11 3.13' some of them
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m buildtools.wheels --machine $(ARCH) $(PYTHONS)
 
-# Needs root, mmdebstrap, and qemu-user-static for aarch64.
+# Needs root and mmdebstrap; for aarch64 qemu-user-static, binfmt-support and arch-test too.
 SYSTEMS ?=
 systems: $(STAMPS)/wheels ## install the wheels of dist in bare Debian systems, and run the core tests there
 	$(BIN)/python -m tests.packaging.systems $(SYSTEMS)

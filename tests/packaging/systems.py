@@ -5,8 +5,8 @@ run works on a copy. There a stranger's steps are timed: ``pip install`` of the 
 read. The core tests and the blocks of README.md follow. Results go to bench/results/systems.json, and from there into
 docs/compatibility.md.
 
-It needs root, for chroot, and mmdebstrap; for another machine than this one, qemu-user-static and binfmt_misc. What
-can't be run is said, and the exit status is 1.
+It needs root, for chroot, and mmdebstrap; for another machine than this one, qemu-user-static, arch-test and binfmt_misc.
+What can't be run is said, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def packed(name: str, system: System) -> Path:
         command += [f"--arch={ARCHITECTURES[system.machine]}", system.suite, str(partial)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise CannotRunError(f"mmdebstrap could not make it: {last}")
+            said = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
+            raise CannotRunError(f"mmdebstrap could not make it: {' '.join(said[:1])}")
         partial.rename(path)
     return path
 
