@@ -58,7 +58,6 @@ GROUPS = {
 # them is left to one process at the end.
 LONG = (
     "test_packaging",
-    "packaging/test_wheels",
     "test_extras",
     "cli/test_demo",
     "bench/test_bench_iceberg",

@@ -49,7 +49,7 @@ def commit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="auditwheel is for Linux")
 def test_two_builds_of_one_commit_give_equal_bytes(commit: Path, tmp_path: Path) -> None:
     made = []
