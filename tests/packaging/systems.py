@@ -5,8 +5,8 @@ run works on a copy. There a stranger's steps are timed: ``pip install`` of the 
 read. The core tests and the blocks of README.md follow. Results go to bench/results/systems.json, and from there into
 docs/compatibility.md.
 
-It needs root, for chroot, and mmdebstrap; for another machine than this one, qemu-user-static, arch-test and binfmt_misc.
-What can't be run is said, and the exit status is 1.
+It needs root, for chroot, and mmdebstrap; for another machine than this one also qemu-user-static, arch-test and
+binfmt_misc. What can't be run is said, and the exit status is 1.
 """
 
 from __future__ import annotations
