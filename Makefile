@@ -131,7 +131,7 @@ test-pythons: build $(STAMPS)/test ## run the core tests on every other Python f
 demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python examples/demo
 
-# Spark is 490 MB on disk; where the machine has no Java, that is as much again.
+# PySpark is 490 MB on disk, pandas and numpy 130; `demo` has 250 in all.
 demo-spark: build $(STAMPS)/demo-spark $(STAMPS)/java ## the same, and a directory that Spark encrypts and queries
 	$(BIN)/python examples/demo
 
