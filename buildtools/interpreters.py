@@ -22,7 +22,7 @@ Version = tuple[int, ...]
 SUPPORTED: tuple[Version, ...] = tuple((3, minor) for minor in range(10, 15))
 """The minor versions that there are wheels for."""
 
-SUITES = {(3, 11): "bookworm", (3, 13): "trixie", (3, 14): "sid"}
+SUITES: dict[Version, str] = {(3, 11): "bookworm", (3, 13): "trixie", (3, 14): "sid"}
 """The suite of Debian that a CPython is taken from."""
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -127,9 +127,8 @@ def from_debian(version: Version, directory: Path, machine: str) -> Path:
     libraries = root / "usr" / "lib" / f"{machine}-linux-gnu"
     # Its own C library, for what it loads later too: RPATH, since RUNPATH is not for that.
     try:
-        subprocess.run(
-            ["patchelf", "--set-interpreter", loader, "--force-rpath", "--set-rpath", libraries, python], check=True
-        )
+        own = ("--set-interpreter", str(loader), "--force-rpath", "--set-rpath", str(libraries))
+        subprocess.run(["patchelf", *own, str(python)], check=True)
     except FileNotFoundError:
         raise MissingError("patchelf is not installed") from None
     # Debian's pyconfig.h is found by its path below /usr/include, where the headers of that C library are too.

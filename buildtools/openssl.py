@@ -318,18 +318,15 @@ def _with_speed_warning(openssl: OpenSSL, reason: str, remedy: str) -> OpenSSL:
 
 def _target(toolchain: _Toolchain) -> str:
     """Configure's name for the platform where its own guess, which looks at the kernel, could be wrong."""
-    env = toolchain.env
-    if sys.platform.startswith("linux"):
-        machine = toolchain.run("-dumpmachine").stdout.partition("-")[0]
-        return f"linux-{machine}" if machine in ("aarch64", "x86_64") and machine != platform.machine() else ""
     if sys.platform == "darwin":
-        archs = set(re.findall(r"-arch\s+(\S+)", env.get("ARCHFLAGS", ""))) or {platform.machine()}
+        archs = set(re.findall(r"-arch\s+(\S+)", toolchain.env.get("ARCHFLAGS", ""))) or {platform.machine()}
         if len(archs) > 1:
             raise UnavailableError(
                 f"the pinned OpenSSL is built for one architecture at a time, and ARCHFLAGS names {sorted(archs)}."
             )
         return f"darwin64-{archs.pop()}-cc"
-    return ""
+    machine, _, rest = toolchain.run("-dumpmachine").stdout.partition("-")
+    return f"linux-{machine}" if "linux" in rest and machine != platform.machine() else ""
 
 
 def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
