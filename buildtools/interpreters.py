@@ -158,7 +158,7 @@ def environment(python: Path, home: Path, requirements: Sequence[str]) -> Path:
         shutil.rmtree(home, ignore_errors=True)
         # By the pip of this Python: Debian's has its own elsewhere, and an old one is slow.
         subprocess.run([python, "-m", "venv", "--without-pip", home], check=True)
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", own, "install", "-qq"]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(own), "install", "-qq"]
         subprocess.run([*pip, *requirements], check=True)
         stamp.write_text(wanted)
     return own

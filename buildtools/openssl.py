@@ -326,7 +326,8 @@ def _target(toolchain: _Toolchain) -> str:
             )
         return f"darwin64-{archs.pop()}-cc"
     machine, _, rest = toolchain.run("-dumpmachine").stdout.partition("-")
-    return f"linux-{machine}" if "linux" in rest and machine != platform.machine() else ""
+    crossed = "linux" in rest and machine in ("aarch64", "x86_64") and machine != platform.machine()
+    return f"linux-{machine}" if crossed else ""
 
 
 def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
