@@ -156,8 +156,9 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [heads, ["---"] * len(heads)]
     for name in (name for name in SYSTEMS if name in results):
         found = results[name]
+        of = " on a busy machine" if found["busy"] else ""
         seconds = [
-            "emulated" if found["emulated"] else f"{found[each]:.0f} s"
+            "emulated" if found["emulated"] else f"{found[each]:.0f} s{of}"
             for each in ("install_seconds", "first_table_seconds")
         ]
         core = ", ".join(f"{count:,} {word}" for word, count in found["core"].items() if count)
