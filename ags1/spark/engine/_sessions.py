@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +22,9 @@ class Session:
             raise TypeError(f"spark must be a SparkSession, not {type(spark).__name__}")
         self.spark = spark
         self._context = None if is_connect(spark) else spark.sparkContext
+        if self.is_local and "PYSPARK_PYTHON" not in os.environ and self._context.pythonExec == "python3":
+            # PySpark's default may be another Python than this one, which has ags1.
+            self._context.pythonExec = sys.executable
 
     @property
     def is_local(self) -> bool:
