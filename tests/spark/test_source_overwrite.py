@@ -39,8 +39,8 @@ def vault(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def write(kms_url: str, vault: Path) -> Write:
-    """Writes rows as the one task of a query does, without a query."""
+def write(spark: SparkSession, kms_url: str, vault: Path) -> Write:
+    """Writes rows as the one task of a query does, without a query. The session parses schemas."""
 
     def write(
         rows: Rows, mode: str = "append", schema: str = SCHEMA, session: CapturedSession | None = None, **options: Any

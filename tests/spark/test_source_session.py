@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.checks import leaks
-from tests.spark.sessions import LOCAL_CLUSTER, need_spark, run_spark_script
+from tests.spark.sessions import LOCAL, need_spark, run_spark_script
 from tests.spark.trees import read_tree
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ ags1.spark.register(spark)
 said["write"] = refused(write)
 ags1.spark.register(spark, kms=kms, key_id="lake")
 write()
-write()
 read = spark.read.format("ags1").options(**options).load(url)
 said["rows"] = read.count()
 batches = []
@@ -65,8 +65,9 @@ def test_a_session_with_credentials_in_its_settings_reads_writes_and_streams_wit
     s3_server: S3Server, s3_bucket: str, kms_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need_spark()
-    for name in s3_server.environment():
-        monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
     settings = {
         "endpoint": s3_server.endpoint,
         "endpoint.region": s3_server.region,
@@ -81,10 +82,10 @@ def test_a_session_with_credentials_in_its_settings_reads_writes_and_streams_wit
     session = tmp_path / "session"
     done = run_spark_script(
         SCRIPT, kms_url, f"s3a://{s3_bucket}/vault", tmp_path / "checkpoint",
-        master=LOCAL_CLUSTER, conf=conf, directory=session,
+        master=LOCAL, conf=conf, directory=session,
     )  # fmt: skip
     said = json.loads(done.stdout.splitlines()[-1])
-    assert (said["rows"], said["streamed"], said["view"]) == (200, 200, 100)
+    assert (said["rows"], said["streamed"], said["view"]) == (100, 100, 100)
     for each in ("write", "read"):
         assert "fs.s3a.access.key, which Spark does not hand to a data source" in said[each]
     (session / "conf" / "spark-defaults.conf").unlink()
