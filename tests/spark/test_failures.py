@@ -10,6 +10,7 @@ import pytest
 
 from ags1.spark.engine._failures import start_failure
 from tests.checks import every
+from tests.spark.conftest import Run
 from tests.spark.sessions import ROOT
 
 NO_PYTHON = """An error occurred while calling o1.getResult.
@@ -59,3 +60,28 @@ def test_an_older_pyspark_is_refused_before_a_session_starts(tmp_path: Path, how
     )
     assert f"needs PySpark 4.1 or newer, and this is {version.rpartition('.')[0]}" in done.stderr
     assert done.returncode == (1 if how.startswith("import") else 2)
+
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+import ags1.spark
+
+spark = SparkSession.builder.getOrCreate()
+kms, source, target = sys.argv[1:]
+try:
+    ags1.spark.encrypt_files(spark, source, target, kms=kms, key_id="lake", progress=False)
+except RuntimeError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.long
+def test_an_archive_that_was_not_sent_is_said(local_cluster: Run, kms_url: str, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a").write_text("a")
+    where = {"PYSPARK_PYTHON": "./environment/bin/python"}
+    done = local_cluster(SCRIPT, kms_url, tmp_path / "raw", tmp_path / "vault", env=where)
+    assert (
+        "SparkFailed the executors cannot run ./environment/bin/python, their Python: send the archive" in done.stdout
+    )

@@ -21,12 +21,12 @@ class SparkFailed(RuntimeError):
 
 def refuse_older_pyspark() -> None:
     """ImportError: the PySpark that would be imported is older than what this package needs; it is not imported."""
-    spec = find_spec("pyspark")
-    place = "" if spec is None or spec.origin is None else spec.origin.replace("__init__.py", "version.py")
     try:
+        spec = find_spec("pyspark")
+        place = "" if spec is None or spec.origin is None else spec.origin.replace("__init__.py", "version.py")
         with open(place, encoding="utf-8") as file:
             found = re.search(r"__version__[^\"'\n]*[\"'](\d+)\.(\d+)", file.read())
-    except OSError:
+    except (ImportError, ValueError, OSError):
         # There is none, or it is in an archive, as Spark's workers have it.
         return
     if found is not None and (int(found[1]), int(found[2])) < _OLDEST:

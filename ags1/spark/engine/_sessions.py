@@ -21,7 +21,7 @@ class Session:
         if not hasattr(spark, "range") or not hasattr(spark, "createDataFrame"):
             raise TypeError(f"spark must be a SparkSession, not {type(spark).__name__}")
         self.spark = spark
-        self._context = None if is_connect(spark) else spark.sparkContext
+        self._context: Any = None if is_connect(spark) else spark.sparkContext
         if self.is_local and "PYSPARK_PYTHON" not in os.environ and self._context.pythonExec == "python3":
             # PySpark's default may be another Python than this one, which has ags1.
             self._context.pythonExec = sys.executable
