@@ -46,9 +46,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Add the files of an epoch to the dataset, unless it has them; see :meth:`Ags1Writer.commit`."""
-        writer = next((each.writer for each in messages if isinstance(each, _StreamWritten)), None)
-        if writer is not None:
-            writer.as_transaction(self._query, batchId).commit(messages)
+        begun = next((each.writer for each in messages if isinstance(each, _StreamWritten)), None)
+        if begun is not None:
+            self._writer.continued(begun, self._query, batchId).commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the objects that tasks reported."""

@@ -133,9 +133,15 @@ class Ags1Writer(DataSourceArrowWriter):
     def _location(self) -> Location:
         return locate(self._place, self._options.session).as_root()
 
-    def as_transaction(self, application: str, number: int) -> Ags1Writer:
-        """The same write, as a transaction that is committed once."""
-        return replace(self, _options=replace(self._options, txn_app_id=application, txn_version=number))
+    def continued(self, begun: Ags1Writer, application: str, number: int) -> Ags1Writer:
+        """The same write with the run of `begun`, which wrote the files, as a transaction that is committed once."""
+        return replace(
+            self,
+            _run=begun._run,
+            _uuid=begun._uuid,
+            _version=begun._version,
+            _options=replace(self._options, txn_app_id=application, txn_version=number),
+        )
 
     # -- in a task -------------------------------------------------------------------------------------------------
 
