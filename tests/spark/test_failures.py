@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ags1.spark.engine._failures import start_failure
+from ags1.spark.engine._sessions import Session
 from tests.checks import every
 from tests.spark.conftest import Run
 from tests.spark.sessions import ROOT
@@ -60,6 +62,20 @@ def test_an_older_pyspark_is_refused_before_a_session_starts(tmp_path: Path, how
     )
     assert f"needs PySpark 4.1 or newer, and this is {version.rpartition('.')[0]}" in done.stderr
     assert done.returncode == (1 if how.startswith("import") else 2)
+
+
+def test_workers_on_this_machine_use_this_python_unless_another_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(master: str, before: str) -> str:
+        context = SimpleNamespace(master=master, pythonExec=before)
+        Session(SimpleNamespace(range=None, createDataFrame=None, sparkContext=context))
+        return context.pythonExec
+
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert chosen("local[2]", "python3") == sys.executable
+    assert chosen("local[2]", "/opt/python") == "/opt/python"
+    assert chosen("spark://host:7077", "python3") == "python3"
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    assert chosen("local[2]", "python3") == "python3"
 
 
 SCRIPT = """
