@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import fields
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -31,13 +32,15 @@ def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: s
 
     ValueError: the columns, or those that are directories, are others; the message has both.
     """
+    names = {each.name for each in fields(SourceOptions)}
+    shared = [each.name for each in fields(options) if options.decode in (each.metadata.get("only") or ())]
     read = SourceOptions(
         path=(options.path,),
         kms=options.kms,
         decode=options.decode,
         include=(f"*{extension.removesuffix('.gz')}", f"*{extension.removesuffix('.gz')}.gz"),
         session=options.session,
-        **({each: getattr(options, each) for each in ("header", "sep", "quote")} if options.decode == "csv" else {}),
+        **{name: getattr(options, name) for name in shared if name in names},
     )
     source = open_input(read)
     try:

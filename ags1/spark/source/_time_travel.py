@@ -27,7 +27,7 @@ def version_as_of(options: SourceOptions) -> int | None:
         return None
     moment = datetime.datetime.fromisoformat(options.timestamp_as_of)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=ZoneInfo(options.time_zone))
+        moment = moment.replace(tzinfo=_zone(options.time_zone))
     location = locate(options.path[0], options.session)
     client = kms_client(kms_reference(options.kms))
     for kept in kept_versions(location):
@@ -40,3 +40,10 @@ def version_as_of(options: SourceOptions) -> int | None:
             return kept.number
     text = f"no version of this dataset is kept that was there at {options.timestamp_as_of}"
     raise FileNotFoundError(errno.ENOENT, text, location.text)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f"{name} is no region: give timestamp_as_of with its offset, such as +02:00") from None
