@@ -79,6 +79,7 @@ LONG = (
     "spark/test_parquet",
     "spark/test_shipping",
     "spark/test_source_gzip",
+    "spark/test_source_session",
     "spark/test_source_stream",
     "storage/test_faulty_links",
     "storage/test_memory",

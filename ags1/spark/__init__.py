@@ -14,7 +14,10 @@ Needs the extra "spark".
 
 from __future__ import annotations
 
+from ags1.spark.engine._failures import refuse_older_pyspark
 from ags1.support.lazy import can_import, lazy_names
+
+refuse_older_pyspark()
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.spark.source._directories import is_hidden
 from ags1.spark.source._options import SourceOptions
+from ags1.spark.source._time_travel import version_as_of
 from ags1.spark.source.decoders import Plain
 from ags1.storage import Location, list_files, match, status
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
@@ -89,10 +90,12 @@ def open_input(options: SourceOptions, identity: str | None = None) -> Input:
     """Open the input of the options; `identity` is the one that the driver read, so that a task reads the same."""
     if options.keyref:
         return _KeyedFiles(options)
-    if options.decode == "parquet" and (len(options.path) > 1 or not _is_dataset(locate(options.path[0]))):
+    if options.decode == "parquet" and (
+        len(options.path) > 1 or not _is_dataset(locate(options.path[0], options.session))
+    ):
         return _ParquetFiles(options)
     if identity is None:
-        return DatasetFiles(options)
+        return DatasetFiles(options, version_as_of(options))
     number, digest = identity.split(" ")
     return DatasetFiles(options, int(number), digest)
 
@@ -133,7 +136,7 @@ class DatasetFiles:
 
     def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
         self._options = options
-        location = locate(options.path[0])
+        location = locate(options.path[0], options.session)
         expected = options.expected_version if number is None and options.expected_version >= 0 else None
         try:
             self.dataset = datasets.open(
@@ -207,7 +210,7 @@ class _Files:
         seen: set[str] = set()
         for path in self._options.path:
             count = 0
-            for url, base, size in _found(locate(path)):
+            for url, base, size in _found(locate(path, self._options.session)):
                 count += 1
                 name = url[base:]
                 hidden = _left_out(name, self._options) or name.endswith(KEY_METADATA_SUFFIX)
@@ -225,7 +228,7 @@ class _KeyedFiles(_Files):
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._keys = SourceFileKeys(options)
-        if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0])):
+        if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0], options.session)):
             raise ValueError(
                 f"{options.path[0]} is a dataset, where each file has a key of its own: give the option kms, not keyref"
             )
@@ -240,7 +243,7 @@ class _KeyedFiles(_Files):
             else:
                 _warn_of_length(file.path)
         reader = Reader(
-            locate(file.path),
+            locate(file.path, self._options.session),
             metadata.encryption_key,
             aad_prefix=metadata.aad_prefix or b"",
             length=length,
@@ -265,7 +268,7 @@ class _ParquetFiles(_Files):
         self._decryption = _decryption(options, plaintext=options.allow_plaintext)
 
     def open(self, file: ListedFiles) -> Plain:
-        return Plain(file.path, file.path, locate(file.path), self._decryption)
+        return Plain(file.path, file.path, locate(file.path, self._options.session), self._decryption)
 
 
 def _found(location: Location) -> Iterator[tuple[str, int, int]]:

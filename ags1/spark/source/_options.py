@@ -18,7 +18,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DECODES", "DROP", "FAIL", "LINE_DECODES", "PERMISSIVE", "SourceOptions", "StreamOptions", "WriteOptions"]
+    from ags1.spark.engine._captured import CapturedSession
+
+__all__ = [
+    "DECODES",
+    "DROP",
+    "FAIL",
+    "LINE_DECODES",
+    "PERMISSIVE",
+    "SourceOptions",
+    "StreamOptions",
+    "WriteOptions",
+    "refuse_table",
+]
 
 DECODES = ("binary", "text", "json", "csv", "avro", "arrow", "parquet")
 PERMISSIVE, DROP, FAIL = MODES = ("permissive", "dropmalformed", "failfast")
@@ -30,7 +42,6 @@ _CALLED = {
     "pathglobfilter": "include",
     "kmsurl": "kms",
     "version": "expectedversion",
-    "versionasof": "expectedversion",
     "codec": "compression",
     "maxpartitionbytes": "splitbytes",
     "filename": "pathcolumn",
@@ -82,6 +93,16 @@ def _version(text: str) -> int:
     if not text.strip().isdecimal():
         raise ValueError(f"must be a number, not {text!r}")
     return int(text)
+
+
+def _timestamp(text: str) -> str:
+    import datetime
+
+    try:
+        datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"must be a date or a time, such as 2026-01-31 or 2026-01-31 12:00:00, not {text!r}") from None
+    return text.strip()
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -202,6 +223,9 @@ class SourceOptions:
     kms: str = _option("", _kms)
     expected_version: int = _option(-1, _version)
     """-1 for any."""
+    version_as_of: int = _option(-1, _version)
+    """-1 for the last."""
+    timestamp_as_of: str = _option("", _timestamp)
     key_id: str = _option("")
     keyref: str = _option("", _keyref)
     aad_prefix: str = _option("")
@@ -238,24 +262,33 @@ class SourceOptions:
     time_zone: str = _option("UTC", _zone, _RECORDS)
     missing_keys: str = _option("error", _one_of("error", "drop"), _PARQUET)
     allow_plaintext: bool = _option(False, _flag, _PARQUET)
+    session: CapturedSession | None = None
+    """No option: what was registered with the data source."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str], session: CapturedSession | None = None) -> Self:
         """Read options as Spark gives them. The message of a ValueError does not repeat a secret's value."""
         values = _values(cls, options)
-        made = cls(**values)
-        _check_decode(cls, values, made.decode)
+        _check_decode(cls, values, values.get("decode", cls.decode))
+        if session is not None and session.time_zone:
+            values.setdefault("time_zone", _zone(session.time_zone))
+        made = cls(**values, session=session)
         made._check()
         return made
 
     def _check(self) -> None:
         if not self.path:
-            raise ValueError('give a path: spark.read.format("ags1").load(PATH), or the option path')
+            raise ValueError(
+                f"give a path: spark.read.{_FORMAT}.load(PATH), or the option path. Of a table Spark hands on "
+                "only the columns, so each query names the rest: SELECT * FROM t WITH (path = '...', kms = '...')"
+            )
         if not self.kms and not self.keyref:
             raise ValueError(
                 "where is the key? Give the option kms (a URL as ags1.kms.load takes it) for a dataset or encrypted "
                 "Parquet files, or keyref=env:NAME or keyref=file:PATH for single AGS1 files"
             )
+        if (self.version_as_of >= 0) + bool(self.timestamp_as_of) + (self.expected_version >= 0) > 1:
+            raise ValueError("give only one of version_as_of, timestamp_as_of and expected_version")
         if not self.content and self.columns:
             raise ValueError("the options content=false and columns contradict each other")
         if self.aad_prefix and self.aad_prefix_hex:
@@ -310,13 +343,18 @@ class WriteOptions:
     compression: str = _option("", _lower)
     max_file_bytes: int = _option(1024 * MIB, _size)
     partition_by: tuple[str, ...] = _option((), _list)
+    partition_overwrite_mode: str = _option("", _one_of("static", "dynamic"))
+    txn_app_id: str = _option("")
+    txn_version: int = _option(-1, _version)
+    """-1 for none."""
     header: bool = _option(False, _flag, _CSV)
     sep: str = _option(",", _character, _CSV)
     quote: str = _option('"', _character_or_none, _CSV)
     null_value: str = _option("", str, _CSV)
+    session: CapturedSession | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, options: Mapping[str, str], session: CapturedSession | None = None) -> WriteOptions:
         values = _values(cls, options)
         for name, what in _NEEDED.items():
             if not values.get(name):
@@ -327,12 +365,19 @@ class WriteOptions:
             raise ValueError(f"the option compression must be one of {', '.join(known)} for decode={values['decode']}")
         if len(set(values.get("partition_by", ()))) != len(values.get("partition_by", ())):
             raise ValueError("the option partition_by names a column twice")
-        return cls(**values)
+        if bool(values.get("txn_app_id")) != ("txn_version" in values):
+            raise ValueError("give the options txn_app_id and txn_version together")
+        if values.get("partition_overwrite_mode") == "dynamic" and not values.get("partition_by"):
+            raise ValueError("the option partition_overwrite_mode=dynamic needs partition_by too")
+        return cls(**values, session=session)
 
 
 _FORMAT = 'format("ags1")'
 _NEEDED = {
-    "path": f"give a path: df.write.{_FORMAT}.save(PATH)",
+    "path": (
+        f"give a path: df.write.{_FORMAT}.save(PATH). Of a table Spark hands on only the columns, so each statement "
+        "names the rest: INSERT INTO t WITH (path = '...', kms = '...', decode = '...') SELECT ..."
+    ),
     "kms": "where is the master key? Give the option kms, a URL as ags1.kms.load takes it",
     "decode": f"what is to be written? Give the option decode: {', '.join(_COMPRESSIONS)}",
 }
@@ -346,7 +391,17 @@ def canonical(name: str) -> str:
 
 def _known(cls: Any) -> dict[str, Any]:
     """The fields of a class of options, by their canonical names."""
-    return {canonical(each.name): each for each in fields(cls)}
+    return {canonical(each.name): each for each in fields(cls) if each.metadata}
+
+
+def refuse_table(options: Mapping[str, str]) -> None:
+    """Refuse CREATE TABLE without columns, before it is made: Spark would not hand its options to any query."""
+    if {"provider", "owner"} <= options.keys():
+        raise ValueError(
+            "Spark hands the options of a table to no query of a Python data source: CREATE TABLE t (id BIGINT, ...) "
+            "USING ags1, with columns and without options, and SELECT * FROM t WITH (path = '...', kms = '...'), maybe "
+            "as a view; or CREATE TEMPORARY VIEW v USING ags1 OPTIONS (path '...', kms '...')"
+        )
 
 
 _READ, _STREAM, _WRITE = _known(SourceOptions), _known(StreamOptions), _known(WriteOptions)
@@ -374,7 +429,7 @@ def _values(cls: Any, options: Mapping[str, str]) -> dict[str, Any]:
 
 def _check_decode(cls: Any, values: Mapping[str, Any], decode: str) -> None:
     """Refuse options that the decoder does not use: they are mistakes."""
-    for each in fields(cls):
+    for each in _known(cls).values():
         only = each.metadata["only"]
         if each.name in values and only is not None and decode not in only:
             raise ValueError(f"the option {each.name} is for decode={' or '.join(sorted(only))}, not {decode}")
