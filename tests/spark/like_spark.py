@@ -324,3 +324,101 @@ def compare_schemas(spark: SparkSession, directory: Path, files: Iterable[bytes]
     assert not different, f"ours and Spark's differ: {dict(list(different.items())[:12])}"
     assert list(ours_) == list(theirs_)
     return wanted.simpleString()
+
+
+# -- what is compared ------------------------------------------------------------------------------------------------
+
+TEXTS = f"a string, b string, c string, {CORRUPT} string"
+DIALECTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"escape": '"', "mode": "DROPMALFORMED"},
+    {"nullValue": "a", "emptyValue": "b", "comment": "#", "header": True, "enforceSchema": True},
+    {"ignoreLeadingWhiteSpace": True, "ignoreTrailingWhiteSpace": True, "sep": ";", "quote": "'"},
+)
+CSV_LETTERS = ["a", "b", '"', '"', ",", ",", "\\", " ", "#", "é", "'", ";", "\t", "a,b,c", '"a","b"', ',"', '\\"']
+CSV_TEXT = ["a", '"', '"', ",", "\\", " ", "\n", "\n", "\r\n", "\r", '"a\nb"', ',"x"\n']
+JSON_WITH_BAD = f"{JSON_TYPES}, {CORRUPT} string"
+
+
+def text_of(lines: Iterable[str], ending: str = "\n") -> bytes:
+    return "".join(line + ending for line in lines).encode("utf-8", "surrogatepass")
+
+
+def csv_dialects(spark: SparkSession, directory: Path, chance: random.Random, number: int) -> None:
+    """Which values a line has."""
+    files = [text_of(csv_lines(chance, 1500, CSV_LETTERS), ending) for ending in ("\n", "\r\n")]
+    assert compare_rows(spark, directory, files, TEXTS, "csv", **DIALECTS[number % len(DIALECTS)])
+
+
+def csv_documents(spark: SparkSession, directory: Path, chance: random.Random, _: int) -> None:
+    """Values over several lines."""
+    files = ["".join(chance.choices(CSV_TEXT, k=chance.randint(1, 14))).encode() for _ in range(200)]
+    compare_rows(spark, directory, files, "a string, b string, c string", "csv", multiLine=True)
+
+
+def csv_types(spark: SparkSession, directory: Path, chance: random.Random, number: int) -> None:
+    """Texts of every form as values of every type."""
+    width = CSV_TYPES.count(", ") + 1
+    files = [text_of(csv_values(chance, 800, width)), text_of(csv_values(chance, 30, width))]
+    ddl = f"{CSV_TYPES}, {CORRUPT} string"
+    assert compare_rows(spark, directory, files, ddl, "csv", timeZone=ZONES[number % len(ZONES)])
+
+
+def csv_schemas(spark: SparkSession, directory: Path, chance: random.Random, number: int) -> None:
+    """Types that are inferred, from a file with a header that comes twice, and a longer line."""
+    text = csv_columns(chance, 400, 6)
+    if number % 2:
+        compare_schemas(spark, directory, [text.encode()], "csv", inferSchema=True)
+        return
+    names = "a,A,,b,b,c,NULL," + ",".join(f"x{index}" for index in range(393))
+    text = f"\n{names}\n{text}{text.splitlines()[0]},more\nx\n{names}\n"
+    given = {"inferSchema": True, "header": True, "nullValue": "NULL"}
+    compare_schemas(spark, directory, [text.encode()], "csv", **given)
+
+
+def json_types(spark: SparkSession, directory: Path, chance: random.Random, number: int) -> None:
+    """Records of every form, many of them bad."""
+    files = [text_of(json_lines(chance, 1000)), text_of(json_lines(chance, 30, odd=1), "\r\n")]
+    mode = ("PERMISSIVE", "DROPMALFORMED", "PERMISSIVE")[number % 3]
+    zone = ZONES[number % len(ZONES)]
+    assert compare_rows(spark, directory, files, JSON_WITH_BAD, "json", timeZone=zone, mode=mode)
+
+
+def json_of_arrow(spark: SparkSession, directory: Path, chance: random.Random, number: int) -> None:
+    """Records that Arrow's parser may read, a file each: it refuses all records of a block if it refuses one."""
+    files = [text_of(json_lines(chance, 1, JSON_PLAIN_NAMES, odd=0)) for _ in range(300)]
+    ddl = f"{JSON_PLAIN}, {CORRUPT} string"
+    compare_rows(spark, directory, files, ddl, "json", timeZone=ZONES[number % len(ZONES)])
+
+
+def json_documents(spark: SparkSession, directory: Path, chance: random.Random, _: int) -> None:
+    """A document in a file."""
+    files = []
+    for _number in range(200):
+        records = [a_json_record(chance, JSON_NAMES) for _ in range(chance.randint(0, 2))]
+        text = f"[{', '.join(records)}]" if chance.random() < 0.6 else "\n".join(json_lines(chance, 2))
+        files.append(text.replace(", ", ",\n").encode("utf-8", "surrogatepass"))
+    compare_rows(spark, directory, files, JSON_WITH_BAD, "json", multiLine=True)
+
+
+def json_schemas(spark: SparkSession, directory: Path, chance: random.Random, number: int) -> None:
+    """Types that are inferred, from several files; a field may come late."""
+    names = [f"f{index}" for index in range(200)]
+    early = text_of(wide_json(chance, names, 5))
+    late = text_of([*wide_json(chance, names, 2), '{"late":1,"f0":5}', '{"f1":', "[]", '[{"more":true}]', "null"])
+    files = [early, late][: 1 + number % 2]
+    found = compare_schemas(spark, directory, files, "json", primitivesAsString=number % 4 > 1)
+    assert ("late" in found) == bool(number % 2)
+
+
+SCENARIOS = {
+    "csv dialects": (csv_dialects, len(DIALECTS)),
+    "csv documents": (csv_documents, 1),
+    "csv types": (csv_types, len(ZONES)),
+    "csv schemas": (csv_schemas, 2),
+    "json types": (json_types, len(ZONES)),
+    "json of arrow": (json_of_arrow, 1),
+    "json documents": (json_documents, 1),
+    "json schemas": (json_schemas, 4),
+}
+"""What is compared, and in how many forms."""
