@@ -23,6 +23,10 @@ _SHORT = {
 }  # fmt: skip
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
 _MOST = 18 * 3600
+_EPOCH = datetime.datetime(1970, 1, 1)
+_FIRST, _LAST = -62135596800, 253402300800
+_CYCLE = 146097 * 86400
+_LISTED = datetime.datetime(2037, 1, 1)
 
 
 @functools.lru_cache(1024)
@@ -49,9 +53,15 @@ def zone_of(name: str) -> datetime.tzinfo:
         raise ValueError("no such time zone") from None
 
 
-def offset_at(zone: datetime.tzinfo, local: datetime.datetime) -> int:
-    """Microseconds from UTC to the local time of a zone: in a gap the offset before it, in an overlap the first."""
-    offset = zone.utcoffset(local.replace(tzinfo=zone))
+def offset_at(zone: datetime.tzinfo, local: int) -> int:
+    """Microseconds from UTC to the local time of a zone, which is in seconds since 1970.
+
+    In a gap it is the offset before it, in an overlap the first one. Times outside of Python's years have that of its
+    first year, or of a year in the same cycle of the calendar.
+    """
+    cycles = max(0, (local - _LAST) // _CYCLE + 1)
+    moment = _EPOCH + datetime.timedelta(seconds=max(local - cycles * _CYCLE, _FIRST))
+    offset = zone.utcoffset(moment.replace(tzinfo=zone))
     return 0 if offset is None else int(offset / datetime.timedelta(microseconds=1))
 
 
@@ -67,8 +77,17 @@ def in_zone(naive: Any, name: str) -> Any:
     naive = naive.cast(pa.timestamp("us"), safe=False)
     zone = zone_of(name)
     if not isinstance(zone, ZoneInfo):
-        offset = offset_at(zone, datetime.datetime(2000, 1, 1))
+        offset = offset_at(zone, 0)
         return pc.subtract(naive.cast(pa.int64()), offset).cast(instant) if offset else naive.cast(instant)
+    # Arrow does not know the rules after the last change that a zone's file lists.
+    late = pc.fill_null(pc.greater(naive, pa.scalar(_LISTED, naive.type)), False)
+    if pc.any(late).as_py():
+        late_ones = naive.filter(late).cast(pa.int64())
+        different = late_ones.unique()
+        moments = [each - offset_at(zone, each // 1_000_000) for each in different.to_pylist()]
+        made = pa.array(moments, pa.int64()).take(pc.index_in(late_ones, different)).cast(instant)
+        rest = in_zone(pc.if_else(late, pa.scalar(None, naive.type), naive), name)
+        return pc.replace_with_mask(rest, late, made)
     try:
         return pc.assume_timezone(naive, zone.key, ambiguous="earliest", nonexistent="raise").cast(instant)
     except pa.ArrowInvalid:

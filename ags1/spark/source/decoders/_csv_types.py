@@ -30,6 +30,7 @@ _ARROW = {
 _DIGITS = {_INT: 10, _LONG: 20}
 _MAX_PRECISION = 38
 _FEW = 1000
+_DATE = r"^(-?[0-9]{4}|[+-][0-9]{5,7})-[0-9]{2}-[0-9]{2}$"
 
 
 def arrow_type(kind: Any) -> pa.DataType:
@@ -60,7 +61,7 @@ def _others(kind: Any, texts: pa.Array, time_zone: str, numbers: Mapping[str, fl
     _, bad = parsed_or_null(texts, _ARROW[kind], time_zone, numbers)
     if kind == _DAY:
         # Other dates than these are times here.
-        plain = pc.match_substring_regex(texts, "^[0-9]{4}-[0-9]{2}-[0-9]{2}$").to_numpy(zero_copy_only=False)
+        plain = pc.match_substring_regex(texts, _DATE).to_numpy(zero_copy_only=False)
         return ~plain if bad is None else bad | ~plain
     return bad
 
@@ -102,8 +103,10 @@ def _common(one: Any, other: Any) -> Any:
     if one is None or one == other:
         return other
     numbers = (_INT, _LONG, _DOUBLE)
-    if {one, other} <= {_INT, _LONG}:
+    if {one, other} == {_INT, _LONG}:
         return _LONG
+    if {one, other} == {_DAY, _MOMENT}:
+        return _MOMENT
     if all(each in numbers or isinstance(each, int) for each in (one, other)):
         return _DOUBLE if _DOUBLE in (one, other) else max(_DIGITS.get(one, one), _DIGITS.get(other, other))
     return _TEXT

@@ -281,17 +281,13 @@ def _moment(text: str, time_zone: str | None) -> int:
         raise ValueError("no such time")
     zone = zone_of(clock[4] or time_zone or "UTC")
     if found is not None:
-        year, days = int(sign + years), _days(int(sign + years), int(month or 1), int(day or 1))
+        days = _days(int(sign + years), int(month or 1), int(day or 1))
     else:
-        date = datetime.datetime.now(zone).date()
-        year, days = date.year, date.toordinal() - _EPOCH
+        days = datetime.datetime.now(zone).date().toordinal() - _EPOCH
     local = ((days * 24 + hour) * 60 + minute) * 60 + second
     made = local * 1_000_000 + int((clock[3] or "")[:6].ljust(6, "0"))
     if time_zone is not None:
-        # Zones outside of Python's years are those of its first year, and of a year in the same cycle.
-        cycles = 0 if year <= 9999 else (year - 9999 + _CYCLE_YEARS - 1) // _CYCLE_YEARS
-        seconds = max(local - cycles * _CYCLE_DAYS * 86400, -62135596800)
-        made -= offset_at(zone, datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds))
+        made -= offset_at(zone, local)
     if not -(1 << 63) <= made < 1 << 63:
         raise ValueError("no such time")
     return made

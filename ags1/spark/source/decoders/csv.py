@@ -313,7 +313,7 @@ class _Opened:
         self._whole: Chunk | None = None
         if options.multiline:
             self._whole = _records(file, options)
-            found = first_of([self._whole])
+            found = next(zip(self._whole.starts.tolist(), self._whole.lines(), strict=True), None)
         else:
             found = first_of(map(self._kept, lines_from_start(file, options, step=_STEP)))
         self._offset = -1 if found is None else found[0]
@@ -346,9 +346,26 @@ def _records(file: Plain, options: SourceOptions) -> Chunk:
     # The first line end tells which is meant; in values too, it becomes LF.
     first = min((at for at in (text.find(b"\n"), text.find(b"\r")) if at >= 0), default=-1)
     if first >= 0 and text[first] == _CR:
-        text = text.replace(b"\r\n" if text[first + 1 : first + 2] == b"\n" else b"\r", b"\n")
+        separator = b"\r\n" if text[first + 1 : first + 2] == b"\n" else b"\r"
+        _refuse_mixed(file.name, text, separator, options)
+        text = text.replace(separator, b"\n")
     starts, ends = _bounds(text, options)
     return Chunk(0, pa.py_buffer(text), starts, ends)
+
+
+def _refuse_mixed(name: str, text: bytes, separator: bytes, options: SourceOptions) -> None:
+    """Refuse a text with another line end than its first one, if it may be one: what it means depends on chance."""
+    octets = np.frombuffer(text, np.uint8)
+    feeds = np.flatnonzero(octets == _LF)
+    lone = feeds[octets[feeds - 1] != _CR] if separator == b"\r\n" else feeds
+    if len(lone) == 0:
+        return
+    quotes = np.flatnonzero(octets == ord(options.quote or "\0"))
+    if (np.searchsorted(quotes, lone) % 2 == 0).any() or not _is_regular(octets, quotes, options, _CR):
+        raise FormatError(
+            f"{name}: its first line ends with {'CR LF' if len(separator) == 2 else 'CR'}, and others end with LF "
+            "alone: with multiLine=true, a file must have one kind of line ends"
+        )
 
 
 def _bounds(text: bytes, options: SourceOptions) -> tuple[Any, Any]:
@@ -368,7 +385,7 @@ def _bounds(text: bytes, options: SourceOptions) -> tuple[Any, Any]:
     return starts[kept], ends[kept]
 
 
-def _is_regular(octets: Any, quotes: Any, options: SourceOptions) -> bool:
+def _is_regular(octets: Any, quotes: Any, options: SourceOptions, end: int = _LF) -> bool:
     """Whether all quotes are around whole values, and no escape is in the text."""
     if len(quotes) == 0:
         return True
@@ -377,7 +394,7 @@ def _is_regular(octets: Any, quotes: Any, options: SourceOptions) -> bool:
         return False
     around = np.concatenate(([_LF], octets, [_LF]))
     allowed = np.zeros(256, bool)
-    allowed[[_LF, ord(options.sep), *([ord(options.quote)] if doubled else [])]] = True
+    allowed[[_LF, end, ord(options.sep), *([ord(options.quote)] if doubled else [])]] = True
     return bool(allowed[around[quotes[0::2]]].all() and allowed[around[quotes[1::2] + 2]].all())
 
 
