@@ -10,10 +10,28 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.like_spark import SCENARIOS
+from ags1.errors import FormatError
+from ags1.spark.source.decoders import decoder_for
+from tests.spark.like_spark import SCENARIOS, ZONES, arrow_schema, ours, values
+from tests.spark.source_files import END, options, plain, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Days and times from the year 1 to the year 9999.
+_DAYS = "cast((id * 7919) % 3652059 - 719162 as int)"
+_MICROSECONDS = f"{_DAYS} * 86400000000L + (id * 104729000007) % 86400000000L"
+PARQUET = f"""
+    id, cast(id % 256 - 128 as tinyint) b, cast(id as smallint) s, cast(id as int) i, cast(id / 3 as float) f, id / 3 d,
+    id % 2 = 0 z, cast(id % 999 as decimal(5, 2)) c, cast(id / 7 as decimal(18, 4)) e,
+    cast(id * 1e20 / 7 as decimal(38, 10)) g,
+    cast(id as string) t, cast(cast(id as string) as binary) o, cast('x' as varchar(3)) vc, cast('y' as char(3)) ch,
+    date_from_unix_date({_DAYS}) day, timestamp_micros({_MICROSECONDS}) at, make_dt_interval(id, 1, -2, 3.5) dt,
+    cast(from_utc_timestamp(timestamp_micros({_MICROSECONDS}), 'UTC') as timestamp_ntz) local,
+    array(timestamp_micros({_MICROSECONDS}), null) a, map(cast(id as string), make_dt_interval(id)) m,
+    named_struct('q', id, 'r', array(named_struct('w', date_from_unix_date({_DAYS})))) st,
+    if(id % 5 = 0, null, cast(id as string)) n, named_struct('x', make_dt_interval(id)) sd
+"""
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -21,3 +39,47 @@ def test_texts_are_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path,
     scenario, count = SCENARIOS[name]
     for number in range(count):
         scenario(spark, tmp_path / str(number), random.Random(f"{name} {number}"), number)
+
+
+@pytest.mark.parametrize(
+    ("zone", "kind"), [(ZONES[0], "TIMESTAMP_MICROS"), (ZONES[1], "INT96"), (ZONES[2], "TIMESTAMP_MILLIS")]
+)
+def test_parquet_of_every_type_is_read_as_spark_reads_it(
+    spark: SparkSession, tmp_path: Path, zone: str, kind: str
+) -> None:
+    settings = {"spark.sql.session.timeZone": zone, "spark.sql.parquet.outputTimestampType": kind}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        spark.sql(f"SELECT {PARQUET} FROM range(2000)").coalesce(1).write.parquet(str(tmp_path / "files"))
+        theirs = spark.read.parquet(str(tmp_path / "files"))
+        (data,) = [each.read_bytes() for each in (tmp_path / "files").glob("*.parquet")]
+        inferred = decoder_for(options(decode="parquet")).infer([plain(data, 1 << 16)])
+        schema = arrow_schema(theirs.schema)
+        assert [str(field.type) for field in inferred] == [str(field.type) for field in schema]
+        assert ours(data, inferred, options(decode="parquet")) == values(theirs.toArrow().cast(schema))
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def test_parquet_that_spark_reads_otherwise_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    chosen = options(decode="parquet")
+    cases = {
+        "make_ym_interval(1, 2) x": "'x' has year-month intervals, .* give a schema, in which it is an int",
+        "array(parse_json('{\"a\": 1}')) x": "'x' has variants, .*write to_json",
+        "date'1500-01-01' x": "Julian calendar, by Spark's rebase mode LEGACY",
+    }
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    try:
+        for number, (column, message) in enumerate(cases.items()):
+            spark.range(2).selectExpr("id", column).coalesce(1).write.parquet(str(tmp_path / str(number)))
+            (data,) = [each.read_bytes() for each in (tmp_path / str(number)).glob("*.parquet")]
+            with pytest.raises(FormatError, match=message):
+                decoder_for(chosen).infer([plain(data)])
+            # What is not wanted does not matter.
+            schema = arrow_schema("id bigint")
+            assert rows(plain(data), chosen, schema, [0, END]) == [{"id": 0}, {"id": 1}]
+    finally:
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")

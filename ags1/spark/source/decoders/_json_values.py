@@ -1,7 +1,7 @@
 """The values of one JSON text, as Spark's parser finds them where Python's is too strict, or forgets what was written.
 
 Single quotes are quotes; NaN, Infinity and INF are numbers; what follows the first value is ignored. Each value but a
-text and null is a :class:`Written`.
+text and null is a :class:`JsonNode`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["Written", "loaded", "plain", "scanned"]
+__all__ = ["JsonNode", "loaded", "plain", "scanned"]
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -23,7 +23,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r"}
 
 
-class Written(NamedTuple):
+class JsonNode(NamedTuple):
     """A value and its text."""
 
     value: Any
@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 def plain(node: Any) -> Any:
     """A value without its text."""
-    return node.value if isinstance(node, Written) else node
+    return node.value if isinstance(node, JsonNode) else node
 
 
 def loaded(text: str) -> Any:
@@ -79,7 +79,7 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         value = decimal.Decimal(found[0]) if found[1] or found[2] else int(found[0])
     else:
         raise ValueError("no value")
-    return Written(value, text[at:end]), end
+    return JsonNode(value, text[at:end]), end
 
 
 def _object(text: str, at: int) -> tuple[dict[str, Any], int]:

@@ -20,7 +20,7 @@ import pyarrow.json
 from ags1.errors import FormatError
 from ags1.spark.source._options import FAIL, PERMISSIVE
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._json_values import Written, loaded, plain, scanned
+from ags1.spark.source.decoders._json_values import JsonNode, loaded, plain, scanned
 from ags1.spark.source.decoders._lines import Chunk
 from ags1.spark.source.decoders._records import assembled, refuse, split_schema
 from ags1.spark.source.decoders._text_files import lines_from_start, lines_of, text_of
@@ -371,7 +371,7 @@ def _text(text: str) -> str:
 def _as_text(node: Any) -> str:
     if isinstance(node, str):
         return _text(node)
-    if not isinstance(node, Written):
+    if not isinstance(node, JsonNode):
         raise _Forgotten
     return _text(node.text)
 

@@ -23,13 +23,17 @@ _MAX_ROWS = 1 << 16
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _OLD_CALENDARS = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _DAYS = re.compile("interval (day|hour|minute|second)")
-_MONTHS = re.compile('"interval (year|month)')
+_MONTHS, _VARIANT = re.compile('"interval (year|month)'), re.compile('"variant"')
+_OF_MONTHS = (
+    "year-month intervals, which Spark cannot take from Python: give a schema, in which it is an int, of months"
+)
+_OF_VARIANTS = "variants, which are not read here: write to_json(column) in its place"
 
 
 class _Parquet(Decoder):
     def schema_of(self, file: Plain) -> pa.Schema:
         with closing(_Opened(file, self._options, self._options.columns or None)) as opened:
-            _refuse_months(opened.file, opened.schema.names, file.name)
+            _refuse(opened.file, opened.schema.names, file.name, _MONTHS, _OF_MONTHS)
             return spark_schema(opened.schema, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
@@ -136,15 +140,12 @@ def _fields(struct: Any) -> dict[str, Any]:
         return {}
 
 
-def _refuse_months(file: pq.ParquetFile, names: list[str], name: str) -> None:
-    """Refuse year-month intervals, which Spark cannot take from Python."""
-    types = _spark_types(file)
+def _refuse(file: pq.ParquetFile, names: list[str], name: str, types: re.Pattern[str], what: str) -> None:
+    """Refuse columns in which Spark has types that Python cannot give to it."""
+    spark_types = _spark_types(file)
     for column in names:
-        if _MONTHS.search(json.dumps(types.get(column))):
-            raise FormatError(
-                f"{name}: the column {column!r} has year-month intervals, which Spark cannot take from Python: leave "
-                "it out with the option columns, or give a schema, in which it is an int, of months"
-            )
+        if types.search(json.dumps(spark_types.get(column))):
+            raise FormatError(f"{name}: the column {column!r} has {what}; or leave it out with the option columns")
 
 
 def _refuse_old_calendar(file: pq.ParquetFile, name: str) -> None:
@@ -179,6 +180,8 @@ class _Opened:
             )
             _refuse_old_calendar(self.file, file.name)
             self.schema = _as_spark_has_it(self.file)
+            # They may be in parts, which are no variants.
+            _refuse(self.file, self.schema.names, file.name, _VARIANT, _OF_VARIANTS)
         except pa.ArrowException as error:
             self._view.close()
             raise FormatError(f"{file.name}: this is not a readable Parquet file: {error}") from None
