@@ -11,7 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from ags1.errors import FormatError
+from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.decoders import decoder_for
+from ags1.spark.source.encoders import encoding_for
 from tests.spark.like_spark import SCENARIOS, ZONES, arrow_schema, ours, values
 from tests.spark.source_files import END, options, plain, rows
 
@@ -62,6 +64,52 @@ def test_parquet_of_every_type_is_read_as_spark_reads_it(
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
+
+
+_TEXT = ["a", '"', "\\", ",", ";", "\n", "\r", "\t", " ", "é€😀", "\x01", "null", "'", "#", '\\"', "\ufffe"]
+# Spark writes milliseconds, and zones to the minute.
+_MOMENT = "timestamp_millis(-2000000000000L + (id * 1047290000123L) % 250000000000000L)"
+# Columns of Spark from the text t and the number id.
+WRITTEN = {
+    "csv": f"""
+        t, if(id % 7 = 0, null, t) n, id, cast(id % 256 - 128 as tinyint) b, id % 2 = 0 z, {_MOMENT} at,
+        cast({_MOMENT} as timestamp_ntz) local, date_from_unix_date({_DAYS}) day, cast(id / 7 as decimal(38, 10)) g,
+        element_at(array(double('NaN'), double('Infinity'), double('-Infinity'), -0D, 1e300D, 5e-324D), cast(id % 6 + 1 as int)) d,
+        cast(id / 3 as float) f, if(id % 3 = 0, null, cast(-id * 1e-7 as decimal(20, 12))) c
+    """,
+    "text": "translate(t, '\n\r', '') value",
+}
+WRITTEN["json"] = f"""{WRITTEN["csv"]}, cast(t as binary) o, array(t, null, '') a, map(t, {_MOMENT}, 'k', null) m,
+    named_struct('x', t, 'w', array(named_struct('q', id, 'v', {_MOMENT}))) st"""
+
+
+@pytest.mark.parametrize("decode", ["csv", "json", "text"])
+def test_what_is_written_is_to_spark_what_spark_writes(spark: SparkSession, tmp_path: Path, decode: str) -> None:
+    chance = random.Random(decode)
+    texts = ["".join(chance.choices(_TEXT, k=chance.randint(0, 6))) for _ in range(400)]
+    spark.createDataFrame(list(enumerate(texts)), "id bigint, t string").createOrReplaceTempView("texts")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        frame = spark.sql(f"SELECT {WRITTEN[decode]} FROM texts").coalesce(1)
+        # Spark's writer cuts off blanks, which ours keeps.
+        keeping = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"} if decode == "csv" else {}
+        frame.write.format(decode).options(**keeping).save(str(tmp_path / "theirs"))
+        schema = arrow_schema(frame.schema)
+        chosen = WriteOptions.parse({"path": "x", "kms": "local:x", "decode": decode})
+        (tmp_path / "ours").mkdir()
+        with (tmp_path / "ours" / "file").open("wb") as file:
+            encoder = encoding_for(chosen, schema).open(file, 1 << 20)
+            for batch in frame.toArrow().cast(schema).to_batches():
+                encoder.write(batch)
+            encoder.close()
+        reader = spark.read.format(decode).schema(frame.schema)
+        if decode == "csv":
+            reader = reader.option("multiLine", True)
+        found = [values(reader.load(str(tmp_path / name)).toArrow().cast(schema)) for name in ("ours", "theirs")]
+        assert len(found[0]) == len(found[1]) >= 380
+        assert [pair for pair in zip(*found, strict=True) if pair[0] != pair[1]] == []
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_parquet_that_spark_reads_otherwise_is_refused(spark: SparkSession, tmp_path: Path) -> None:
