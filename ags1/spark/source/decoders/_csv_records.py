@@ -130,10 +130,10 @@ class _Parser:
             self.values.append(None)
 
     def _quoted(self) -> None:
-        value, quote, escape = self._value, self._quote, self._escape
+        value, quote, escape = self._value, self._quote or "", self._escape
         if self._previous != _NONE:
             # A quote inside a quoted value: what is written up to the separator is the value.
-            value.insert(0, quote or "")
+            value.insert(0, quote)
             self._current = self._next()
             self._trim = self._right
             self._current = self._append_until(self._ends)
@@ -146,7 +146,7 @@ class _Parser:
             if current not in (quote, escape):
                 if previous == quote:
                     self._unescaped = True
-                    value += [quote or "", current]
+                    value += [quote, current]
                     self._previous = current
                     self._quoted()
                     return
@@ -168,7 +168,7 @@ class _Parser:
                 if self._current == _LINE_END:
                     return
             if self._current != self._sep:
-                value += [quote or "", *blanks, self._current]
+                value += [quote, *blanks, self._current]
                 self._previous = self._current
                 self._quoted()
 

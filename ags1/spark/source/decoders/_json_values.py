@@ -63,6 +63,7 @@ def _blank(text: str, at: int) -> int:
 
 def _value(text: str, at: int) -> tuple[Any, int]:
     letter = text[at]
+    value: Any
     if letter in _TEXTS:
         return _text(text, at)
     if letter == "{":

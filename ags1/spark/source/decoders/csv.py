@@ -133,6 +133,10 @@ class _Csv(Decoder):
         places = np.flatnonzero(octets[begin : int(chunk.ends[-1])] == quote) + begin
         if len(places) == 0:
             return None
+        trims = options.trim_left or options.trim_right
+        if not trims and not options.line_sep and _is_regular(octets, places, options, _CR):
+            # A quote that is open at a line end makes fewer rows than lines.
+            return None
         doubled = options.escape == options.quote
         before = octets[places - 1]
         behind = octets[np.minimum(places + 1, len(octets) - 1)]
@@ -147,12 +151,12 @@ class _Csv(Decoder):
         plain[lines[~np.where(turns == 0, opens, closes)]] = False
         counts = np.bincount(lines, minlength=len(chunk))
         plain[(counts & 1) == 1] = False
-        if options.trim_left or options.trim_right:
+        if trims:
             plain[counts > 0] = False
         elif options.escape and not doubled:
             escapes = np.flatnonzero(octets == ord(options.escape))
             lines = np.searchsorted(chunk.starts, escapes, "right") - 1
-            lines = lines[(lines >= 0)]
+            lines = lines[lines >= 0]
             plain[lines[counts[lines] > 0]] = False
         return None if plain.all() else plain
 
@@ -253,17 +257,14 @@ class _Csv(Decoder):
         """The index of each column of the schema in a line, and the number of values in a line."""
         options = self._options
         names = self._names(first)
-        in_order = list(range(len(data))), len(data)
+        in_order: list[int | None] = list(range(len(data)))
         if not options.header:
             # Without names, a schema is in the order of the values.
-            some = options.columns or data.names != _NUMBERED[: len(data)]
-            return (
-                ([names.index(each) for each in data.names], len(names))
-                if some and all(each in names for each in data.names)
-                else in_order
-            )
+            if (options.columns or data.names != _NUMBERED[: len(data)]) and set(data.names) <= set(names):
+                return [names.index(each) for each in data.names], len(names)
+            return in_order, len(data)
         if options.enforce_schema == "true" and not options.columns:
-            return in_order
+            return in_order, len(data)
         have = pa.schema([(each, pa.string()) for each in names])
         places = [find(have, field.name) for field in data]
         missing = [field.name for field, place in zip(data, places, strict=True) if place is None]
@@ -392,10 +393,11 @@ def _is_regular(octets: Any, quotes: Any, options: SourceOptions, end: int = _LF
     doubled = options.escape == options.quote
     if len(quotes) % 2 or (options.escape and not doubled and (octets == ord(options.escape)).any()):
         return False
-    around = np.concatenate(([_LF], octets, [_LF]))
     allowed = np.zeros(256, bool)
     allowed[[_LF, end, ord(options.sep), *([ord(options.quote)] if doubled else [])]] = True
-    return bool(allowed[around[quotes[0::2]]].all() and allowed[around[quotes[1::2] + 2]].all())
+    before, behind = octets[quotes[0::2] - 1], octets[np.minimum(quotes[1::2] + 1, len(octets) - 1)]
+    first, last = quotes[0] == 0, quotes[-1] == len(octets) - 1
+    return bool(allowed[before[int(first) :]].all() and allowed[behind[: len(behind) - int(last)]].all())
 
 
 def _slow_bounds(text: bytes, options: SourceOptions) -> tuple[Any, Any]:

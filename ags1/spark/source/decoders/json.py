@@ -32,7 +32,7 @@ __all__ = ["make"]
 _FEW_LINES = 64
 _BLANKS = b" \t\r\n"
 # Longer ones may not fit a bigint.
-_LONG_NUMBER = re.compile(rb"\d{19}")
+_LONG_NUMBER = re.compile(rb"[:,\[]\s*-?\d{19}")
 # Blanks may stand between four letters and four.
 _BASE64 = re.compile(
     r"(?:[\x00-\x20]*[A-Za-z0-9+/]{4})*[\x00-\x20]*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?[\x00-\x20]*"
