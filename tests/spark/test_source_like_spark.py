@@ -10,11 +10,25 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import ags1.spark
+from ags1 import dataset
 from ags1.errors import FormatError
+from ags1.kms import load
 from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.decoders import decoder_for
 from ags1.spark.source.encoders import encoding_for
-from tests.spark.like_spark import SCENARIOS, ZONES, arrow_schema, ours, values
+from tests.spark.like_spark import (
+    CORRUPT,
+    JSON_TYPES,
+    SCENARIOS,
+    ZONES,
+    arrow_schema,
+    csv_values,
+    json_lines,
+    ours,
+    text_of,
+    values,
+)
 from tests.spark.source_files import END, options, plain, rows
 
 if TYPE_CHECKING:
@@ -64,6 +78,29 @@ def test_parquet_of_every_type_is_read_as_spark_reads_it(
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
+
+
+@pytest.mark.parametrize("decode", ["csv", "json"])
+def test_a_dataset_is_read_as_its_plaintext_is(spark: SparkSession, tmp_path: Path, kms_url: str, decode: str) -> None:
+    chance = random.Random(decode)
+    lines = ["a,b,c", *csv_values(chance, 40, 3)] if decode == "csv" else json_lines(chance, 40)
+    for number in range(3):
+        directory = tmp_path / "plain" / f"k={number}"
+        directory.mkdir(parents=True)
+        (directory / f"{number}.txt").write_bytes(text_of([lines[0], *lines[1 + number :: 3]]))
+    dataset.encrypt(tmp_path / "plain", tmp_path / "vault", load(kms_url), "lake").close()
+    ags1.spark.register(spark)
+    given = {"inferSchema": True, "header": True} if decode == "csv" else {}
+    schema = None if decode == "csv" else f"{JSON_TYPES}, {CORRUPT} string, k int"
+    found = []
+    for reader, path in (
+        (spark.read.format("ags1").options(kms=kms_url, decode=decode), "vault"),
+        (spark.read.format(decode), "plain"),
+    ):
+        frame = (reader.schema(schema) if schema else reader).options(**given).load(str(tmp_path / path))
+        found.append((frame.dtypes, sorted(values(frame.toArrow().cast(arrow_schema(frame.schema))))))
+    assert found[0] == found[1]
+    assert len(found[0][1]) > 30
 
 
 _TEXT = ["a", '"', "\\", ",", ";", "\n", "\r", "\t", " ", "é€😀", "\x01", "null", "'", "#", '\\"', "\ufffe"]

@@ -46,12 +46,12 @@ _ALIASES = {
 }
 # Options of Spark's own sources that are not here: values that mean what is done anyway, and what to do instead.
 _TRUE, _FALSE = ("true",), ("false",)
-_AS_STRING = "read the column as a string, and use {} with the format"
+_AS_STRING = "use a column of strings, with {} after reading, or date_format before writing"
 _NO_LIMIT = "there is no limit"
 _STRICT = "read the lines with decode=text, and use from_json with this option"
 _OF_SPARK: dict[str, tuple[tuple[str, ...], str]] = {
     "encoding": (("utf-8", "utf8"), "only UTF-8 is read: use decode=binary, and decode(content, charset)"),
-    "dateformat": (("yyyy-mm-dd",), _AS_STRING.format("to_date")),
+    "dateformat": ((), _AS_STRING.format("to_date")),
     "timestampformat": ((), _AS_STRING.format("to_timestamp")),
     "timestampntzformat": ((), _AS_STRING.format("to_timestamp_ntz")),
     "enabledatetimeparsingfallback": (_TRUE, _AS_STRING.format("to_date or to_timestamp")),
