@@ -111,7 +111,8 @@ WRITTEN = {
     "csv": f"""
         t, if(id % 7 = 0, null, t) n, id, cast(id % 256 - 128 as tinyint) b, id % 2 = 0 z, {_MOMENT} at,
         cast({_MOMENT} as timestamp_ntz) local, date_from_unix_date({_DAYS}) day, cast(id / 7 as decimal(38, 10)) g,
-        element_at(array(double('NaN'), double('Infinity'), double('-Infinity'), -0D, 1e300D, 5e-324D), cast(id % 6 + 1 as int)) d,
+        element_at(array(double('NaN'), double('Infinity'), -double('Infinity'), -0D, 1e300D, 5e-324D),
+            cast(id % 6 + 1 as int)) d,
         cast(id / 3 as float) f, if(id % 3 = 0, null, cast(-id * 1e-7 as decimal(20, 12))) c
     """,
     "text": "translate(t, '\n\r', '') value",
