@@ -124,9 +124,10 @@ JSON_TYPES = (
 JSON_NAMES = ["b", "i", "l", "f", "d", "z", "c", "day", "at", "local", "t", "o", "a", "st", "m", "sa", "ss", "ms", "no"]
 # Fields that Arrow's parser can read too.
 JSON_PLAIN = (
-    "i int, l bigint, d double, z boolean, day date, at timestamp, t string, a array<int>, st struct<x: int, y: string>"
+    "i int, l bigint, d double, g decimal(38,10), z boolean, day date, at timestamp, t string, a array<int>, "
+    "st struct<x: int, y: string>"
 )
-JSON_PLAIN_NAMES = ["i", "l", "d", "z", "day", "at", "t", "a", "st"]
+JSON_PLAIN_NAMES = ["i", "l", "d", "g", "z", "day", "at", "t", "a", "st"]
 ODD = (
     "01",
     "1.",
@@ -155,9 +156,9 @@ def a_json_value(chance: random.Random, depth: int = 0) -> str:
         return chance.choice(("true", "false"))
     if kind <= 3:
         return chance.choice(
-            ("0", "1", "-1", "127", "200", "300", "2147483648", "1704067200", "9223372036854775807",
-               "9223372036854775808", "1.5", "2.50", "1e3", "1E400", "-0.0", "123456789012345678901234567890.5",
-               "1.005", "NaN", "Infinity", "-Infinity", "+INF", "-INF")
+            ("0", "1", "-1", "127", "200", "300", "2147483648", "1704067200", "9223372036854775807", "1.5", "2.50",
+               "9223372036854775808", "1e3", "1e30", "1E400", "1234567890123456789012345678901", "-0.0", "1.005",
+               "123456789012345678901234567890.5", "NaN", "Infinity", "-Infinity", "+INF", "-INF")
         )  # fmt: skip
     if kind <= 7:
         text = a_text(chance)

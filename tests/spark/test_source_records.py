@@ -284,3 +284,17 @@ def test_a_record_with_many_stray_quotes_is_an_error_and_no_crash() -> None:
         rows(plain(line), options(decode="csv"), pa.schema([("a", pa.string())]), [0, END])
     deep = b'{"a":' + b"[" * 100000
     assert rows(plain(deep), options(decode="json"), pa.schema([("a", pa.string())]), [0, END]) == [{"a": None}]
+
+
+@pytest.mark.parametrize(
+    "number", ["1234567890123456789012345678900", "3.4e39", "-1e30", "99999999999999999999999999999"]
+)
+def test_a_number_too_large_for_a_decimal_is_no_other_number(number: str) -> None:
+    # Arrow's own conversions lose its upper digits without a word.
+    schema = pa.schema([("a", pa.decimal128(38, 10)), ("b", pa.list_(pa.field("element", pa.decimal128(38, 10))))])
+    data = f'{{"a":{number},"b":[1.5]}}\n{{"a":1,"b":[{number}]}}\n'.encode()
+    first, second = rows(plain(data), options(decode="json"), schema, [0, END])
+    assert (first["a"], first["b"]) == (None, [decimal.Decimal("1.5")])
+    assert (second["a"], second["b"]) == (1, None)
+    found = rows(plain(f"2.5\n{number}\n".encode()), options(decode="csv"), pa.schema([schema.field("a")]), [0, END])
+    assert [row["a"] for row in found] == [decimal.Decimal("2.5"), None]

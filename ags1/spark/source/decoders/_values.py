@@ -26,6 +26,8 @@ NUMBERS: Mapping[str, float] = {"NaN": math.nan, "Inf": math.inf, "-Inf": -math.
 """What is a number besides Java's own texts."""
 
 _FEW = 64
+_DIGITS = 38
+_MOST_HOURS = 18
 _BLANKS = "".join(map(chr, range(33)))
 _BOOLEANS = pa.array(["true", "false", None])
 _INT32 = 1 << 31
@@ -141,20 +143,33 @@ def _quickly(texts: pa.Array, target: pa.DataType, kind: str, zone: str) -> pa.A
         raise ValueError("a hexadecimal number")
     if kind == "boolean" and not pc.all(pc.is_in(pc.utf8_lower(texts), _BOOLEANS)).as_py():
         raise ValueError("neither true nor false")
+    if kind == "decimal":
+        _check_decimals(texts, target)
     if kind == "moment":
         _check_moments(texts)
         if target.tz is not None:
             try:
                 # Each has a zone of its own,
-                return texts.cast(target)
+                made = texts.cast(target)
             except pa.ArrowInvalid:
                 # or none has one.
                 return in_zone(texts.cast(pa.timestamp("us")), zone)
+            _check_offsets(texts)
+            return made
     made = texts.cast(target)
     if kind == "float" and not pc.all(pc.is_finite(made)).as_py():
         # Arrow knows more names of infinities than Java.
         raise ValueError("a number that is not finite")
     return made
+
+
+def _check_decimals(texts: pa.Array, target: Any) -> None:
+    """Arrow does not notice a number that is too large for 128 bits."""
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    if longest + target.scale <= _DIGITS and not pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
+        return
+    if not pc.all(pc.less(pc.abs(texts.cast(pa.float64())), 10.0 ** (_DIGITS - target.scale))).as_py():
+        raise ValueError("too large a number")
 
 
 def _check_moments(texts: pa.Array) -> None:
@@ -166,8 +181,24 @@ def _check_moments(texts: pa.Array) -> None:
     lengths = np.diff(offsets)
     long = offsets[:-1][lengths >= 19]
     octets = np.frombuffer(texts.buffers()[2], np.uint8)
-    if len(long) + np.count_nonzero(lengths == 10) != len(texts) or (octets[long + 16] != ord(":")).any():
+    if (
+        len(long) + np.count_nonzero(lengths == 10) != len(texts)
+        or (octets[np.add.outer(long, (13, 16))] != ord(":")).any()
+    ):
         raise ValueError("another form of a time")
+
+
+def _check_offsets(texts: pa.Array) -> None:
+    """Arrow takes offsets of 18 hours and more, Java up to 18 hours."""
+    texts = texts.drop_null() if texts.null_count else texts
+    if len(texts) == 0:
+        return
+    ends = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset + 1 : texts.offset + len(texts) + 1]
+    octets = np.frombuffer(texts.buffers()[2], np.uint8)
+    for back in (3, 5, 6):
+        signs = ends[np.isin(octets[ends - back], (ord("+"), ord("-")))] - back
+        if (octets[signs + 1].astype(np.int64) * 10 + octets[signs + 2] - ord("0") * 11 >= _MOST_HOURS).any():
+            raise ValueError("a large offset")
 
 
 def _slowly(texts: pa.Array, target: pa.DataType, convert: Callable[[str], Any]) -> tuple[pa.Array, Any]:

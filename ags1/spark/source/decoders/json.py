@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import decimal
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -165,7 +166,10 @@ class _Json(Decoder):
 
     def _quickly(self, chunk: Chunk, data: pa.Schema, quick: pa.Schema) -> list[pa.Array] | None:
         block = self._block(chunk)
-        table = None if block is None else _read(block, quick, strict=self._options.sampling_bytes > 0)
+        doubtful = _doubtful(quick)
+        if block is None or (doubtful is not None and doubtful.search(block)):
+            return None
+        table = _read(block, quick, strict=self._options.sampling_bytes > 0)
         if table is None or table.num_rows != len(chunk):
             return None
         if not data.names:
@@ -263,6 +267,16 @@ def _quick_schema(schema: pa.Schema) -> pa.Schema | None:
             return None
         fields.append(pa.field(field.name, kind))
     return pa.schema(fields)
+
+
+@functools.lru_cache(16)
+def _doubtful(quick: pa.Schema) -> re.Pattern[bytes] | None:
+    """What a block may not have for Arrow's parser: numbers that may be too large for 128 bits of a decimal."""
+    scales = [int(found[1]) for found in re.finditer(r"decimal128\(\d+, (\d+)\)", str(quick.types))]
+    if not scales:
+        return None
+    digits = max(1, _MAX_PRECISION + 1 - max(scales))
+    return re.compile(rb"[:,\[]\s*-?(?:\d{%d}|\d+(?:\.\d+)?[eE])" % digits)
 
 
 def _quick_type(kind: pa.DataType) -> pa.DataType | None:
