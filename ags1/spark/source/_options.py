@@ -39,7 +39,6 @@ MIB = 1 << 20
 # Names in other formats and tools.
 _CALLED = {
     "format": "decode",
-    "pathglobfilter": "include",
     "kmsurl": "kms",
     "version": "expectedversion",
     "codec": "compression",
@@ -52,7 +51,57 @@ _ALIASES = {
     "delimiter": "sep",
     "lineseparator": "linesep",
     "paths": "path",
+    "ignoreleadingwhitespace": "trimleft",
+    "ignoretrailingwhitespace": "trimright",
+    "primitivesasstring": "asstrings",
 }
+# Options of Spark's own sources that are not here: values that mean what is done anyway, and what to do instead.
+_TRUE, _FALSE = ("true",), ("false",)
+_AS_STRING = "use a column of strings, with {} after reading, or date_format before writing"
+_NO_LIMIT = "there is no limit"
+_STRICT = "read the lines with decode=text, and use from_json with this option"
+_OF_SPARK: dict[str, tuple[tuple[str, ...], str]] = {
+    "encoding": (("utf-8", "utf8"), "only UTF-8 is read: use decode=binary, and decode(content, charset)"),
+    "dateformat": ((), _AS_STRING.format("to_date")),
+    "timestampformat": ((), _AS_STRING.format("to_timestamp")),
+    "timestampntzformat": ((), _AS_STRING.format("to_timestamp_ntz")),
+    "enabledatetimeparsingfallback": (_TRUE, _AS_STRING.format("to_date or to_timestamp")),
+    "locale": (("en-us", "en_us"), "read the column as a string, and use to_number or to_date"),
+    "preferdate": (_TRUE, "give a schema with .schema(...)"),
+    "infertimestamp": (_FALSE, "give a schema with .schema(...)"),
+    "prefersdecimal": (_FALSE, "give a schema with .schema(...)"),
+    "dropfieldifallnull": (_FALSE, "give a schema with .schema(...)"),
+    "samplingratio": (("1", "1.0"), "sampling_bytes limits what is looked at"),
+    "mergeschema": (_FALSE, "the schema is that of the first file: give one with .schema(...)"),
+    "pathglobfilter": ((), "include has globs of paths, such as include=*.csv"),
+    "recursivefilelookup": (
+        (), "all directories are read; partition_discovery=false makes no columns of them, and prefix chooses one"
+    ),
+    "modifiedbefore": ((), "choose files with include, exclude or prefix"),
+    "modifiedafter": ((), "choose files with include, exclude or prefix"),
+    "basepath": ((), "load the dataset, and choose a directory with prefix"),
+    "ignoremissingfiles": (_FALSE, "use on_error=skip"),
+    "ignorecorruptfiles": (_FALSE, "use on_error=skip; what is not authentic fails always"),
+    "unescapedquotehandling": (("stop_at_delimiter",), "use decode=text, and from_csv with this option"),
+    "chartoescapequoteescaping": ((), "it is the option escape"),
+    "maxcolumns": ((), _NO_LIMIT),
+    "maxcharspercolumn": (("-1",), _NO_LIMIT),
+    "inputbuffersize": ((), "use batch_bytes"),
+    "quoteall": (_FALSE, "values are quoted where they have to be"),
+    "escapequotes": (_TRUE, "values with quotes are quoted"),
+    "ignorenullfields": (_TRUE, "fields that are null are left out"),
+    "allowcomments": (_FALSE, _STRICT),
+    "allowunquotedfieldnames": (_FALSE, _STRICT),
+    "allowsinglequotes": (_TRUE, _STRICT),
+    "allownumericleadingzeros": (_FALSE, _STRICT),
+    "allownonnumericnumbers": (_TRUE, _STRICT),
+    "allowbackslashescapinganycharacter": (_FALSE, _STRICT),
+    "allowunquotedcontrolchars": (_FALSE, _STRICT),
+    "singlevariantcolumn": ((), "read the lines with decode=text, and use parse_json"),
+    "datetimerebasemode": (("corrected",), "files with dates in the old calendar are refused"),
+    "int96rebasemode": (("corrected",), "files with dates in the old calendar are refused"),
+}  # fmt: skip
+_OF_SPARK["charset"] = _OF_SPARK["encoding"]
 # Likely names of secrets, without separators. Options that only refer to a secret are allowed.
 _SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|apikey|accesskey|privatekey|key$|keys$|^pin$|^dek$"
@@ -181,11 +230,11 @@ def _character_or_none(text: str) -> str:
 
 
 def _zone(text: str) -> str:
-    from zoneinfo import ZoneInfo
+    from ags1.spark.source._zones import zone_of
 
     try:
-        ZoneInfo(text)
-    except (KeyError, ValueError, OSError):
+        zone_of(text)
+    except ValueError:
         raise ValueError(f"must be a time zone, such as Europe/Berlin, not {text!r}") from None
     return text
 
@@ -247,7 +296,8 @@ class SourceOptions:
     corrupt_column: str = _option("_corrupt_record", str, _RECORDS)
     on_error: str = _option("fail", _one_of("fail", "skip"))
     pushdown: bool = _option(False, _pushdown)
-    sampling_bytes: int = _option(MIB, _size, _RECORDS)
+    sampling_bytes: int = _option(0, _size, _RECORDS)
+    """0 for all."""
     max_unpacked_bytes: int = _option(256 * MIB, _size, LINE_DECODES)
     line_sep: bytes = _option(b"", _separator, LINE_DECODES)
     """b"" for any of LF, CR LF and CR."""
@@ -257,9 +307,19 @@ class SourceOptions:
     infer_schema: bool = _option(False, _flag, _CSV)
     sep: str = _option(",", _character, _CSV)
     quote: str = _option('"', _character_or_none, _CSV)
-    escape: str = _option("", _character_or_none, _CSV)
+    escape: str = _option("\\", _character_or_none, _CSV)
+    comment: str = _option("", _character_or_none, _CSV)
     null_value: str = _option("", str, _CSV)
-    time_zone: str = _option("UTC", _zone, _RECORDS)
+    empty_value: str = _option("", str, _CSV)
+    nan_value: str = _option("NaN", str, _CSV)
+    positive_inf: str = _option("Inf", str, _CSV)
+    negative_inf: str = _option("-Inf", str, _CSV)
+    trim_left: bool = _option(False, _flag, _CSV)
+    trim_right: bool = _option(False, _flag, _CSV)
+    enforce_schema: str = _option("", _one_of("true", "false"), _CSV)
+    """Empty for a header that must have the columns of the schema."""
+    as_strings: bool = _option(False, _flag, frozenset({"json"}))
+    time_zone: str = _option("UTC", _zone)
     missing_keys: str = _option("error", _one_of("error", "drop"), _PARQUET)
     allow_plaintext: bool = _option(False, _flag, _PARQUET)
     session: CapturedSession | None = None
@@ -295,6 +355,10 @@ class SourceOptions:
             raise ValueError("give only one of aad_prefix and aad_prefix_hex")
         if len(self.path) > 1 and not self.keyref and self.decode != "parquet":
             raise ValueError("a dataset is one path; several paths are for AGS1 files with a keyref")
+        if self.decode == "csv" and self.multiline and self.line_sep:
+            raise ValueError("the options multiline and line_sep contradict each other for decode=csv")
+        if self.decode == "csv" and self.sep in (self.quote, self.escape, self.comment):
+            raise ValueError("the option sep must not be the quote, the escape or the comment")
         if len(set(self.columns)) != len(self.columns):
             raise ValueError("the option columns names a column twice")
 
@@ -350,6 +414,7 @@ class WriteOptions:
     header: bool = _option(False, _flag, _CSV)
     sep: str = _option(",", _character, _CSV)
     quote: str = _option('"', _character_or_none, _CSV)
+    escape: str = _option("\\", _character_or_none, _CSV)
     null_value: str = _option("", str, _CSV)
     session: CapturedSession | None = None
 
@@ -413,6 +478,8 @@ def _values(cls: Any, options: Mapping[str, str]) -> dict[str, Any]:
     for name, text in options.items():
         plain = canonical(name)
         if plain not in known:
+            if plain in _OF_SPARK and text.strip().lower() in _OF_SPARK[plain][0]:
+                continue
             raise _unknown(plain, name, known)
         # load() with several paths gives "paths".
         if plain not in found or name.lower() == "path":
@@ -442,6 +509,10 @@ def _unknown(plain: str, name: str, known: Mapping[str, Any]) -> ValueError:
     for others, what in elsewhere:
         if plain in others:
             return ValueError(f"the option {name!r} is for {what}.{_FORMAT}")
+    if plain in _OF_SPARK:
+        usual, instead = _OF_SPARK[plain]
+        but = f" but {' or '.join(usual)}" if usual else ""
+        return ValueError(f"{_FORMAT} has no option {name!r}{but}: {instead}")
     if _SECRET.search(plain):
         return ValueError(
             f"the option {name[:40]!r} is refused: never put a secret into an option, which is kept in plans and "

@@ -1,4 +1,4 @@
-"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
+r"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
 
 ::
 
@@ -52,19 +52,30 @@ Reading                 Default         Meaning
 ``mode``                permissive      json, csv: records that cannot be read become nulls; dropmalformed leaves
                                         them out, failfast fails
 ``corrupt_column``      _corrupt_record json, csv: the column that gets their text, if the schema has it
-``sampling_bytes``      1m              json, csv: text to infer a schema from
-``time_zone``           the session's   json, csv: of times without one
+``sampling_bytes``      all             json, csv: text to infer a schema from; a json field that shows later is an
+                                        error
+``time_zone``           the session's   of times without one in texts, Parquet, Avro and Arrow
 ``multiline``           false           json, csv: a document, or values with line ends; files are not cut
 ``line_sep``            any line end    text, json, csv: what ends a line
 ``max_unpacked_bytes``  256m            text, json, csv: what a line of a gzip file, or one that is read as one piece,
                                         may unpack to
 ``wholetext``           false           text: a row for each file
 ``header``              false           csv: the first line has names
-``infer_schema``        false           csv: types are guessed from a sample; else all are strings
+``infer_schema``        false           csv: types are those of all values; else all are strings
 ``sep``                 ,               csv: between values; one character
 ``quote``               "               csv: around values; empty for none
-``escape``              none            csv: in front of quotes; without one they are doubled
+``escape``              \               csv: in front of quotes; a quote where they are doubled
+``comment``             none            csv: what lines begin with that are left out
 ``null_value``          empty           csv: what is null, besides nothing at all
+``empty_value``         empty           csv: what a pair of quotes means
+``nan_value``           NaN             csv: what is not a number
+``positive_inf``        Inf             csv: what is infinite
+``negative_inf``        -Inf            csv: the same, negative
+``trim_left``           false           csv: blanks in front of values are left out; ``ignoreLeadingWhiteSpace``
+``trim_right``          false           csv: blanks behind values are left out; ``ignoreTrailingWhiteSpace``
+``enforce_schema``      none            csv, header: true takes columns in their order, false by name those that are
+                                        there; without it, header and schema must have the same names
+``as_strings``          false           json: numbers, true, false are inferred as strings; ``primitivesAsString``
 ``missing_keys``        error           parquet: drop leaves out columns whose key the KMS refuses
 ``allow_plaintext``     false           parquet, outside of AGS1: files that are not encrypted are read too
 ======================= =============== ========================================================================
@@ -90,6 +101,7 @@ Writing                      Default         Meaning
 ``header``                   false           csv: names in the first line
 ``sep``                      ,               csv: between values
 ``quote``                    "               csv: around values that need it; empty for none
+``escape``                   \               csv: in front of quotes in values
 ``null_value``               empty           csv: what is written for null
 ============================ =============== ========================================================================
 
