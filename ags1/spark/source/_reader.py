@@ -65,7 +65,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     decoder = decoder_for(options)
     try:
-        data = decoder.infer(_samples(source))
+        data = decoder.infer(_samples(source, options))
     except FormatError:
         if next(iter(source.files()), None) is not None:
             raise
@@ -91,12 +91,14 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     return pa.schema([made.field(index) for index in chosen])
 
 
-def _samples(source: Input) -> Iterator[Plain]:
+def _samples(source: Input, options: SourceOptions) -> Iterator[Plain]:
     """Files one after the other, each closed when the next one is opened; empty files are left out."""
     for file in source.files():
         if file.length == 0:
             continue
-        plain = source.open(file)
+        plain = _opened(source, file, options)
+        if plain is None:
+            continue
         try:
             yield plain
         except GeneratorExit:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import errno
-from zoneinfo import ZoneInfo
 
 from ags1.dataset.classes import ClassKeys
 from ags1.dataset.versions import kept_versions
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.spark.source._options import SourceOptions
+from ags1.spark.source._zones import zone_of
 
 __all__ = ["version_as_of"]
 
@@ -27,7 +27,7 @@ def version_as_of(options: SourceOptions) -> int | None:
         return None
     moment = datetime.datetime.fromisoformat(options.timestamp_as_of)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=_zone(options.time_zone))
+        moment = moment.replace(tzinfo=zone_of(options.time_zone))
     location = locate(options.path[0], options.session)
     client = kms_client(kms_reference(options.kms))
     for kept in kept_versions(location):
@@ -40,10 +40,3 @@ def version_as_of(options: SourceOptions) -> int | None:
             return kept.number
     text = f"no version of this dataset is kept that was there at {options.timestamp_as_of}"
     raise FileNotFoundError(errno.ENOENT, text, location.text)
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        raise ValueError(f"{name} is no region: give timestamp_as_of with its offset, such as +02:00") from None
