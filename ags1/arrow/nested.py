@@ -115,7 +115,7 @@ def _take(array: Any, bounds: NDArray[np.int64], parts: list[Any], validity: Any
     elif types.is_boolean(kind):
         add(array.fill_null(False).cast(pa.uint8()).to_numpy(zero_copy_only=False), bounds)
     else:
-        width = width_of(kind)
+        width = width_of(kind) or 0
         filled = array.view(pa.binary(width)).fill_null(bytes(width))
         add(filled.buffers()[1], width * (bounds + filled.offset))
 
@@ -149,7 +149,8 @@ class _Parts:
         where = np.repeat(self.places - begins, sizes)
         where += np.arange(len(where))
         self.places += sizes
-        return self.data[where]
+        found: NDArray[np.uint8] = self.data[where]
+        return found
 
 
 def unpack(array: Any, kind: Any) -> Any:
@@ -202,4 +203,4 @@ def _read(kind: Any, counts: NDArray[np.int64], parts: _Parts, *, is_value: bool
             raise FormatError(f"the decrypted values are not of type {kind}: {error}") from None
     if types.is_boolean(kind):
         return made(kind, pa.py_buffer(np.packbits(parts.read(counts), bitorder="little")))
-    return made(kind, pa.py_buffer(parts.read(width_of(kind) * counts)))
+    return made(kind, pa.py_buffer(parts.read((width_of(kind) or 0) * counts)))

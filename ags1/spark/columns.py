@@ -115,7 +115,7 @@ def encrypt_columns(
         for name, key_id in columns.items()
     ]
     fields = [StructField(each.name, BinaryType(), each.nullable) if each.name in columns else each for each in schema]
-    return df.mapInArrow(EncryptColumns(made, row_key, kms), StructType(fields))  # type: ignore[arg-type]
+    return df.mapInArrow(EncryptColumns(made, row_key, kms), StructType(fields))
 
 
 def decrypt_columns(
@@ -191,7 +191,7 @@ def decrypt_columns(
         fields[schema.names.index(name)] = field
     hidden = KeyTable.of(table, kms, next(iter(columns.values())))
     task = DecryptColumns(openings, hidden, row_key, on_error, kms)
-    return df.mapInArrow(task, StructType(fields))  # type: ignore[arg-type]
+    return df.mapInArrow(task, StructType(fields))
 
 
 def register_columns(
@@ -317,7 +317,7 @@ class _DecryptValues(_Values):
         return self._each("ags1_decrypt", self._key_ids, batches, work)
 
 
-def _schema_of(df: DataFrame, columns: Mapping[str, str], row_key: str | None) -> StructType:
+def _schema_of(df: DataFrame, columns: Any, row_key: str | None) -> StructType:
     """The schema of a DataFrame, which has each of these columns once."""
     if not hasattr(df, "mapInArrow") or not hasattr(df, "sparkSession"):
         raise TypeError(f"df must be a DataFrame of Spark, not {type(df).__name__}")

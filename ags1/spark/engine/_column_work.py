@@ -10,7 +10,7 @@ import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -192,7 +192,9 @@ class OpeningColumn:
                 raise kind(f"{place()}: the key of this value cannot be used: {error}") from error
         return found
 
-    def open(self, array: Any, column: str, row_keys: Any, on_error: str = "raise") -> tuple[Any, tuple[int, ...]]:
+    def open(
+        self, array: Any, column: str, row_keys: Any, on_error: Literal["raise", "null"] = "raise"
+    ) -> tuple[Any, tuple[int, ...]]:
         """The plaintexts of the next batch, as large_binary, and the positions of those whose tags failed."""
         first, size = self._rows, len(array)
         self._rows += size
@@ -215,7 +217,7 @@ class OpeningColumn:
         rows = None
         if len(keys) > 1:
             # A row with the key of each value: it is wiped below.
-            rows = np.array([np.frombuffer(key, np.uint8) for key in keys])
+            rows = np.array([np.frombuffer(memoryview(key), np.uint8) for key in keys])
             each = rows[indices.fill_null(0).to_numpy(zero_copy_only=False)]
             rows.fill(0)
             rows = each
@@ -261,7 +263,12 @@ class DecryptColumns:
     """A task of ``decrypt_columns``, for mapInArrow. The types are those that the columns had."""
 
     def __init__(
-        self, columns: list[tuple[Opening, Any]], table: KeyTable, row_key: str | None, on_error: str, kms: str
+        self,
+        columns: list[tuple[Opening, Any]],
+        table: KeyTable,
+        row_key: str | None,
+        on_error: Literal["raise", "null"],
+        kms: str,
     ) -> None:
         self._columns = columns
         self._table = table

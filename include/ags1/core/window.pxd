@@ -68,13 +68,16 @@ cdef inline int measure_item(
     plain[0] = nbytes - form.header - AGS1_BLOCK_OVERHEAD
     if 0 <= plain[0] <= block_length[0]:
         blocks[0] = 1
-    elif form.header == 0 or ags1_plaintext_length(nbytes, block_length[0], plain) or ags1_block_count(plain[0], block_length[0], blocks):
+    elif (
+        form.header == 0 or ags1_plaintext_length(nbytes, block_length[0], plain)
+        or ags1_block_count(plain[0], block_length[0], blocks)
+    ):
         return CHANGED
     size[0] = plain[0]
     return 0
 
 
-# Put the AAD prefix of an item into `aad`, with room for the index of a block behind it: GCM_OK, GCM_NO_MEMORY, CHANGED.
+# Put the AAD prefix of an item into `aad`, with room for the index of a block: GCM_OK, GCM_NO_MEMORY, CHANGED.
 cdef int put_aad(const Work *work, int64_t index, uint8_t **aad, size_t *room, size_t *length) noexcept nogil
 
 cdef class Window:
