@@ -152,6 +152,20 @@ def test_a_value_that_ends_early_is_an_error_also_where_damage_is_null(tmp_path:
             columns.plain(changed(sealed, 2, value[:length]), on_error="null")
 
 
+def test_a_long_value_cannot_be_cut_where_blocks_of_files_end(tmp_path: Path, kms_url: str) -> None:
+    columns = Columns(tmp_path, kms_url, "ags1")
+    long = pa.record_batch({"id": [1], "ssn": ["x" * (3 << 20)]})
+    (sealed,) = columns.sealed(long)
+    value = sealed["ssn"][0].as_py()
+    assert columns.plain(sealed) == [long]
+    assert len(value) == LEAD + 36 + (3 << 20)
+    for block_length in (1 << 20, (1 << 31) - 1):
+        header = b"AGS1" + struct.pack("<I", block_length)
+        cut = value[:LEAD] + header + value[LEAD + 8 : LEAD + 8 + (1 << 20) + 28]
+        with pytest.raises(ags1.AuthenticationError, match="column 'ssn', row 0"):
+            columns.plain(changed(sealed, 0, cut))
+
+
 def test_values_that_changed_rows_are_found_by_the_rows_key_alone(tmp_path: Path, kms_url: str) -> None:
     for row_key in (None, ROW_KEY):
         columns = Columns(tmp_path, kms_url, row_key=row_key)
@@ -328,3 +342,17 @@ def test_a_sql_function_refuses_what_it_cannot_encrypt(tmp_path: Path, kms_url: 
             list(function([batch]))
     nothing = text.slice(0, 0)
     assert [len(each) for each in function([(nothing, nothing), (text, lake)])] == [0, 2]
+
+
+def test_a_key_table_in_an_object_store_has_each_key_once(
+    s3: Any, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Location(f"{s3.url}/keys")
+    record = create_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
+    (sealed,) = EncryptColumns([record], None, kms_url)([ROWS])
+    opening = Opening("ssn", "lake", "gcm", None, FIELD)
+    assert list(DecryptColumns([(opening, pa.string())], KeyTable(table), None, "raise", kms_url)([sealed])) == [ROWS]
+    assert newest_key(table, kms_url, "ssn", "lake") == record
+    monkeypatch.setattr("ags1.dataset.runs.new_run", lambda: record.reference.run)
+    with pytest.raises(FileExistsError):
+        create_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)

@@ -20,7 +20,7 @@ from ags1.arrow.values import as_values, from_values
 from ags1.core import batch as native_batch
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
-from ags1.layout import DEFAULT_BLOCK_LENGTH
+from ags1.layout import DEFAULT_BLOCK_LENGTH, MAX_BLOCK_LENGTH
 from ags1.spark.engine._column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, read_key
 from ags1.spark.engine._sealing import Opener, Sealer, of_process, run_keys
 from ags1.storage import Location
@@ -105,6 +105,8 @@ class SealingColumn:
         self._key = data_key(run_keys(key.reference, kms), attempt)
         self._lead = bytes.fromhex(key.reference.run) + attempt
         self._form = key.form
+        # A value of one block cannot be cut at a block's end.
+        self._block_length = MAX_BLOCK_LENGTH if key.form == "ags1" else DEFAULT_BLOCK_LENGTH
         self._rows = 0
 
     def seal(self, array: Any, column: str, row_keys: Any = None) -> Any:
@@ -113,7 +115,7 @@ class SealingColumn:
         self._rows += len(array)
         aads = _aads(column, row_keys, lambda row: _place(column, first + row))
         batch = native_batch.encrypt_batch(
-            as_values(array), self._key, aads, DEFAULT_BLOCK_LENGTH, 1, None, self._form, self._lead
+            as_values(array), self._key, aads, self._block_length, 1, None, self._form, self._lead
         )
         return batch.to_arrow()
 
