@@ -181,10 +181,11 @@ def decrypt_columns(
             field = StructField(name, given[name])
         else:
             field = _recorded(newest_key(table, kms, name, key_id), Opening(name, key_id, form, bound), keys)
-        opening = Opening(name, key_id, form, bound, field.jsonValue(), exact=name not in given)
+        opening = Opening(name, key_id, form, bound, field.dataType.jsonValue(), exact=name not in given)
         openings.append((opening, _arrow_type(field)))
+        # An outer join may have added nulls since.
+        field = StructField(name, field.dataType, schema[name].nullable or on_error == "null", field.metadata)
         if on_error == "null":
-            field = StructField(name, field.dataType, True, field.metadata)
             if error_column(name) in schema.names:
                 raise ValueError(f"there is a column {error_column(name)!r} already: rename it")
             fields.append(StructField(error_column(name), StringType()))

@@ -50,7 +50,14 @@ class Columns:
         return list(task(batches or (ROWS,)))
 
     def plain(self, *batches: Any, on_error: str = "raise", **what: Any) -> list[Any]:
-        given = {"column": "ssn", "key_id": "lake", "form": self.form, "row_key": self.row_key, "field": FIELD, **what}
+        given = {
+            "column": "ssn",
+            "key_id": "lake",
+            "form": self.form,
+            "row_key": self.row_key,
+            "type": "string",
+            **what,
+        }
         task = DecryptColumns([(Opening(**given), pa.string())], KeyTable(self.table), self._name(), on_error, self.kms)
         return list(pickle.loads(pickle.dumps(task))(batches))
 
@@ -223,7 +230,7 @@ def test_a_wrong_key_raises_also_where_damage_is_null(tmp_path: Path, kms_url: s
         ({"key_id": "lake2"}, "under the master key 'lake', and 'lake2' is expected"),
         ({"form": "ags1"}, "give form='gcm'"),
         ({"row_key": ROW_KEY}, "bound to rows by another column"),
-        ({"field": {**FIELD, "type": "long"}}, "have the type string, and long is expected"),
+        ({"type": "long"}, "have the type string, and long is expected"),
     ):
         with pytest.raises((ags1.AuthenticationError, ags1.FormatError)) as caught:
             columns.plain(sealed, on_error="null", **what)
@@ -350,7 +357,7 @@ def test_a_key_table_in_an_object_store_has_each_key_once(
     table = Location(f"{s3.url}/keys")
     record = create_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
     (sealed,) = EncryptColumns([record], None, kms_url)([ROWS])
-    opening = Opening("ssn", "lake", "gcm", None, FIELD)
+    opening = Opening("ssn", "lake", "gcm", None, "string")
     assert list(DecryptColumns([(opening, pa.string())], KeyTable(table), None, "raise", kms_url)([sealed])) == [ROWS]
     assert newest_key(table, kms_url, "ssn", "lake") == record
     monkeypatch.setattr("ags1.dataset.runs.new_run", lambda: record.reference.run)

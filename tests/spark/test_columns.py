@@ -93,6 +93,17 @@ def test_metadata_of_fields_may_be_lost_on_the_way(frame: DataFrame, keys: dict[
     assert fetched(again) == fetched(frame.select("id", "text"))
 
 
+def test_nulls_of_an_outer_join_are_nulls(frame: DataFrame, keys: dict[str, Any]) -> None:
+    text = frame.selectExpr("id", "'text' AS text", "struct(id AS of) AS inner")
+    assert not text.schema["text"].nullable
+    columns = {"text": "lake", "inner": "lake"}
+    sealed = ags1.spark.encrypt_columns(text, columns, **keys)
+    joined = frame.sparkSession.range(5).join(sealed, "id", "left")
+    plain = ags1.spark.decrypt_columns(joined, columns, **keys)
+    assert sorted(row.id for row in plain.where("text IS NULL AND inner IS NULL").collect()) == [0, 4]
+    assert ags1.spark.decrypt_columns(sealed, columns, **keys).schema == text.schema
+
+
 def test_damage_names_the_column_and_the_row_and_is_null_where_that_is_asked_for(
     frame: DataFrame, keys: dict[str, Any]
 ) -> None:

@@ -122,13 +122,13 @@ class SealingColumn:
 
 @dataclass(frozen=True)
 class Opening:
-    """What values of a column must be. With `exact`, the field is that of each key, with what may be null."""
+    """What values of a column must be. `type` is Spark's, as JSON; with `exact`, with what may be null in a value."""
 
     column: str
     key_id: str
     form: str
     row_key: tuple[str, str] | None = None
-    field: dict[str, Any] | None = None
+    type: Any = None
     exact: bool = True
 
     def check(self, key: ColumnRecord) -> None:
@@ -143,17 +143,17 @@ class Opening:
                 f"its values were bound to rows by another column ({was}) than row_key={given!r} says: give that "
                 "column, under its name and with its type"
             )
-        if key.field is None or self.field is None:
+        if key.field is None or self.type is None:
             return
-        if not _same(key.field, self.field, exact=self.exact):
+        if not _same(key.field["type"], self.type, exact=self.exact):
+            was = _text(key.field["type"])
             raise FormatError(
-                f"its values have the type {_text(key.field)}, and {_text(self.field)} is expected: decrypt them "
-                "apart, with types="
+                f"its values have the type {was}, and {_text(self.type)} is expected: decrypt them apart, with types="
             )
 
 
 def _same(one: Any, other: Any, *, exact: bool) -> bool:
-    """Whether two fields of Spark, as JSON, have one type, and if it is to be exact, may be null in the same places."""
+    """Whether two types of Spark, as JSON, are one, and if it is to be exact, may be null in the same places."""
     left_out = {"metadata"} if exact else {"metadata", "nullable", "containsNull", "valueContainsNull"}
 
     def stripped(each: Any) -> Any:
@@ -164,8 +164,8 @@ def _same(one: Any, other: Any, *, exact: bool) -> bool:
     return bool(stripped(one) == stripped(other))
 
 
-def _text(field: dict[str, Any]) -> str:
-    return json.dumps(field["type"]) if isinstance(field["type"], dict) else str(field["type"])
+def _text(kind: Any) -> str:
+    return json.dumps(kind) if isinstance(kind, dict) else str(kind)
 
 
 class OpeningColumn:
