@@ -181,7 +181,7 @@ def decrypt_columns(
             field = StructField(name, given[name])
         else:
             field = _recorded(newest_key(table, kms, name, key_id), Opening(name, key_id, form, bound), keys)
-        opening = Opening(name, key_id, form, bound, field.dataType.jsonValue(), exact=name not in given)
+        opening = Opening(name, key_id, form, bound, field.jsonValue()["type"], exact=name not in given)
         openings.append((opening, _arrow_type(field)))
         # An outer join may have added nulls since.
         field = StructField(name, field.dataType, schema[name].nullable or on_error == "null", field.metadata)

@@ -25,7 +25,8 @@ SCHEMA = """
     id bigint not null, text string, data binary, flag boolean, tiny tinyint, whole int, real double,
     money decimal(20, 3), day date, moment timestamp, local timestamp_ntz, gap interval day to second,
     person struct<name: string, tags: array<string>, born: struct<day: date, place: string>>,
-    scores map<string, array<double>>, never array<struct<a: int, b: boolean>> not null, plain map<string, string>
+    scores map<string, array<double>>, never array<struct<a: int, b: boolean>> not null, plain map<string, string>,
+    word string collate UNICODE_CI
 """
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456)
 
@@ -35,9 +36,9 @@ def rows() -> list[tuple[Any, ...]]:
         1, "ä", b"\0\xff", True, -7, 1 << 30, -0.0, decimal.Decimal("-12345.678"),
         datetime.date(1582, 10, 4), MOMENT, MOMENT, datetime.timedelta(days=3, microseconds=1),
         {"name": "Ada", "tags": ["x", None, ""], "born": {"day": datetime.date(1815, 12, 10), "place": None}},
-        {"a": [1.5, None], "b": [], "c": None}, [{"a": 1, "b": None}, None], {"k": "v"},
+        {"a": [1.5, None], "b": [], "c": None}, [{"a": 1, "b": None}, None], {"k": "v"}, "W",
     )  # fmt: skip
-    second = (2, *[None] * 13, [], None)
+    second = (2, *[None] * 13, [], None, None)
     third = (3, "", b"", False, 127, 0, float("inf"), decimal.Decimal(0), *first[8:])
     return [first, second, third]
 
