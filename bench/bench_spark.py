@@ -268,3 +268,47 @@ def test_reading_blocks(
     question = f'Spark: read.format("ags1"), {nbytes // MIB:,} MiB in blocks'
     note = f"{NOTE}; each block goes from Python to the JVM through a socket"
     record(run, figure(run, question, "one Reader, no Spark", kind="reference", nbytes=nbytes, note=note))
+
+
+@pytest.mark.parametrize("length", [256, 1024])
+def test_columns(
+    length: int,
+    spark: Any,
+    kms: str,
+    directory: Path,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    from pyspark.sql import functions
+
+    import ags1.spark
+
+    count = (64 if sizes.quick else 256) * MIB // length
+    values = functions.expr(f"CAST(repeat(char(65 + id % 26), {length}) AS BINARY)").alias("value")
+    rows = spark.range(count, numPartitions=SLOTS).select("id", values).persist()
+    assert rows.count() == count
+    # What the key costs, once for each call, is not in it.
+    forms = {
+        form: ags1.spark.encrypt_columns(rows, {"value": "lake"}, kms=kms, keys=directory / "column-keys", form=form)
+        for form in ("ags1", "gcm")
+    }
+    identity, by_spark = "identity mapInArrow, not encrypted", "Spark's aes_encrypt, GCM"
+    key, mode = functions.lit(os.urandom(32)), functions.lit("GCM")
+    frames = {
+        "ags1": forms["ags1"],
+        "ags1, form gcm": forms["gcm"],
+        identity: rows.mapInArrow(lambda batches: batches, rows.schema),
+        by_spark: rows.select("id", functions.aes_encrypt("value", key, mode)),
+    }
+    subjects = {name: Subject(frame.write.format("noop").mode("overwrite").save) for name, frame in frames.items()}
+    run = interleave(subjects, warm_up=2)
+    rows.unpersist()
+    question = f"Spark: encrypt_columns, {count:,} values of {length:,} B"
+    targets = {identity: {256: 0.8, 1024: 0.9}[length], by_spark: 1.0}
+    figures = [
+        figure(run, question, reference, subject=subject, kind="peer", target=target, nbytes=count * length, note=NOTE)
+        for subject in ("ags1", "ags1, form gcm")
+        for reference, target in targets.items()
+    ]
+    record(run, *figures)

@@ -71,6 +71,7 @@ LONG = (
     "iceberg_tables/test_writing_spark",
     "interop/test_iceberg_rust",
     "interop/test_parquet_java",
+    "spark/test_columns",
     "spark/test_connect",
     "spark/test_docs",
     "spark/test_job",

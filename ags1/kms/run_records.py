@@ -6,8 +6,8 @@
     master key --wraps--> work key --HMAC-SHA-256 over kind, owner and run--> key of the records
     sealed = nonce (12) || AES-256-GCM (JSON) || tag (16); the AAD has kind, owner, run, and the name of the record
 
-A dataset, an Iceberg table and the tasks of a Spark job seal with the same :class:`RunSeal`, each as another kind. The
-owner is the UUID of the dataset or table.
+A dataset, an Iceberg table, an encrypted column of Spark and the tasks of a Spark job seal with the same
+:class:`RunSeal`, each as another kind. The owner is the UUID of the dataset or table, or the name of the column.
 
 Threat model
 ------------
@@ -38,7 +38,16 @@ from dataclasses import dataclass
 
 from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
-from ags1.storage import Location, list_files, make_parent, open_output, read_whole, remove, remove_directories
+from ags1.storage import (
+    Location,
+    create,
+    list_files,
+    make_parent,
+    open_output,
+    read_whole,
+    remove,
+    remove_directories,
+)
 from ags1.support.typing import Any, NoReturn
 
 __all__ = ["FoundRun", "OpenedRun", "RunName", "RunRecords", "RunSeal", "found_runs", "remove_run"]
@@ -104,8 +113,12 @@ class RunRecords:
         self.seal = seal
         self._durable = durable
 
-    def begin(self, wrapped: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-        """Write what comes first: the work key, wrapped, and what the run is about."""
+    def begin(self, wrapped: Mapping[str, Any], about: Mapping[str, Any], *, once: bool = False) -> None:
+        """Write what comes first: the work key, wrapped, and what the run is about.
+
+        With `once`, raise FileExistsError if there is a run of this name, and OSError ENOTSUP if the storage cannot
+        tell.
+        """
         name = self.seal.name
         sealed = self.seal.seal(json.dumps(dict(about)).encode("ascii"), _RUN)
         fields = {
@@ -115,16 +128,19 @@ class RunRecords:
             "key": dict(wrapped),
             "sealed": base64.b64encode(sealed).decode("ascii"),
         }
-        self._write(_RUN, json.dumps(fields, indent=2).encode("ascii") + b"\n")
+        self._write(_RUN, json.dumps(fields, indent=2).encode("ascii") + b"\n", once=once)
 
     def add(self, name: str, value: Any) -> None:
         """Write a record of JSON values. What it vouches for must be durable already."""
         data = json.dumps(value, separators=(",", ":")).encode("ascii")
         self._write(f"{name}{_ENDING}", self.seal.seal(data, name))
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, *, once: bool = False) -> None:
         place = self.directory.join(name)
         make_parent(place)
+        if once:
+            create(place, data, durable=self._durable)
+            return
         with open_output(place, expected=len(data)) as output:
             output.write(data)
             output.commit(durable=self._durable)

@@ -22,6 +22,7 @@ refuse_older_pyspark()
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.spark.auditing import audit
+    from ags1.spark.columns import decrypt_columns, encrypt_columns, register_columns
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
     from ags1.spark.engine._planning import Unit, plan
@@ -37,14 +38,17 @@ __all__ = [
     "Unit",
     "audit",
     "clean",
+    "decrypt_columns",
     "decrypt_files",
     "decrypt_parquet",
     "decrypt_table",
+    "encrypt_columns",
     "encrypt_files",
     "encrypt_parquet",
     "encrypt_table",
     "plan",
     "register",
+    "register_columns",
     "rekey_parquet",
     "rekey_table",
     "rewrap",
@@ -64,6 +68,7 @@ __getattr__, __dir__ = lazy_names(
         "engine._planning": ("Unit", "plan"),
         "engine._results": ("Result",),
         "auditing": ("audit",),
+        "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
         "decryption": ("decrypt_files",),
         "encryption": ("encrypt_files",),
         "iceberg": ("decrypt_table", "encrypt_table", "rekey_table", "verify_table"),
