@@ -35,8 +35,8 @@ on this machine:
       --key-id lake --master 'local[8]'
   {prog} verify vault/ --kms 'local:keys.json?key_file=k'
 
-on a cluster (every node needs ags1 with its extra "spark"; the archive is one
-of venv-pack or conda-pack, and the driver's Python has it installed too):
+on a cluster (every node needs ags1[arrow] and pandas beside its Spark; the
+archive is one of venv-pack or conda-pack, and the driver's Python has them too):
   spark-submit --master yarn --deploy-mode client \\
       --archives 'env.tgz#environment' \\
       --conf spark.pyspark.python=./environment/bin/python \\
@@ -64,7 +64,7 @@ examples:
       "$(python -m ags1.spark --path)" \\
       {name} {remote}
   The same with --master k8s://https://HOST:6443, or without an archive where
-  every node has ags1[spark]; `{prog} --help` has more,
+  every node has ags1[arrow] and pandas; `{prog} --help` has more,
   such as the exit codes.
 """
 
