@@ -95,9 +95,12 @@ class Files:
         return (Leaf(view, node) for node in view.manifests.leaves(view.root, key, key))
 
     def leaf(self, first: str) -> Leaf:
-        """The portion that begins with an entry."""
-        view = self._view()
-        return Leaf(view, next(view.manifests.leaves(view.root, sort_key(first))))
+        """The portion that begins with an entry. FileNotFoundError: none does, in this version."""
+        view, key = self._view(), sort_key(first)
+        found = next(view.manifests.leaves(view.root, key), None)
+        if found is None or found.first != key:
+            raise FileNotFoundError(errno.ENOENT, "no portion of the dataset's files begins here", first)
+        return Leaf(view, found)
 
     def directories(self, directory: str = "") -> Iterator[DatasetEntry]:
         """The empty directories below a directory, and itself if it is one; their paths end in ``/``."""
