@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,6 +157,36 @@ def test_leaves_of_small_files_are_not_read_by_the_driver(
     assert plan_leaves(source, source._options, None)
     assert set(read) <= {last.first}
     source.close()
+
+
+def test_the_metadata_of_many_files_is_one_batch_and_no_file_is_opened(
+    leafy: Path, kms_url: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark")
+    from ags1.spark.source._reader import read_splits
+
+    with dataset.open(leafy, kms_url) as opened:
+        expected = [
+            {"path": each.path, "length": each.plaintext_length, "file_length": each.file_length,
+             "blocks": max(1, -(-each.plaintext_length // MIB)), "k": int(each.path[2])}
+            for each in opened.files
+        ]  # fmt: skip
+    # Only its manifests are there.
+    shutil.copytree(leafy / "_ags1", tmp_path / "vault/_ags1")
+    kinds = {"path": pa.string(), "length": pa.int64(), "file_length": pa.int64(), "blocks": pa.int64()}
+    schema = pa.schema({**kinds, "k": pa.int32()})
+
+    def batches(**given: object) -> list[pa.RecordBatch]:
+        source = open_input(options(path=tmp_path / "vault", kms=kms_url, content=False, **given))
+        assert isinstance(source, DatasetFiles)
+        tasks = plan_leaves(source, source._options, None)
+        return [each for task in tasks for each in read_splits(source, task, schema, source._options, [])]
+
+    (batch,) = batches()
+    assert batch.to_pylist() == expected
+    several = batches(batch_bytes=2000)
+    assert 5 < len(several) < 40
+    assert pa.Table.from_batches(several).to_pylist() == expected
 
 
 # -- directories -----------------------------------------------------------------------------------------------------
