@@ -41,6 +41,7 @@ from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.storage import (
     Location,
     create,
+    in_order,
     list_files,
     make_parent,
     open_output,
@@ -61,6 +62,7 @@ _VERSION = 3
 _NONCE, _TAG = 12, 16
 _MAX_RUN = 1 << 20
 _MAX_RECORD = 64 << 20
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -210,20 +212,24 @@ class OpenedRun:
 
         ``refused(name, error)`` is called for one that cannot be read or is not authentic; the others are not affected.
         """
-        for each in self.found.names:
-            name = each.removesuffix(_ENDING)
-            if name == each or not name.startswith(beginning):
-                continue
-            place = self.found.directory.join(each)
+        directory, names = self.found.directory, [each for each in self.found.names if each.startswith(beginning)]
+        names = [each.removesuffix(_ENDING) for each in names if each.endswith(_ENDING)]
+
+        def read(name: str) -> Any:
             try:
-                value = json.loads(self.seal.open(bytes(memoryview(read_whole(place, _MAX_RECORD))), name))
-            except FileNotFoundError:
-                # The run has just ended.
-                continue
+                data = read_whole(directory.join(f"{name}{_ENDING}"), _MAX_RECORD)
+                return json.loads(self.seal.open(bytes(memoryview(data)), name))
             except (Ags1Error, OSError, ValueError, RecursionError) as error:
-                refused(each, error)
-                continue
-            yield name, value
+                return error
+
+        # Tasks write many: in a store, each is a request.
+        found = map(read, names) if directory.is_local else in_order(read, names, at_once=_AT_ONCE)
+        for name, value in zip(names, found, strict=True):
+            if not isinstance(value, Exception):
+                yield name, value
+            # A record that is missing: the run has just ended.
+            elif not isinstance(value, FileNotFoundError):
+                refused(f"{name}{_ENDING}", value)
 
 
 def found_runs(directory: Location) -> list[FoundRun]:

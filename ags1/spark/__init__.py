@@ -57,12 +57,8 @@ __all__ = [
     "verify_table",
 ]
 
-_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if not can_import(name)]
-if _MISSING:
-    raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
-
 # Lazy imports: each worker process imports this package for only one of these names.
-__getattr__, __dir__ = lazy_names(
+_get, __dir__ = lazy_names(
     __name__,
     {
         "engine._planning": ("Unit", "plan"),
@@ -78,3 +74,12 @@ __getattr__, __dir__ = lazy_names(
         "verification": ("verify_files",),
     },
 )
+
+# Only a cluster may have PySpark: the job's --path is asked for without it.
+_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if not can_import(name)]
+
+
+def __getattr__(name: str) -> object:
+    if _MISSING and name in __all__:
+        raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
+    return _get(name)

@@ -135,6 +135,8 @@ class _Job:
         self._own: Any = None
 
     def run(self) -> int:
+        # A missing package is said before anything else is done.
+        getattr(ags1.spark, self._options.function)
         path = self._arguments.pop("pin", None)
         if path is None:
             return self._run()

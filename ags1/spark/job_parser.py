@@ -37,8 +37,8 @@ on this machine:
       --key-id lake --spark --master 'local[8]'
   ags1 dataset verify vault/ --kms 'local:keys.json?key_file=k' --spark
 
-on a cluster (every node needs ags1 with its extra "spark"; the archive is one
-of venv-pack or conda-pack, and the driver's Python has it installed too):
+on a cluster (every node needs ags1[arrow] and pandas beside its Spark; the
+archive is one of venv-pack or conda-pack, and the driver's Python has them too):
   spark-submit --master yarn --deploy-mode client \\
       --archives 'env.tgz#environment' \\
       --conf spark.pyspark.python=./environment/bin/python \\
@@ -66,7 +66,7 @@ examples:
       "$(python -m ags1.spark --path)" \\
       {words} {remote}
   The same with --master k8s://https://HOST:6443, or without an archive where
-  every node has ags1[spark]; `ags1 --spark --help` has more,
+  every node has ags1[arrow] and pandas; `ags1 --spark --help` has more,
   such as the exit codes.
 """
 

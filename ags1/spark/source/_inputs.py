@@ -14,7 +14,7 @@ import errno
 import glob
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ from ags1.spark.source._directories import is_hidden
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._time_travel import version_as_of
 from ags1.spark.source.decoders import Plain
-from ags1.storage import Location, list_files, match, status
+from ags1.storage import Location, in_order, list_files, match, status
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.streams.stream import Reader
 from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_file
@@ -38,6 +38,7 @@ from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_fi
 __all__ = ["DatasetFiles", "Input", "ListedFiles", "SourceFileKeys", "cached_input", "no_dataset", "open_input"]
 
 _KEPT = 4
+_AHEAD = 8
 _SIZES = (16, 24, 32)
 _log = logging.getLogger("ags1.spark")
 _warned_of: set[int] = set()
@@ -153,20 +154,53 @@ class DatasetFiles:
                 raise
             raise no_dataset(location) from None
         self.identity = f"{self.dataset.version} {self.dataset.digest}"
+        self._filter = Filter(options.include or None, options.exclude or None)
+        self._below = f"{options.prefix.rstrip('/')}/" if options.prefix else ""
+        self._is_local = location.is_local
         self._decryption = _decryption(options, plaintext=True)
 
     def files(self) -> Iterator[ListedFiles]:
+        return (file for _, files in self.leaves(lambda leaf: True) for _, file in files or ())
+
+    def leaves(
+        self, is_read: Callable[[datasets.Leaf], bool]
+    ) -> Iterator[tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]]:
+        """Leaves of the manifests; the files of those that are to be read, with their numbers in the leaf.
+
+        One that the options may leave out some of is read in any case.
+        """
         prefix = self._options.prefix
         if prefix and not self.dataset.files.is_directory(prefix):
             raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
-        return self.wanted(self.dataset.files.below(prefix))
+
+        def read(leaf: datasets.Leaf) -> tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]:
+            is_whole = not self._filter and leaf.first.startswith(self._below) and leaf.last.startswith(self._below)
+            if is_whole and not is_read(leaf):
+                return leaf, None
+            return leaf, self._wanted(leaf.sizes())
+
+        leaves = self.dataset.files.leaves(prefix)
+        return map(read, leaves) if self._is_local else in_order(read, leaves, at_once=_AHEAD)
+
+    def of_leaf(self, first: str, begin: int, behind: int) -> list[ListedFiles]:
+        """Files of the leaf that begins with an entry, by their numbers in it."""
+        sizes = self.dataset.files.leaf(first).sizes(keep=self._options.content)
+        return [file for _, file in self._wanted(sizes[begin:behind])]
+
+    def _wanted(self, sizes: list[tuple[str, int, int]]) -> list[tuple[int, ListedFiles]]:
+        """The files that the options select, with their numbers."""
+        found = []
+        for number, (path, length, file_length) in enumerate(sizes):
+            if path.endswith("/") or not path.startswith(self._below) or _left_out(path, self._options):
+                continue
+            if self._filter.accepts(path):
+                found.append((number, ListedFiles(path, 0, length, file_length)))
+        return found
 
     def wanted(self, entries: Iterator[datasets.DatasetEntry]) -> Iterator[ListedFiles]:
         """The files that the options select."""
-        wanted = Filter(self._options.include or None, self._options.exclude or None)
         for entry in entries:
-            if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
-                yield ListedFiles(entry.path, 0, entry.plaintext_length, entry.file_length)
+            yield from (file for _, file in self._wanted([(entry.path, entry.plaintext_length, entry.file_length)]))
 
     def open(self, file: ListedFiles) -> Plain:
         reader = self.dataset.open(file.path)
