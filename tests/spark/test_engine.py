@@ -147,10 +147,12 @@ def test_what_is_not_installed_is_named(missing: tuple[str, ...], monkeypatch: p
 
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in missing else find(name, *more))
-    for name in [name for name in sys.modules if name == "ags1.spark"]:
-        monkeypatch.delitem(sys.modules, name)
+    # An import also sets the attribute of the package above, which is put back, too.
+    monkeypatch.setattr(ags1, "spark", ags1.spark)
+    monkeypatch.delitem(sys.modules, "ags1.spark")
+    found = importlib.import_module("ags1.spark")
     with pytest.raises(ImportError, match=rf"ags1.spark needs {' and '.join(missing)}: pip install 'ags1\[spark\]'"):
-        importlib.import_module("ags1.spark")
+        _ = found.register
     monkeypatch.undo()
     assert sys.modules["ags1.spark"] is ags1.spark
 

@@ -49,14 +49,15 @@ def test_other_errors_are_left_alone() -> None:
 
 
 @every("version", ["3.5.6", "4.0.1"])
-@pytest.mark.parametrize("how", ["import ags1.spark", "ags1 spark"])
+@pytest.mark.parametrize("how", ["import ags1.spark", "ags1 --spark"])
 def test_an_older_pyspark_is_refused_before_a_session_starts(tmp_path: Path, how: str, version: str) -> None:
     package = tmp_path / "pyspark"
     package.mkdir(exist_ok=True)
     (package / "__init__.py").write_text("raise SystemExit('it was imported')")
     (package / "version.py").write_text(f'__version__: str = "{version}"\n')
     path = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    command = ["-c", how] if how.startswith("import") else ["-m", "ags1", "spark", "verify", "vault", "--kms", "aws:"]
+    job = ["-m", "ags1", "dataset", "verify", "vault", "--spark", "--kms", "aws:"]
+    command = ["-c", how] if how.startswith("import") else job
     done = subprocess.run(
         [sys.executable, *command], env=path, capture_output=True, text=True, timeout=600, check=False
     )
