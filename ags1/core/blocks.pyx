@@ -38,9 +38,7 @@ from ags1.core.gcm cimport (
     gcm_context_new,
     gcm_context_rekey,
     gcm_last_error,
-    gcm_open,
     gcm_random,
-    gcm_seal,
     raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
@@ -53,7 +51,6 @@ from ags1.core.layout cimport (
     ags1_encrypted_length,
     ags1_plaintext_length,
     ags1_read_header,
-    ags1_store_le32,
     ags1_write_header,
 )
 from ags1.core.workers cimport (
@@ -190,23 +187,20 @@ cdef void *_work(void *argument) noexcept nogil:
                     if aad_run != run:
                         memcpy(aad, run.aad_prefix, run.aad_prefix_length)
                         aad_run = run
-                    ags1_store_le32(aad + run.aad_prefix_length, <unsigned int>(run.first_block + block))
                     length = min(run.block_length, run.length - block * run.block_length)
                     if encrypt:
                         data = run.data + block * run.block_length
                         out = run.out + block * stride
                         if block == 0 and run.header:
                             ags1_write_header(out - AGS1_HEADER_LENGTH, run.block_length)
-                        memcpy(out, job.nonces + (run.first_unit + block) * AGS1_NONCE_LENGTH, AGS1_NONCE_LENGTH)
-                        status = gcm_seal(
-                            context, out, aad, run.aad_prefix_length + 4, data, length,
-                            out + AGS1_NONCE_LENGTH, out + AGS1_NONCE_LENGTH + length)
+                        status = seal_block(
+                            context, aad, run.aad_prefix_length, run.first_block + block,
+                            job.nonces + (run.first_unit + block) * AGS1_NONCE_LENGTH, data, length, out)
                     else:
                         data = run.data + block * stride
                         out = run.out + block * run.block_length
-                        status = gcm_open(
-                            context, data, aad, run.aad_prefix_length + 4, data + AGS1_NONCE_LENGTH, length,
-                            data + AGS1_NONCE_LENGTH + length, out)
+                        status = open_block(
+                            context, aad, run.aad_prefix_length, run.first_block + block, data, length, out)
                 if status != GCM_OK:
                     ags1_fail(&job.failure, status, low, run.first_block + block, 0, gcm_last_error(status))
                     break

@@ -24,7 +24,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.stdlib cimport posix_memalign
 
-from ags1.core.blocks cimport choose_threads
+from ags1.core.blocks cimport choose_threads, open_block, seal_block
 from ags1.core.buffer cimport BufferView, readable, writable
 from ags1.core.gcm cimport (
     GCM_BACKEND,
@@ -39,7 +39,6 @@ from ags1.core.gcm cimport (
     gcm_last_error,
     gcm_open,
     gcm_random,
-    gcm_seal,
     raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
@@ -265,23 +264,24 @@ cdef void *_work(void *argument) noexcept nogil:
             for block in range(first, last):
                 length = min(job.block_length, job.length - block * job.block_length)
                 cell = scratch + (block - first) * stride
-                ags1_store_le32(aad + prefix_length, <unsigned int>(job.first_block + block))
                 if encrypt:
                     plain = cell + AGS1_NONCE_LENGTH
                     data = job.data + block * job.block_length
                     if job.source >= 0:
                         data = plain
-                    memcpy(cell, job.nonces + block * AGS1_NONCE_LENGTH, AGS1_NONCE_LENGTH)
-                    status = gcm_seal(
-                        context, cell, aad, prefix_length + 4, data, length, plain, plain + length)
+                    status = seal_block(
+                        context, aad, prefix_length, job.first_block + block, job.nonces + block * AGS1_NONCE_LENGTH,
+                        data, length, cell)
                 elif direct:
                     cell = scratch + (block - first) * AGS1_BLOCK_OVERHEAD
                     plain = job.out + block * job.block_length
+                    # Not one block in memory: its ciphertext lies where the plaintext will be.
+                    ags1_store_le32(aad + prefix_length, <unsigned int>(job.first_block + block))
                     status = gcm_open(
                         context, cell, aad, prefix_length + 4, plain, length, cell + AGS1_NONCE_LENGTH, plain)
                 else:
                     plain = cell + AGS1_NONCE_LENGTH
-                    status = gcm_open(context, cell, aad, prefix_length + 4, plain, length, plain + length, plain)
+                    status = open_block(context, aad, prefix_length, job.first_block + block, cell, length, plain)
                 if status != GCM_OK:
                     ags1_fail(&job.failure, status, 0, job.first_block + block, 0, gcm_last_error(status))
                     break

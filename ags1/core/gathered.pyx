@@ -24,6 +24,7 @@ from libc.string cimport memcpy
 from posix.types cimport pid_t
 from posix.unistd cimport getpid
 
+from ags1.core.blocks cimport seal_block
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport (
     GCM_BACKEND,
@@ -35,7 +36,6 @@ from ags1.core.gcm cimport (
     gcm_context_new,
     gcm_last_error,
     gcm_random,
-    gcm_seal,
     raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
@@ -44,7 +44,6 @@ from ags1.core.layout cimport (
     AGS1_MAX_BLOCKS,
     AGS1_NONCE_LENGTH,
     ags1_block_count,
-    ags1_store_le32,
 )
 from ags1.core.positioned cimport AGS1_IO_WRITE, ags1_write_at
 from ags1.core.workers cimport (
@@ -97,15 +96,13 @@ cdef void _seal(Cells *job) noexcept nogil:
     cdef int64_t stride = job.block_length + AGS1_BLOCK_OVERHEAD
     cdef int64_t block = 0, length
     cdef uint8_t *cell
-    cdef uint8_t *plain
     cdef int status = GCM_OK
     while status == GCM_OK and block < job.count:
         length = min(job.block_length, job.length - block * job.block_length)
         cell = job.cells + block * stride
-        plain = cell + AGS1_NONCE_LENGTH
-        ags1_store_le32(job.aad + job.aad_length - 4, <unsigned int>(job.first_block + block))
-        memcpy(cell, job.nonces + block * AGS1_NONCE_LENGTH, AGS1_NONCE_LENGTH)
-        status = gcm_seal(job.context, cell, job.aad, job.aad_length, plain, length, plain, plain + length)
+        status = seal_block(
+            job.context, job.aad, job.aad_length - 4, job.first_block + block, job.nonces + block * AGS1_NONCE_LENGTH,
+            cell + AGS1_NONCE_LENGTH, length, cell)
         block += 1
     if status != GCM_OK:
         ags1_fail(&job.failure, status, 0, job.first_block + block, 0, gcm_last_error(status))

@@ -164,6 +164,7 @@ cdef void *_work(void *argument) noexcept nogil:
                         status = put_aad(work, index, &aad, &aad_room, &aad_length)
                 out = work.arena + work.starts[index]
                 while block < blocks and weight + block * step < end and status == GCM_OK:
+                    # Not seal_block and open_block of ags1.core.blocks: a value of the form "gcm" has no index.
                     ags1_store_le32(aad + aad_length, <uint32_t>block)
                     length = min(block_length, plain - block * block_length)
                     if encrypt:

@@ -2,7 +2,34 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-from ags1.core.gcm cimport Key
+from libc.string cimport memcpy
+
+from ags1.core.evp cimport EVP_CIPHER_CTX
+from ags1.core.gcm cimport Key, gcm_open, gcm_seal
+from ags1.core.layout cimport AGS1_NONCE_LENGTH, ags1_store_le32
+
+
+# One block: | nonce (12) | `length` bytes | tag (16) |. `aad` has the prefix, and room for the index behind it. `data`
+# may be where the ciphertext goes, or apart. Loops over blocks differ by where the bytes come from and go to: memory
+# (blocks), memory and descriptors (descriptors), a Writer's own memory (gathered). Items (window) may have no index.
+cdef inline int seal_block(
+        EVP_CIPHER_CTX *context, uint8_t *aad, size_t prefix_length, int64_t index, const uint8_t *nonce,
+        const uint8_t *data, int64_t length, uint8_t *block) noexcept nogil:
+    ags1_store_le32(aad + prefix_length, <unsigned int>index)
+    memcpy(block, nonce, AGS1_NONCE_LENGTH)
+    return gcm_seal(
+        context, block, aad, prefix_length + 4, data, length, block + AGS1_NONCE_LENGTH,
+        block + AGS1_NONCE_LENGTH + length)
+
+
+cdef inline int open_block(
+        EVP_CIPHER_CTX *context, uint8_t *aad, size_t prefix_length, int64_t index, const uint8_t *block,
+        int64_t length, uint8_t *out) noexcept nogil:
+    ags1_store_le32(aad + prefix_length, <unsigned int>index)
+    return gcm_open(
+        context, block, aad, prefix_length + 4, block + AGS1_NONCE_LENGTH, length, block + AGS1_NONCE_LENGTH + length,
+        out)
+
 
 # Consecutive blocks of one stream, in memory on both sides. Plaintext lies tightly packed, blocks likewise.
 cdef struct Run:
