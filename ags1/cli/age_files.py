@@ -48,7 +48,14 @@ class AgeKeys:
         age = _age()
         if self._recipients:
             return bytes(age.encrypt(data, [_recipient(age, text) for text in self._recipients]))
-        return bytes(age.passphrase.encrypt(data, self._secret(new=True)))
+        sealed = bytes(age.passphrase.encrypt(data, self._secret(new=True)))
+        if _work(sealed) > _MOST_WORK:
+            # It takes what it thinks a second of this machine.
+            raise KeyAccessError(
+                f"pyrage made the passphrase cost 2^{_work(sealed)} rounds of scrypt, more than would be read again: "
+                "give --recipient"
+            )
+        return sealed
 
     def open(self, data: bytes, path: str) -> bytes:
         """Return what an age file holds.
@@ -59,10 +66,9 @@ class AgeKeys:
             It opens with none of these, it is damaged, or its passphrase would cost more than a bound.
         """
         age = _age()
-        work = _SCRYPT.search(data.partition(b"\n---")[0])
-        if work is not None and int(work[1]) > _MOST_WORK:
+        if _work(data) > _MOST_WORK:
             raise KeyAccessError(
-                f"{path} was not opened: its passphrase costs 2^{int(work[1])} rounds of scrypt, and at most "
+                f"{path} was not opened: its passphrase costs 2^{_work(data)} rounds of scrypt, and at most "
                 f"2^{_MOST_WORK} are done"
             )
         try:
@@ -77,7 +83,10 @@ class AgeKeys:
         if self._passphrase is None:
             if self._file:
                 data = read_key_file(self._file, "passphrase file")[0]
-                self._passphrase = data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
+                try:
+                    self._passphrase = data.removesuffix(b"\n").removesuffix(b"\r").decode()
+                except UnicodeDecodeError:
+                    raise KeyAccessError(f"the passphrase file {self._file} is not UTF-8") from None
             elif self._asks:
                 if sys.stdin is None or not sys.stdin.isatty():
                     raise UsageError("nobody can be asked for a passphrase here: give --passphrase-file FILE")
@@ -89,6 +98,11 @@ class AgeKeys:
             if not self._passphrase:
                 raise UsageError("an empty passphrase protects nothing: nothing was done")
         return self._passphrase
+
+
+def _work(data: bytes) -> int:
+    """The base-2 logarithm of scrypt's N in an age file; 0 if it has no passphrase."""
+    return max((int(each) for each in _SCRYPT.findall(data.partition(b"\n---")[0])), default=0)
 
 
 def _age() -> Any:

@@ -29,7 +29,8 @@ class Keys:
         self._metadata: KeyMetadata | None = None
         self._warned = False
         if (options.key_metadata or self._has_identity) and options.aad_prefix is not None:
-            raise UsageError("key metadata already has an AAD prefix: leave --aad-prefix out")
+            given = "--key-metadata" if options.key_metadata else "an age file"
+            raise UsageError(f"{given} already has an AAD prefix: leave --aad-prefix out")
         if self.age.named and (options.key_file or options.key_env):
             raise UsageError("an age file has the key: leave --key-file and --key-env out")
 

@@ -7,7 +7,7 @@
 b'sixteen byte key'
 
 Every client has the methods of Iceberg's interface. ``as_pyarrow()`` is the same service for PyArrow's Parquet
-encryption, ``as_pyiceberg()`` for PyIceberg's tables. Calls, algorithms and context are those of
+encryption, :class:`PyIcebergKms` for PyIceberg's tables. Calls, algorithms and context are those of
 Iceberg Java, so that each side unwraps the other's keys.
 
 Importing this package imports no service's SDK: each client does that when it is first used, and names the extra to

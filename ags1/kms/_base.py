@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ags1.kms._pyiceberg import PyIcebergKms
-
     T = TypeVar("T")
 
 _ATTEMPTS = 5
@@ -246,15 +244,6 @@ class KeyManagementClient:
         from ags1.kms._pyarrow import pyarrow_client
 
         return pyarrow_client(self)
-
-    def as_pyiceberg(self) -> PyIcebergKms:
-        """Make PyIceberg's ``KeyManagementClient`` over this client, for its argument ``kms_client``.
-
-        It waits for the release of PyIceberg that has this interface: see :class:`PyIcebergKms`.
-        """
-        from ags1.kms._pyiceberg import PyIcebergKms
-
-        return PyIcebergKms(client=self)
 
     # -- for derived classes ---------------------------------------------------------------------------------
 

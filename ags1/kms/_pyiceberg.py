@@ -29,7 +29,7 @@ class PyIcebergKms(_Interface):
     """A client of this package as PyIceberg's ``KeyManagementClient``.
 
     It waits for the release of PyIceberg that has this interface: 0.12 has none. Where that can be imported, this
-    class derives from it. :meth:`KeyManagementClient.as_pyiceberg` makes one of a client that exists.
+    class derives from it.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class PyIcebergKms(_Interface):
         Those of the catalog. ``ags1.kms`` is a URL for :func:`load`, such as ``aws:`` or ``vault:https://HOST:8200``.
         No other property is read, so that what a catalog's server sends names no other service.
     client : KeyManagementClient, optional
-        A client, instead of ``ags1.kms``.
+        A client, instead of ``ags1.kms``: ``kms_client=PyIcebergKms(client=client)``.
 
     Raises
     ------

@@ -161,7 +161,7 @@ def test_a_service_that_makes_keys_does_so_for_it(adapter: type[Any]) -> None:
 
 @pytest.mark.parametrize("show", [repr, str, lambda client: str(vars(client))])
 def test_no_key_is_shown(show: Callable[[Any], str]) -> None:
-    client = kms.MemoryKms(MASTERS).as_pyiceberg()
+    client = kms.PyIcebergKms(client=kms.MemoryKms(MASTERS))
     client.unwrap_key(client.wrap_key(KEYS[32], "lake"), "lake")
     shown = show(client)
     for key in (KEYS[16], KEYS[32]):
@@ -173,11 +173,11 @@ def test_one_of_properties_is_pickled_and_one_of_a_client_is_not() -> None:
     again = pickle.loads(pickle.dumps(kms.PyIcebergKms(URL)))
     assert again.unwrap_key(kms.MemoryKms(MASTERS).wrap_key(KEYS[16], "lake"), "lake") == KEYS[16]
     with pytest.raises(TypeError, match="pickled"):
-        pickle.dumps(kms.MemoryKms(MASTERS).as_pyiceberg())
+        pickle.dumps(kms.PyIcebergKms(client=kms.MemoryKms(MASTERS)))
 
 
 def test_without_the_interface_it_has_the_same_methods() -> None:
-    client = kms.MemoryKms(MASTERS).as_pyiceberg()
+    client = kms.PyIcebergKms(client=kms.MemoryKms(MASTERS))
     wanted = {name for name in vars(KeyManagementClient) if not name.startswith("_")}
     assert wanted <= set(dir(client))
     assert client.unwrap_key(client.wrap_key(KEYS[24], "lake"), "lake") == KEYS[24]

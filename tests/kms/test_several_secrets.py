@@ -12,9 +12,6 @@ import pytest
 from ags1 import Key, KeyAccessError
 from ags1.kms import LocalKms
 from tests.checks import KEY, KEYS
-from tests.cli.conftest import run
-
-__all__ = ["run"]
 
 
 @pytest.fixture(autouse=True)
@@ -127,19 +124,3 @@ def test_there_is_a_limit_of_secrets(tmp_path: Path) -> None:
     with pytest.raises(KeyAccessError, match="8 secrets already"):
         store.add_secret(key_file=tmp_path / "region.key")
     assert store.list_keys() == ["lake"]
-
-
-def test_the_command_adds_a_secret_and_removes_it(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AGS1_KMS", "local:keys.json?key_file=daily.key")
-    for name in ("daily.key", "safe.key"):
-        assert run("keygen", name).code == 0
-    assert run("kms", "init", "--key-id", "lake").code == 0
-    result = run("kms", "password", "--add-secret", "--new-key-file", "safe.key")
-    assert (result.code, "each of 2 secrets" in result.out + result.err) == (0, True)
-    safe = ("--kms", "local:keys.json?key_file=safe.key")
-    assert run("kms", "list", *safe).code == 0
-    result = run("kms", "password", "--only-secret")
-    assert (result.code, "1 other secret removed" in result.out + result.err) == (0, True)
-    assert run("kms", "list", *safe).code == 3
-    assert run("kms", "list").code == 0

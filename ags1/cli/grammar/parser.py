@@ -319,7 +319,8 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
             ),
         },
         "wrap keys with master keys of a key management service, or of a local keystore",
-        "KMS new-password-file new-keystore-key-file add-secret only-secret key-id bits old-versions force dry-run yes json",
+        "KMS new-password-file new-keystore-key-file add-secret only-secret key-id bits old-versions force dry-run yes "
+        "json",
         epilog=_KMS_HELP,
         changes={
             "key-id": {

@@ -28,7 +28,7 @@ def name_of_key() -> None:
 
 
 def faces() -> None:
-    client: kms.PyIcebergKms = CLIENT.as_pyiceberg()
+    client: kms.PyIcebergKms = kms.PyIcebergKms(client=CLIENT)
     kms.PyIcebergKms(client=5)  # refused
     client.wrap_key(bytes(16), 5)  # refused
 
