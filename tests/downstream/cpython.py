@@ -87,11 +87,11 @@ class Memory(test_memoryio.PyBytesIOTest):  # type: ignore[misc]
         return ags1.Reader(ags1.encrypt(initial_bytes, KEY), KEY)
 
     UnsupportedOperation = io.UnsupportedOperation
-    buftype = staticmethod(bytes)
 
 
 def setUpModule() -> None:
-    """Give test_io's classes the names that it gives them itself."""
+    """Give test_io's classes the names that it gives them itself, and test_bufio what it opens files again with."""
+    test_bufio.open = open_encrypted
     for name in (*io.__all__, "IncrementalNewlineDecoder"):
         setattr(IO, name, getattr(io, name))
     for name in dir(test_io):

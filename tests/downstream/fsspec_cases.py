@@ -76,7 +76,7 @@ class _Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]
 
     @pytest.fixture
     def fs_join(self) -> Any:
-        return lambda *parts: "/".join(str(part).strip("/") for part in parts)
+        return lambda first, *rest: "/".join([str(first).rstrip("/"), *(str(part).strip("/") for part in rest)])
 
     @pytest.fixture
     def supports_empty_directories(self) -> bool:

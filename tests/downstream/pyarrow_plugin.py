@@ -11,7 +11,7 @@ from ags1.kms import MemoryKms
 
 def our_client(config: Any) -> Any:
     """Return a client with the master keys that the configuration of a test has."""
-    return MemoryKms({name: key.encode() for name, key in config.custom_kms_conf.items()}).as_pyarrow()
+    return MemoryKms({name: key.encode() for name, key in config.custom_kms_conf.items() if key}).as_pyarrow()
 
 
 # Before their module of tests takes the name.
