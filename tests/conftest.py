@@ -82,6 +82,7 @@ LONG = (
     "spark/test_source_stream",
     "storage/test_faulty_links",
     "storage/test_memory",
+    "typing/test_programs",
     "bench/test_bench",
     "test_examples",
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -45,16 +44,13 @@ def refused_by_mypy(tmp_path: Path) -> Lines:
     return found
 
 
-def refused_by_pyright(tmp_path: Path) -> Lines:
+def refused_by_pyright(_: Path) -> Lines:
     command = shutil.which("pyright")
     if command is None:
         pytest.skip("pyright is not installed: npm install --global pyright")
-    settings = {"include": [str(path) for path in PROGRAMS], "extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     done = subprocess.run(
-        [command, "--outputjson", "--pythonpath", sys.executable, "--project", str(tmp_path)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=SECONDS,
-        check=False,
+        [command, "--outputjson", "--pythonpath", sys.executable, *map(str, PROGRAMS)],
+        cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     found: Lines = {path.name: set() for path in PROGRAMS}
     for diagnostic in json.loads(done.stdout)["generalDiagnostics"]:
@@ -66,7 +62,8 @@ def refused_by_pyright(tmp_path: Path) -> Lines:
 @pytest.mark.parametrize("checker", [refused_by_mypy, refused_by_pyright])
 def test_a_type_checker_refuses_the_marked_lines_and_no_others(checker: object, tmp_path: Path) -> None:
     assert callable(checker)
-    assert checker(tmp_path) == marked()
+    found, wanted = checker(tmp_path), marked()
+    assert {name: sorted(found[name] ^ wanted[name]) for name in wanted if found[name] != wanted[name]} == {}
 
 
 def test_every_public_function_has_a_program() -> None:

@@ -86,7 +86,7 @@ def plain_blocks(reader: ags1.Reader) -> None:
 
 def read_header(reader: ags1.Reader) -> None:
     header: avro.AvroHeader = avro.read_header(reader)
-    _wrong: bytes = header  # refused
+    avro.read_header(reader, header)  # refused
 
 
 def read_split(reader: ags1.Reader) -> None:

@@ -70,9 +70,8 @@ def decrypt_file() -> None:
 
 
 def verify_file() -> None:
-    report = ags1.verify_file("sealed", KEY)
-    blocks: int = report.blocks
-    ags1.verify_file("sealed", KEY, threads=str(blocks))  # refused
+    is_whole: bool = ags1.verify_file("sealed", KEY).ok
+    ags1.verify_file("sealed", KEY, threads=str(is_whole))  # refused
 
 
 def open_() -> None:
