@@ -319,7 +319,7 @@ def _check_clobber(options: argparse.Namespace, target: str) -> None:
         raise FileExistsError(17, "it exists, and --no-clobber keeps it", target)
 
 
-def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bool) -> str | None:
+def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bool = False) -> str | None:
     """Where the key metadata of a job goes; an age file goes beside the target, if nobody says where."""
     path: str | None = options.key_metadata_out
     if path is None:
@@ -349,7 +349,7 @@ class _MetadataFile:
     """
 
     def __init__(
-        self, path: str | None, metadata: KeyMetadata, fresh: bool, seal: Callable[[bytes], bytes] | None
+        self, path: str | None, metadata: KeyMetadata, fresh: bool, seal: Callable[[bytes], bytes] | None = None
     ) -> None:
         self._path = path
         self._seal = seal

@@ -264,14 +264,16 @@ def _is_password(entry: dict[str, Any]) -> bool:
     if not all(type(number) is int for number in numbers):
         return False
     n, r, p = numbers
-    # The last is scrypt's own rule.
-    is_within = _LEAST_N <= n <= _MOST_N and n & (n - 1) == 0 and 1 <= r <= _MOST_R and 1 <= p <= _MOST_P
-    return is_within and n < 1 << 16 * r
+    if not (_LEAST_N <= n <= _MOST_N and n & (n - 1) == 0 and 1 <= r <= _MOST_R and 1 <= p <= _MOST_P):
+        return False
+    # Scrypt's own rule.
+    return bool(n < 1 << 16 * r)
 
 
 def _is_affordable(entries: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a password costs little enough, which is tried with each of these."""
-    return sum(each["n"] * each["r"] * each["p"] for each in entries if each.get("kind") == "password") <= _MOST_WORK
+    work = sum(each["n"] * each["r"] * each["p"] for each in entries if each.get("kind") == "password")
+    return bool(work <= _MOST_WORK)
 
 
 def _derive(header: dict[str, Any], password: str | bytes) -> Key:
