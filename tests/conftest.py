@@ -69,6 +69,7 @@ LONG = (
     "iceberg_tables/test_catalogs_hive",
     "iceberg_tables/test_spark_conversion",
     "iceberg_tables/test_writing_spark",
+    "interop/test_conformance",
     "interop/test_iceberg_rust",
     "interop/test_parquet_java",
     "spark/test_connect",
