@@ -26,8 +26,8 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-pythons test-spark test-all soak demo demo-spark check docs format bench \
-	bench-compare bench-count nightly wheels systems fuzz sanitize clean distclean
+.PHONY: help venv build servers test test-long test-pythons downstream test-spark test-all soak demo demo-spark check docs \
+	format bench bench-compare bench-count nightly wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,6 +125,15 @@ SPARK_TESTS ?= $(addprefix tests/spark/test_,$(addsuffix .py,connect encrypt_fil
 test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run the tests of Spark on its newest release
 	PYTHONPATH="$(CURDIR)/$(SPARK_NEWEST)" $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) $(SPARK_TESTS)
 
+# The tests of others, at pinned versions, in an environment of its own; the result goes to docs/compatibility.md.
+$(STAMPS)/downstream: $(STAMPS)/tools tests/downstream/requirements.txt
+	$(BIN)/python -m venv $(VENV)/downstream
+	$(VENV)/downstream/bin/python -m pip --disable-pip-version-check install -qq -r tests/downstream/requirements.txt
+	@touch $@
+
+downstream: build $(STAMPS)/downstream ## run the tests of CPython, fsspec, PyArrow, and readers of the view over ags1
+	PYTHONPATH="$(CURDIR)" $(VENV)/downstream/bin/python -m tests.downstream --write
+
 test-pythons: build $(STAMPS)/test ## run the core tests on every other Python from 3.10 on that the machine has
 	$(BIN)/python -m tests.pythons -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
@@ -165,8 +174,9 @@ bench-count: build $(STAMPS)/bench ## count instructions and allocations beside 
 	$(BIN)/python -m bench.count $(BASE) $(ARGS)
 
 # What CI has no time for, for an idle machine and a night.
-nightly: ## count everything beside BASE=<revision>, a minute of each long soak, wheels in bare systems, and all benchmarks
+nightly: ## count all beside BASE=<revision>, tests of others, long soaks, wheels in bare systems, and all benchmarks
 	$(MAKE) bench-count
+	$(MAKE) downstream
 	$(MAKE) soak SOAK_ARGS='--seconds 60'
 	$(MAKE) wheels
 	$(MAKE) wheels ARCH=aarch64 PYTHONS=3.11

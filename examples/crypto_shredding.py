@@ -1,9 +1,16 @@
 """One master key for each tenant: destroying it destroys the tenant's files in every copy and every backup."""
 
+import os
+import shutil
 from pathlib import Path
 
 import ags1
 from ags1 import dataset
+
+# Everything is made in a directory of its own, and made anew in each run.
+shutil.rmtree("crypto-shredding", ignore_errors=True)
+Path("crypto-shredding").mkdir()
+os.chdir("crypto-shredding")
 
 for tenant in ("a", "b"):
     folder = Path("customers", f"tenant={tenant}")

@@ -1,8 +1,10 @@
 """Encrypt a directory or a bucket, bring it up to date, read it, and look at an older version.
 
-python encrypt_a_bucket.py [SOURCE TARGET]      paths or URLs; by default raw/ and vault/ in this directory
+python encrypt_a_bucket.py [SOURCE TARGET]      paths or URLs; by default raw/ and vault/ in encrypt-a-bucket/
 """
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +15,10 @@ if len(sys.argv) == 3:
     source, target = sys.argv[1:]
 else:
     source, target = "raw", "vault"
+    # Everything is made in a directory of its own, and made anew in each run.
+    shutil.rmtree("encrypt-a-bucket", ignore_errors=True)
+    Path("encrypt-a-bucket").mkdir()
+    os.chdir("encrypt-a-bucket")
     for day in (1, 2, 3):
         folder = Path(source, f"day={day}")
         folder.mkdir(parents=True)

@@ -1,6 +1,8 @@
 """Encrypt an Iceberg table in place, open it, verify it, and give it other keys. No page is decoded."""
 
 import datetime
+import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +10,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import ags1
 from ags1 import iceberg
+
+# Everything is made in a directory of its own, and made anew in each run.
+shutil.rmtree("iceberg-table", ignore_errors=True)
+Path("iceberg-table").mkdir()
+os.chdir("iceberg-table")
 
 # Sample data: a table in plaintext, made by PyIceberg in a catalog of its own.
 catalog = SqlCatalog("lake", uri="sqlite:///catalog.db", warehouse=Path("lake").absolute().as_uri())

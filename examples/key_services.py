@@ -4,10 +4,16 @@ AGS1_KMS='aws:?region=eu-central-1' AGS1_KEY_ID=alias/lake python key_services.p
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import ags1
 from ags1 import dataset
+
+# Everything is made in a directory of its own, and made anew in each run.
+shutil.rmtree("key-services", ignore_errors=True)
+Path("key-services").mkdir()
+os.chdir("key-services")
 
 url, key_id = os.environ.get("AGS1_KMS"), os.environ.get("AGS1_KEY_ID", "lake")
 if url is None:

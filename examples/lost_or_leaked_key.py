@@ -1,10 +1,16 @@
 """What to do when a key has leaked or is lost: first find out which files it opens, then encrypt those anew."""
 
+import os
 import shutil
 from pathlib import Path
 
 import ags1
 from ags1 import dataset
+
+# Everything is made in a directory of its own, and made anew in each run.
+shutil.rmtree("lost-or-leaked-key", ignore_errors=True)
+Path("lost-or-leaked-key").mkdir()
+os.chdir("lost-or-leaked-key")
 
 for name in ("a", "b"):
     Path("raw", name).mkdir(parents=True)

@@ -1,5 +1,7 @@
 """Put a dataset and Parquet files under a new master key. No data is written anew."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,6 +9,11 @@ import pyarrow.parquet as pq
 
 import ags1
 from ags1 import dataset, parquet
+
+# Everything is made in a directory of its own, and made anew in each run.
+shutil.rmtree("rotate-master-keys", ignore_errors=True)
+Path("rotate-master-keys").mkdir()
+os.chdir("rotate-master-keys")
 
 Path("raw").mkdir()
 for number in range(3):

@@ -4,12 +4,19 @@ spark-submit spark_cluster.py, or python spark_cluster.py: then Spark runs in th
 """
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import ags1
 import ags1.spark
+
+# Everything is made in a directory of its own, and made anew in each run.
+shutil.rmtree("spark-cluster", ignore_errors=True)
+Path("spark-cluster").mkdir()
+os.chdir("spark-cluster")
 
 # Sample data. On a cluster source and target are URLs (s3a://raw, s3a://vault), or paths that mean the same everywhere.
 here = Path.cwd()

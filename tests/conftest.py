@@ -60,6 +60,7 @@ LONG = (
     "test_packaging",
     "test_extras",
     "cli/test_demo",
+    "cli/test_age_passphrase",
     "bench/test_bench_iceberg",
     "spark/test_leaks",
     "dataset/test_interleavings",
@@ -69,6 +70,7 @@ LONG = (
     "iceberg_tables/test_spark_conversion",
     "iceberg_tables/test_what_changed_spark",
     "iceberg_tables/test_writing_spark",
+    "interop/test_conformance",
     "interop/test_iceberg_rust",
     "interop/test_parquet_java",
     "spark/test_columns",
@@ -84,6 +86,7 @@ LONG = (
     "spark/test_source_stream",
     "storage/test_faulty_links",
     "storage/test_memory",
+    "typing/test_programs",
     "bench/test_bench",
     "test_examples",
 )

@@ -1,4 +1,7 @@
-"""What the tests of README.md and docs/ share: finding the blocks of a page, and running them."""
+"""What the tests of README.md and docs/ share: finding the blocks of a page, and running them.
+
+``python -m tests.pages`` puts the files of ``examples/`` into the pages that show them, after a change of one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,22 @@ def languages(page: Path) -> set[str]:
     """Return what the fences of a page say."""
     fences = re.findall(r"^ *```(.*)$", page.read_text(), re.MULTILINE)
     return set(fences[::2])
+
+
+def with_files(page: Path) -> str:
+    """Return a page with the present text of the files that its blocks show, by their titles."""
+
+    def block(match: re.Match[str]) -> str:
+        file = next(each for each in (ROOT / match[2], ROOT / "examples" / "ci" / Path(match[2]).name) if each.exists())
+        return f"{match[1]}{file.read_text()}```\n"
+
+    shown = r'^(```\w+ title="([^"]+\.(?:py|yml))"\n).*?^```\n'
+    return re.sub(shown, block, page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def pages_with_files() -> list[Path]:
+    """Return the pages that show files of ``examples/``."""
+    return [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "benchmarks-in-ci.md"]
 
 
 def commands(pages: Iterable[Path]) -> set[str]:
@@ -57,3 +76,8 @@ def run_python(program: str | Path, directory: Path) -> str:
 def run_shell(script: str, directory: Path) -> str:
     """Run a script, in which ``ags1`` is this one, in a directory, and return what it prints."""
     return _run(["sh", "-eu", "-c", script], directory)
+
+
+if __name__ == "__main__":
+    for each in pages_with_files():
+        each.write_text(with_files(each))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, blocks, languages, run_python, run_shell
+from tests.pages import ROOT, blocks, languages, pages_with_files, run_python, run_shell, with_files
 
 DOCS = ROOT / "docs"
-RUN_HERE = ("audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "index.md", "parquet.md")
+RUN_HERE = (
+    "audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "index.md", "operations.md", "parquet.md",
+)  # fmt: skip
 """Pages whose blocks need nothing; their Python runs first, in one process, then their shell, in the same directory."""
 MODULES = (
     "",
@@ -47,6 +50,18 @@ def test_no_block_is_forgotten() -> None:
             assert f'"{page.name}"' in tests or f"docs/{page.name}" in tests, page.name
     for page in (DOCS / "guides").glob("*.md"):
         assert languages(page) <= {"", "sh", f'python title="examples/{_script(page)}"'}, page.name
+
+
+def test_the_policies_to_copy_are_json() -> None:
+    policies = [json.loads(block) for block in blocks(DOCS / "operations.md", "json")]
+    assert [each["Version"] for each in policies] == ["2012-10-17", "2012-10-17"]
+
+
+def test_the_pages_show_the_files_as_they_are() -> None:
+    """So that a guide is whole wherever its page is read; ``python -m tests.pages`` writes them anew."""
+    for page in pages_with_files():
+        assert page.read_text() == with_files(page), f"python -m tests.pages brings {page.name} up to date"
+        assert "--8<--" not in page.read_text(), page.name
 
 
 def _script(page: Path) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import json
+import re
+from collections.abc import Callable
+from typing import Any
 
+import jsonschema
 import pytest
 
 import ags1
@@ -13,7 +17,9 @@ from ags1.iceberg import EncryptionKeys
 from ags1.kms import MemoryKms
 from tests import reference
 from tests.checks import every
-from tests.vectors import generate, loader
+from tests.conformance import generate, loader, outcomes
+from tests.conformance.__main__ import load as load_implementation
+from tests.conformance.outcomes import GROUPS
 
 STREAMS = loader.load_streams()
 KEY_METADATA = loader.load_key_metadata()
@@ -280,10 +286,9 @@ def test_reference_decodes_key_metadata(vector: loader.KeyMetadataVector) -> Non
             reference.decode_key_metadata(vector.encoded)
         assert caught.value.outcome == vector.expect
         return
-    assert reference.decode_key_metadata(vector.encoded) == vector.fields
-    if vector.canonical != "no":
-        fields = 3 if vector.canonical == "three-fields" else 2
-        assert reference.encode_key_metadata(vector.fields, fields) == vector.encoded
+    assert reference.decode_key_metadata(vector.encoded) == vector.key_metadata
+    if vector.canonical is not None:
+        assert reference.encode_key_metadata(vector.key_metadata, vector.canonical) == vector.encoded
 
 
 @every("vector", KEY_METADATA, ids=by_name)
@@ -292,7 +297,7 @@ def test_ags1_decodes_key_metadata(vector: loader.KeyMetadataVector) -> None:
         with pytest.raises(METADATA_ERRORS[vector.expect]):
             ags1.KeyMetadata.decode(vector.encoded)
         return
-    decoded, fields = ags1.KeyMetadata.decode(vector.encoded), vector.fields
+    decoded, fields = ags1.KeyMetadata.decode(vector.encoded), vector.key_metadata
     assert (decoded.aad_prefix, decoded.file_length) == (fields.aad_prefix, fields.file_length)
     # The key is compared through its encoding, which does not depend on how a Key gives out its bytes.
     assert decoded.encode() == reference.encode_key_metadata(fields)
@@ -303,33 +308,61 @@ def test_ags1_decodes_key_metadata(vector: loader.KeyMetadataVector) -> None:
 @every("vector", WRAPPED_KEYS, ids=by_name)
 def test_ags1_opens_wrapped_keys(vector: loader.WrappedKeyVector) -> None:
     keys = EncryptionKeys.from_table_metadata({"format-version": 3, "encryption-keys": vector.entries()})
-    kms = MemoryKms({"master": vector.octets("master-key")})
+    kms = MemoryKms({"master": vector.octets("master_key")})
     if vector.expect != "success":
         with pytest.raises(WRAP_ERRORS[vector.expect]):
             keys.unwrap("list", kms)
         return
     opened = keys.unwrap("list", kms, table_key_id="master")
-    assert opened == ags1.KeyMetadata.decode(vector.octets("key-metadata"))
-    assert kms.unwrap_key(vector.octets("wrapped-kek"), "master") == vector.octets("kek")
+    assert opened == ags1.KeyMetadata.decode(vector.octets("key_metadata"))
+    assert kms.unwrap_key(vector.octets("wrapped_kek"), "master") == vector.octets("kek")
 
 
-@pytest.fixture(scope="module")
-def generated() -> dict[Path, str]:
-    """All vector files as the generator makes them now."""
-    return {generate.DIRECTORY / each.path: each.text for each in generate.render_all()}
+def test_generator_makes_the_stored_files() -> None:
+    files = generate.render_all()
+    for name, data in files.items():
+        assert (loader.DIRECTORY / name).read_bytes() == data, name
+    stored = {f"streams/{path.name}" for path in (loader.DIRECTORY / "streams").iterdir()}
+    assert stored == {name for name in files if name.startswith("streams/")}
 
 
-def stored_files() -> Iterator[Path]:
-    """Return the paths of all stored vector files."""
-    yield from sorted(loader.STREAMS.glob("*.vector"))
-    yield loader.KEY_METADATA
-    yield loader.WRAPPED_KEYS
+@pytest.mark.parametrize("group", GROUPS)
+def test_cases_are_what_their_schema_says(group: str) -> None:
+    schema = json.loads((loader.DIRECTORY / "schema.json").read_text())
+    document = json.loads((loader.DIRECTORY / f"{group}.json").read_text())
+    jsonschema.validate(document, schema)
+    assert document["group"] == group
 
 
-def test_generator_makes_the_stored_files(generated: dict[Path, str]) -> None:
-    assert sorted(generated) == sorted(stored_files())
-    for path in stored_files():
-        assert generated[path].encode() == path.read_bytes(), path.name
+def test_nothing_in_the_directory_leads_out_of_it() -> None:
+    for path in loader.DIRECTORY.rglob("*"):
+        assert not path.is_symlink()
+        if path.suffix == ".md":
+            links = re.findall(r"\]\(([^)]+)\)", path.read_text())
+            assert [link for link in links if link.startswith(("..", "/"))] == []
+    assert (loader.DIRECTORY / "LICENSE").read_text() == (loader.DIRECTORY.parents[1] / "LICENSE").read_text()
+
+
+# What PyArrow is known not to read; docs/compatibility.md explains it.
+DISAGREEMENTS = {"ags1": set[str](), "pyarrow": {"v2-java-form"}}
+
+
+@pytest.mark.parametrize("name", DISAGREEMENTS)
+def test_whole_tables_and_parquet_files_are_read_as_the_cases_say(name: str) -> None:
+    results = list(outcomes.run(load_implementation(name), ("parquet", "tables")))
+    assert {result.case for result in results if result.outcome == "failed"} == DISAGREEMENTS[name]
+    assert sum(result.outcome == "passed" for result in results) > 40
+
+
+def test_a_reader_that_ignores_what_it_should_refuse_fails_its_cases() -> None:
+    def careless(case: dict[str, Any]) -> object:
+        return outcomes.expected("parquet", {"rows": "parquet/rows.json"})
+
+    implementation = outcomes.Implementation(lambda: "careless", lambda: contextlib.nullcontext({"parquet": careless}))
+    results = list(outcomes.run(implementation, ("parquet", "tables")))
+    failed = {result.case for result in results if result.outcome == "failed"}
+    assert failed == {case["name"] for case in loader.load("parquet") if case["expect"] == "refused"}
+    assert {result.outcome for result in results if result.group == "tables"} == {"not read"}
 
 
 def test_every_outcome_is_covered() -> None:

@@ -10,9 +10,10 @@ from ags1.cli import say, say_json
 from ags1.cli.consent import agreed, need_consent
 from ags1.cli.keys import write_private
 from ags1.cli.paths import STANDARD, shown
-from ags1.cli.standard import refuse_terminal, standard_input, write_out
+from ags1.cli.standard import ask_password, refuse_terminal, standard_input, write_out
 from ags1.errors import KeyAccessError
 from ags1.support.command_line import UsageError
+from ags1.support.words import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,23 +80,7 @@ def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str,
         return {}
     if sys.stdin is None or not sys.stdin.isatty():
         return {}
-    return {"password": _asked(url.partition(":")[2].partition("?")[0], new=new)}
-
-
-def _asked(name: str, *, new: bool) -> str:
-    """The password that a person types, twice if it is a new one."""
-    import getpass
-
-    try:
-        password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
-        again = getpass.getpass("The same again: ") if new else password
-    except EOFError:
-        raise UsageError("no password was given") from None
-    if password != again:
-        raise UsageError("these were two different passwords: nothing was made")
-    if not password:
-        raise UsageError("an empty password protects nothing: nothing was done")
-    return password
+    return {"password": ask_password(url.partition(":")[2].partition("?")[0], new=new)}
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -213,8 +198,14 @@ def _password(options: argparse.Namespace) -> int:
     path = _local_path(options)
     if options.new_password_file and options.new_key_file:
         raise UsageError("give one of --new-password-file and --new-key-file")
+    if options.only_secret and (options.add_secret or options.new_password_file or options.new_key_file):
+        raise UsageError("--only-secret keeps the secret that opens it: give no new one")
     with _local(options) as client:
         client.list_keys()
+        if options.only_secret:
+            removed = client.keep_one_secret()
+            say(f"{path}: {counted(removed, 'other secret')} removed; older copies of it still open with all of them")
+            return 0
         if options.new_password_file:
             given = {"password_file": options.new_password_file}
         elif options.new_key_file:
@@ -222,7 +213,10 @@ def _password(options: argparse.Namespace) -> int:
         elif sys.stdin is None or not sys.stdin.isatty():
             raise UsageError("a new password is needed: --new-password-file FILE or --new-key-file FILE")
         else:
-            given = {"password": _asked(path, new=True)}
+            given = {"password": ask_password(path, new=True)}
+        if options.add_secret:
+            say(f"{path} is opened by each of {client.add_secret(**given)} secrets now")
+            return 0
         client.rotate_password(**given)
     say(f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
     return 0
@@ -299,6 +293,8 @@ _ACTIONS = {
 _OF_ACTIONS = {
     "new_password_file": ("password",),
     "new_key_file": ("password",),
+    "add_secret": ("password",),
+    "only_secret": ("password",),
     "old_versions": ("remove",),
     "yes": ("remove",),
 }

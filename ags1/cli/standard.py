@@ -73,3 +73,19 @@ def refuse_terminal(what: str, instead: str = "give a file as the TARGET, or red
     """Raise a UsageError if standard output is a terminal, which bytes are not for."""
     if sys.stdout is not None and sys.stdout.isatty():
         raise UsageError(f"{what} would garble the terminal: {instead}")
+
+
+def ask_password(name: str, *, new: bool) -> str:
+    """The password that a person types, twice if it is a new one. UsageError: none was typed, or two."""
+    import getpass
+
+    try:
+        password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
+        again = getpass.getpass("The same again: ") if new else password
+    except EOFError:
+        raise UsageError("no password was given") from None
+    if password != again:
+        raise UsageError("these were two different passwords: nothing was made")
+    if not password:
+        raise UsageError("an empty password protects nothing: nothing was done")
+    return password

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
+from ags1.cli.age_files import AGE_SUFFIX
 from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
 from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, place_in_target, refuse_reading, shown, size_of
 from ags1.cli.report import Reporter, in_time
@@ -37,10 +38,12 @@ _PENDING = ".pending"
 def encrypt(options: argparse.Namespace) -> int:
     keys = Keys(options)
     fresh = not keys.named
-    if fresh and not options.key_metadata_out:
+    if keys.age.named and not fresh:
+        raise UsageError("an age file gets a fresh key: leave --key-metadata out")
+    if fresh and not options.key_metadata_out and not keys.age.named:
         raise UsageError(
-            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one), or --key-metadata-out PATH "
-            "for a fresh key for each file"
+            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one); or --key-metadata-out PATH, "
+            "--recipient or --passphrase for a fresh key for each file"
         )
     jobs = pair_up(options, encrypting=True)
     if not options.again:
@@ -50,7 +53,8 @@ def encrypt(options: argparse.Namespace) -> int:
     if options.target == STANDARD:
         refuse_terminal("encrypted bytes")
     many = len(jobs) > 1 or jobs[0].target != options.target
-    metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
+    metadata_paths = {job.target: _metadata_path(options, job, many, keys.age.named) for job in jobs}
+    seal = keys.age.seal if keys.age.named else None
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
     if given and not os.path.isdir(options.key_metadata or ""):
         count = max(Counter(metadata.aad_prefix for metadata in given.values()).values())
@@ -73,7 +77,7 @@ def encrypt(options: argparse.Namespace) -> int:
             prefix = prefixes[job.target]
             if prefix is not None:
                 metadata = KeyMetadata(metadata.encryption_key, prefix)
-        output = _MetadataFile(metadata_paths[job.target], metadata, fresh)
+        output = _MetadataFile(metadata_paths[job.target], metadata, fresh, seal)
         try:
             metadata = encrypt_file(
                 _input(job.source),
@@ -315,17 +319,19 @@ def _check_clobber(options: argparse.Namespace, target: str) -> None:
         raise FileExistsError(17, "it exists, and --no-clobber keeps it", target)
 
 
-def _metadata_path(options: argparse.Namespace, job: Job, many: bool) -> str | None:
-    """Where the key metadata of a job goes."""
+def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bool = False) -> str | None:
+    """Where the key metadata of a job goes; an age file goes beside the target, if nobody says where."""
     path: str | None = options.key_metadata_out
     if path is None:
-        return None
+        if by_age and (job.target == STANDARD or is_url(job.target)):
+            raise UsageError(f"no age file can be put beside {shown(job.target)}: say where with --key-metadata-out")
+        return job.target + AGE_SUFFIX if by_age else None
     if many and os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--key-metadata-out {path} is a file, but many sources need a directory")
     if many or os.path.isdir(path) or path.endswith("/"):
         if not job.name:
             raise UsageError(f"standard input and output have no name to have in {path}: give a file")
-        path = os.path.join(path, job.name + KEY_METADATA_SUFFIX)
+        path = os.path.join(path, job.name + (AGE_SUFFIX if by_age else KEY_METADATA_SUFFIX))
     for other in (job.source, job.target):
         if other != STANDARD and os.path.abspath(path) == os.path.abspath(other):
             raise UsageError(f"--key-metadata-out {path} is also the {'SOURCE' if other == job.source else 'TARGET'}")
@@ -342,8 +348,11 @@ class _MetadataFile:
     nothing.
     """
 
-    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool) -> None:
+    def __init__(
+        self, path: str | None, metadata: KeyMetadata, fresh: bool, seal: Callable[[bytes], bytes] | None = None
+    ) -> None:
         self._path = path
+        self._seal = seal
         self._pending: str | None = None
         if path is None:
             return
@@ -351,7 +360,7 @@ class _MetadataFile:
         if directory:
             os.makedirs(directory, exist_ok=True)
         if fresh:
-            write_private(path + _PENDING, metadata.encode(), replace=True)
+            write_private(path + _PENDING, self._encoded(metadata), replace=True)
             self._pending = path + _PENDING
 
     def commit(self, metadata: KeyMetadata, target: str) -> None:
@@ -359,13 +368,16 @@ class _MetadataFile:
         if self._path is None:
             return
         try:
-            write_private(self._path, metadata.encode(), replace=True)
+            write_private(self._path, self._encoded(metadata), replace=True)
         except OSError as error:
             if self._pending is not None:
                 text = f"{error.strerror}; {target} is encrypted, and its key is in {self._pending}"
                 raise OSError(error.errno, text, self._path) from None
             raise
         self.abort()
+
+    def _encoded(self, metadata: KeyMetadata) -> bytes:
+        return metadata.encode() if self._seal is None else self._seal(metadata.encode())
 
     def abort(self) -> None:
         if self._pending is not None:

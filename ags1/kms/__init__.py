@@ -6,8 +6,8 @@
 >>> client.unwrap_key(wrapped, "lake")
 b'sixteen byte key'
 
-Every client has the five methods that Iceberg's and PyIceberg's interface has, and can be handed to PyIceberg as it
-is; ``as_pyarrow()`` is the same service for PyArrow's Parquet encryption. Calls, algorithms and context are those of
+Every client has the methods of Iceberg's interface. ``as_pyarrow()`` is the same service for PyArrow's Parquet
+encryption, :class:`PyIcebergKms` for PyIceberg's tables. Calls, algorithms and context are those of
 Iceberg Java, so that each side unwraps the other's keys.
 
 Importing this package imports no service's SDK: each client does that when it is first used, and names the extra to
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ags1.kms._base import GeneratedKey, KeyManagementClient, ServiceRefusal
     from ags1.kms._cache import CACHE_SECONDS, KeyCache, key_cache_of, name_of_key
     from ags1.kms._load import load
+    from ags1.kms._pyiceberg import PyIcebergKms
     from ags1.kms.aws import AwsKms
     from ags1.kms.azure import AzureKms
     from ags1.kms.gcp import GcpKms
@@ -40,6 +41,7 @@ __all__ = [
     "KeyManagementClient",
     "LocalKms",
     "MemoryKms",
+    "PyIcebergKms",
     "ServiceRefusal",
     "VaultKms",
     "key_cache_of",
@@ -53,6 +55,7 @@ __getattr__, __dir__ = lazy_names(
         "_base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
         "_cache": ("CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"),
         "_load": ("load",),
+        "_pyiceberg": ("PyIcebergKms",),
         "aws": ("AwsKms",),
         "azure": ("AzureKms",),
         "gcp": ("GcpKms",),

@@ -1,11 +1,13 @@
-"""The file format of a local keystore: master keys by id, protected by one password or key file.
+"""The file format of a local keystore: master keys by id, protected by passwords and key files, any of which opens it.
 
     {"format": "ags1-keystore", "version": 1,
      "protection": {"kind": "password", "kdf": "scrypt", "n": ..., "r": ..., "p": ..., "salt": ...}
-                or {"kind": "key-file"},
+                or {"kind": "key-file"}
+                or, in version 2, {"kind": "several", "secrets": [ENTRY, ...]},
      "check": ..., "keys": {ID: [WRAPPED, ...], ...}, "seal": ..., "sha256": ...}
 
-    secret   = scrypt(password) or the key in the key file
+    secret   = scrypt(password) or the key in the key file; of "several" a random key, which each ENTRY has wrapped:
+               an ENTRY is one of the other protections, with its own "check" and this "secret"
     check    = HMAC-SHA256(secret, "check"), 16 bytes: tells a wrong password from a damaged file
     WRAPPED  = nonce, AES-256-GCM of the key under HMAC-SHA256(secret, "wrap"), tag; the AAD is format, version and ID.
                An id has one, and those that a rotation replaced: the newest is first
@@ -34,6 +36,8 @@ LARGEST = 16 << 20
 
 _FORMAT = "ags1-keystore"
 _VERSION = 1
+_VERSION_OF_SEVERAL = 2
+_MOST_SECRETS = 8
 _NONCE = 12
 _SALT = 16
 _CHECK = 16
@@ -49,21 +53,24 @@ _LONGEST_ID = 1024
 
 
 class Protection:
-    """What opens the file: a password and the derivation of a key from it, or a key file.
+    """What opens the file: a password and the derivation of a key from it, a key file, or any of several.
 
     Parameters
     ----------
     header : dict
         The member "protection" of the file.
     secret : Key
-        Derived from the password, or read from the key file.
+        Derived from the password, read from the key file, or the one that several have wrapped.
+    opened_by : int
+        Which of several this was opened by.
     """
 
-    __slots__ = ("_secret", "header")
+    __slots__ = ("_opened_by", "_secret", "header")
 
-    def __init__(self, header: dict[str, Any], secret: Key) -> None:
+    def __init__(self, header: dict[str, Any], secret: Key, opened_by: int = 0) -> None:
         self.header = header
         self._secret = secret
+        self._opened_by = opened_by
 
     @classmethod
     def by_password(cls, password: str | bytes) -> Protection:
@@ -94,6 +101,8 @@ class Protection:
             parameters.
         """
         header = _read(data)["protection"]
+        if header["kind"] == "several":
+            return cls._of_several(header, password, key)
         if header["kind"] == "password":
             if password is None:
                 raise Refusal(
@@ -105,6 +114,50 @@ class Protection:
             raise Refusal("it is protected by a key file: give it as `key_file`")
         return cls(header, key)
 
+    @classmethod
+    def _of_several(cls, header: dict[str, Any], password: str | bytes | None, key: Key | None) -> Protection:
+        kind = "key-file" if key is not None else "password"
+        if key is None and password is None:
+            raise Refusal("it is protected by several secrets: give `password_file` or `key_file`")
+        for number, entry in enumerate(header["secrets"]):
+            if entry["kind"] != kind:
+                continue
+            own = cls(entry, key if key is not None else _derive(entry, password or b""))
+            if hmac.compare_digest(_decode(entry["check"]), own.part("check")[:_CHECK]):
+                return cls(header, _unwrap(_decode(entry["secret"]), "", Key(own.part("protect"))), number)
+        raise Refusal(f"the {'key file' if key is not None else 'password'} is wrong")
+
+    @property
+    def count(self) -> int:
+        """How many secrets open the file, each by itself."""
+        return len(self.header["secrets"]) if self.header["kind"] == "several" else 1
+
+    def adding(self, other: Protection) -> Protection:
+        """Return it with another secret that opens the file by itself. Refusal: there are too many."""
+        if self.count == _MOST_SECRETS:
+            raise Refusal(f"it has {_MOST_SECRETS} secrets already, and cannot have more")
+        if self.header["kind"] == "several":
+            secrets, secret = list(self.header["secrets"]), self._secret
+        else:
+            secret = Key(random_bytes(32))
+            secrets = [self._entry(secret)]
+        header = {"kind": "several", "secrets": [*secrets, other._entry(secret)]}
+        if not _is_affordable(header["secrets"]):
+            raise Refusal("its passwords together would cost too much to try: add a key file")
+        return Protection(header, secret, self._opened_by)
+
+    def replacing(self, other: Protection) -> Protection:
+        """The same with another secret in place of the one that opened it."""
+        if self.header["kind"] != "several":
+            return other
+        secrets = list(self.header["secrets"])
+        secrets[self._opened_by] = other._entry(self._secret)
+        return Protection({"kind": "several", "secrets": secrets}, self._secret, self._opened_by)
+
+    def _entry(self, secret: Key) -> dict[str, Any]:
+        wrapped = _wrap(secret, "", Key(self.part("protect")))
+        return {**self.header, "check": _encode(self.part("check")[:_CHECK]), "secret": _encode(wrapped)}
+
     def part(self, purpose: str) -> bytes:
         """A key for one purpose."""
         return hmac.digest(bytes(self._secret), purpose.encode(), "sha256")
@@ -115,7 +168,7 @@ def serialize(keys: Mapping[str, Sequence[Key]], protection: Protection) -> byte
     wrapping = Key(protection.part("wrap"))
     content: dict[str, Any] = {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": _VERSION_OF_SEVERAL if protection.count > 1 else _VERSION,
         "protection": protection.header,
         "check": _encode(protection.part("check")[:_CHECK]),
         "keys": {
@@ -168,7 +221,7 @@ def _read(data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise Refusal(f"it is not a keystore: its format is not {_FORMAT}")
     version = content.get("version")
-    if version != _VERSION or isinstance(version, bool):
+    if version not in (_VERSION, _VERSION_OF_SEVERAL) or isinstance(version, bool):
         raise Refusal(f"its version is unknown: {str(version)[:20]}; a newer ags1 may read it")
     checksum = content.pop("sha256", None)
     if checksum != hashlib.sha256(_canonical(content)).hexdigest() or not _is_sound(content):
@@ -184,23 +237,43 @@ def _is_sound(content: dict[str, Any]) -> bool:
     if not all(isinstance(versions, list) and versions for versions in keys.values()):
         return False
     texts = [content.get("check"), content.get("seal"), *(each for versions in keys.values() for each in versions)]
-    if protection.get("kind") == "password":
-        texts.append(protection.get("salt"))
-        numbers: list[Any] = [protection.get(name) for name in "nrp"]
-        if protection.get("kdf") != "scrypt" or not all(type(number) is int for number in numbers):
+    secrets: Any = [protection]
+    if protection.get("kind") == "several":
+        secrets = protection.get("secrets")
+        if not isinstance(secrets, list) or not 2 <= len(secrets) <= _MOST_SECRETS:
             return False
-        n, r, p = numbers
-        if not (_LEAST_N <= n <= _MOST_N and n & (n - 1) == 0 and 1 <= r <= _MOST_R and 1 <= p <= _MOST_P):
+        if not all(isinstance(each, dict) for each in secrets):
             return False
-        # The second is scrypt's own rule.
-        if n * r * p > _MOST_WORK or n >= 1 << 16 * r:
-            return False
-    elif protection.get("kind") != "key-file":
+        texts += [each.get(name) for each in secrets for name in ("check", "secret")]
+    if (content["version"] == _VERSION_OF_SEVERAL) != (len(secrets) > 1):
+        return False
+    texts += [each.get("salt") for each in secrets if each.get("kind") == "password"]
+    if not all(each.get("kind") == "key-file" or _is_password(each) for each in secrets) or not _is_affordable(secrets):
         return False
     try:
         return all(isinstance(text, str) and _decode(text) is not None for text in texts)
     except ValueError:
         return False
+
+
+def _is_password(entry: dict[str, Any]) -> bool:
+    """Whether this is the header of a password with scrypt, within the limits."""
+    numbers: list[Any] = [entry.get(name) for name in "nrp"]
+    if entry.get("kind") != "password" or entry.get("kdf") != "scrypt":
+        return False
+    if not all(type(number) is int for number in numbers):
+        return False
+    n, r, p = numbers
+    if not (_LEAST_N <= n <= _MOST_N and n & (n - 1) == 0 and 1 <= r <= _MOST_R and 1 <= p <= _MOST_P):
+        return False
+    # Scrypt's own rule.
+    return bool(n < 1 << 16 * r)
+
+
+def _is_affordable(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a password costs little enough, which is tried with each of these."""
+    work = sum(each["n"] * each["r"] * each["p"] for each in entries if each.get("kind") == "password")
+    return bool(work <= _MOST_WORK)
 
 
 def _derive(header: dict[str, Any], password: str | bytes) -> Key:

@@ -250,7 +250,8 @@ class LocalKms(KeyManagementClient):
     ) -> None:
         """Change the password or key file of the keystore. The master keys stay the same.
 
-        An old copy of the file can still be opened with the old password.
+        An old copy of the file can still be opened with the old password. Of several secrets, the one that this client
+        has is changed, and the others go on opening the file.
 
         Parameters
         ----------
@@ -270,8 +271,68 @@ class LocalKms(KeyManagementClient):
             raise ValueError("a new password is needed, as password or `password_file`, or a `key_file`")
         protection = self._call(given.protect, "change its password")
         with self._changing("change its password") as store:
-            self._write(store.keys, protection)
+            assert store.protection is not None
+            self._write(store.keys, store.protection.replacing(protection))
             self._given = given
+
+    def add_secret(
+        self,
+        password: str | bytes | None = None,
+        *,
+        password_file: Path | None = None,
+        key_file: Path | None = None,
+    ) -> int:
+        """Add a password or key file that opens the keystore by itself, such as one in a safe for an emergency.
+
+        Parameters
+        ----------
+        password, password_file, key_file
+            One of them. At most eight secrets open a keystore, and four of them can be passwords.
+
+        Returns
+        -------
+        int
+            How many secrets open the keystore now.
+
+        Raises
+        ------
+        KeyAccessError
+            The keystore cannot be opened, or has too many secrets.
+        OSError
+            It cannot be written; the old file stays as it is.
+        """
+        given = _Given(password, password_file, key_file)
+        del password
+        if given.is_empty:
+            raise ValueError("another password is needed, as password or `password_file`, or a `key_file`")
+        action = "add a secret"
+        protection = self._call(given.protect, action)
+        with self._changing(action) as store:
+            before = store.protection
+            assert before is not None
+            added = self._call(lambda: before.adding(protection), action)
+            self._write(store.keys, added)
+        return added.count
+
+    def keep_one_secret(self) -> int:
+        """Let the secret of this client alone open the keystore; return how many others were removed.
+
+        Copies of the file from before still open with them.
+
+        Raises
+        ------
+        KeyAccessError
+            The keystore cannot be opened.
+        OSError
+            It cannot be written; the old file stays as it is.
+        """
+        action = "remove the other secrets"
+        with self._changing(action) as store:
+            assert store.protection is not None
+            removed = store.protection.count - 1
+            if removed:
+                self._write(store.keys, self._call(self._given.protect, action))
+        return removed
 
     def close(self) -> None:
         """Wipe the master keys and the cached ones."""

@@ -31,6 +31,21 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "read key, AAD prefix and trusted length from a file, or for many files from a directory of "
             "NAME.key-metadata",
         },
+        "recipient": {
+            **_MANY,
+            "default": [],
+            "metavar": "AGE",
+            "help": "give each file a fresh key, and write it to TARGET.key-metadata.age for who has the identity of "
+            "this: age1..., or a public SSH key (may be repeated)",
+        },
+        "identity": {
+            **_MANY,
+            "default": [],
+            "metavar": "FILE",
+            "help": "open FILE.key-metadata.age with an identity of age, or a private SSH key (may be repeated)",
+        },
+        "passphrase": {**_FLAG, "help": "the same under a passphrase, which is asked for"},
+        "passphrase-file": {"metavar": "FILE", "help": "the same under the passphrase in a file"},
         "footer-key": {"metavar": "KEY", "help": "key of the footer, file:PATH or env:NAME"},
         "column-key": {
             "action": values.ColumnKeys,
@@ -75,6 +90,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "FILE",
             "help": "its new key file, instead of a password",
         },
+        "add-secret": {**_FLAG, "help": "leave the secret that it has, and let another open it too (for emergencies)"},
+        "only-secret": {**_FLAG, "help": "remove the other secrets that open it, and keep the one that is given"},
         "old-versions": {
             **_FLAG,
             "help": "remove only the versions of the key that `rotate` replaced, not the key",
@@ -585,6 +602,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
 
 BUNDLES = {
     "KEY": "key-file key-env key-metadata PREFIX",
+    "AGE": "identity passphrase passphrase-file",
     "PREFIX": "aad-prefix aad-prefix-hex",
     "KMS": "kms password-file keystore-key-file",
     "FILES": "files-from no-clobber durable",

@@ -453,3 +453,18 @@ def test_client_of_is_for_other_commands_too(store: Path) -> None:
     client: Callable[..., kms.KeyManagementClient] = cli_kms.client_of
     with client(options) as made:
         assert isinstance(made, LocalKms)
+
+
+def test_another_secret_is_added_and_removed(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGS1_KMS", "local:keys.json?key_file=daily.key")
+    for name in ("daily.key", "safe.key"):
+        assert run("keygen", name).code == 0
+    assert run("kms", "init", "--key-id", "lake").code == 0
+    result = run("kms", "password", "--add-secret", "--new-key-file", "safe.key")
+    assert (result.code, "each of 2 secrets" in result.out + result.err) == (0, True)
+    safe = ("--kms", "local:keys.json?key_file=safe.key")
+    assert run("kms", "list", *safe).code == 0
+    result = run("kms", "password", "--only-secret")
+    assert (result.code, "1 other secret removed" in result.out + result.err) == (0, True)
+    assert run("kms", "list", *safe).code == 3
+    assert run("kms", "list").code == 0

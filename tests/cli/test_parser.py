@@ -18,6 +18,7 @@ OPTIONS = {
     "keygen": {"--bits", "--format", "--force"},
     "encrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--key-metadata-out"),
+        *("--recipient", "--passphrase", "--passphrase-file"),
         *(
             "--replace-key-metadata",
             "--block-length",
@@ -32,16 +33,19 @@ OPTIONS = {
     },
     "decrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
+        *("--identity", "--passphrase", "--passphrase-file"),
         *("--files-from", "--no-clobber", "--durable", "--jobs", "-j", "--threads", "--json", "--quiet", "-q"),
         *("--verbose", "-v", "--progress"),
     },
     "cat": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
+        *("--identity", "--passphrase", "--passphrase-file"),
         *("--offset", "--bytes", "--threads", "--quiet", "-q", "--progress"),
     },
     "inspect": {"--json", "--progress"},
     "verify": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
+        *("--identity", "--passphrase", "--passphrase-file"),
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "audit": {
@@ -53,7 +57,7 @@ OPTIONS = {
     "bench": {"--bytes", "--save", "--baseline", "--threshold", "--json"},
     "kms": {
         *("--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"),
-        *("--new-password-file", "--new-key-file", "--old-versions", "-y", "--yes"),
+        *("--new-password-file", "--new-key-file", "--add-secret", "--only-secret", "--old-versions", "-y", "--yes"),
     },
     "dataset": set(),
     "parquet": set(),

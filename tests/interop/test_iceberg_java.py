@@ -10,8 +10,8 @@ import pytest
 import ags1
 from tests import reference
 from tests.checks import every
+from tests.conformance import loader
 from tests.interop.java_peer import JavaError, JavaPeer
-from tests.vectors import loader
 
 # The first test waits for Maven, which may have to fetch everything.
 pytestmark = pytest.mark.timeout(900)
@@ -224,7 +224,7 @@ def test_java_does_what_the_key_metadata_vector_says(java_peer: JavaPeer, vector
     assert vector.java == ["accepts"]
     decoded = java_peer.decode(vector.encoded)
     if vector.good:
-        fields = vector.fields
+        fields = vector.key_metadata
         assert (decoded.encryption_key, decoded.aad_prefix) == (fields.encryption_key, fields.aad_prefix)
         assert decoded.file_length == fields.file_length
 

@@ -13,8 +13,8 @@ import ags1
 from ags1.iceberg import EncryptedKey, EncryptionKeys
 from ags1.kms import MemoryKms
 from tests.checks import every
+from tests.conformance import loader
 from tests.interop.java_peer import JavaError, JavaPeer
-from tests.vectors import loader
 
 # The first test waits for Maven, which may have to fetch everything.
 pytestmark = pytest.mark.timeout(900)
@@ -123,14 +123,14 @@ def _sealed(metadata: ags1.KeyMetadata, kek: bytes, timestamp: str) -> bytes:
 @every("vector", loader.load_wrapped_keys(), ids=lambda vector: vector.name)
 def test_java_does_what_the_wrapped_key_vector_says(java_peer: JavaPeer, vector: loader.WrappedKeyVector) -> None:
     entries = [json.dumps(entry) for entry in vector.entries()]
-    masters = {"master": vector.octets("master-key")}
+    masters = {"master": vector.octets("master_key")}
     try:
         opened, _ = java_peer.open_keys(entries, "master", ["list"], master_keys=masters)
     except JavaError as error:
         did = ["refuses", error.java_class]
     else:
         did = ["returns", opened[0].hex() or "empty"]
-        if vector.expect == "success" and opened == [vector.octets("key-metadata")]:
+        if vector.expect == "success" and opened == [vector.octets("key_metadata")]:
             did = ["accepts"]
     assert did == vector.java
 

@@ -39,7 +39,8 @@ actions:
            now on, and the older ones still unwrap what they wrapped
   remove   destroy a key of a local keystore, and with it all data below it;
            DATASETs are looked at first, and what would be lost is said
-  password change the password or key file of a local keystore
+  password change the password or key file of a local keystore, or add another
+           one that opens it too
   wrap     wrap the bytes of a file, a key for example
   unwrap   unwrap them; the result is a file that only you can read
 
@@ -189,7 +190,8 @@ def command_parser(only: str | None = None) -> CommandParser:
         "encrypt",
         source_places("file, glob ('*.avro'), directory, or `-` for standard input"),
         "encrypt files into AGS1 files",
-        "FILES KEY key-metadata-out replace-key-metadata block-length again jobs WORK",
+        "FILES KEY recipient passphrase passphrase-file key-metadata-out replace-key-metadata block-length again jobs "
+        "WORK",
         needs="(--key-file FILE | ...)",
         more=_TREES.format(what="all files") + " In a directory, each result has the name of its source and .ags1.",
         epilog=_KEY_HELP,
@@ -198,14 +200,15 @@ def command_parser(only: str | None = None) -> CommandParser:
 ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
 ags1 encrypt data/ vault/ --key-file my.key --aad-prefix '{path}'
 tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
-ags1 encrypt data/ vault/ --key-metadata-out keys/""",
+ags1 encrypt data/ vault/ --key-metadata-out keys/
+ags1 encrypt sales.avro sales.avro.ags1 --recipient age1...""",
         run=lazily("transfer:encrypt"),
     )
     parser.add_command(
         "decrypt",
         source_places("AGS1 file, glob ('*.ags1'), directory, or `-` for standard input"),
         "decrypt AGS1 files",
-        "FILES KEY length jobs WORK",
+        "FILES KEY AGE length jobs WORK",
         needs="(--key-file FILE | ...)",
         more=_TREES.format(what="the .ags1 files")
         + "In a directory, each result has the name of its source without .ags1.",
@@ -215,6 +218,7 @@ ags1 encrypt data/ vault/ --key-metadata-out keys/""",
 ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key
 ags1 decrypt vault/ data/ --key-file my.key --aad-prefix '{path}'
 ags1 decrypt vault/ data/ --key-metadata keys/
+ags1 decrypt sales.avro.ags1 sales.avro --identity me.age-key
 ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x""",
         run=lazily("transfer:decrypt"),
     )
@@ -222,7 +226,7 @@ ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x""",
         "cat",
         file_places("AGS1 file, glob, directory, or `-` for standard input"),
         "decrypt to standard output, all of a file or a range of it",
-        "KEY length offset bytes threads quiet progress",
+        "KEY AGE length offset bytes threads quiet progress",
         needs="(--key-file FILE | ...)",
         more="Nothing is written before it is authenticated, but what was written before a failure stays written.",
         epilog=_KEY_HELP,
@@ -247,7 +251,7 @@ ags1 cat log.ags1 --key-metadata log.key-metadata --offset 1G --bytes 64K""",
         "verify",
         file_places("AGS1 file, glob or directory"),
         "authenticate every block, and name those that fail",
-        "KEY length jobs WORK",
+        "KEY AGE length jobs WORK",
         needs="(--key-file FILE | ...)",
         more="A directory stands for the .ags1 files below it.",
         epilog=_KEY_HELP,
@@ -302,7 +306,8 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
             ),
         },
         "wrap keys with master keys of a key management service, or of a local keystore",
-        "KMS new-password-file new-keystore-key-file key-id bits old-versions force dry-run yes json",
+        "KMS new-password-file new-keystore-key-file add-secret only-secret key-id bits old-versions force dry-run yes "
+        "json",
         epilog=_KMS_HELP,
         changes={
             "key-id": {

@@ -1,3 +1,9 @@
+//! `iceberg-reader ask` answers one line for each line of its standard input, fields between tabs, bytes in hexadecimal
+//! digits, `-` for none:
+//!
+//! stream SOURCE TARGET KEY PREFIX     decrypts an AGS1 stream, as long as its file is
+//! key-metadata BYTES                  answers key, prefix and length of the file
+//!
 //! `iceberg-reader scan|files METADATA [ID=HEX ...]`: the rows of a table's current snapshot, as an Arrow IPC stream on
 //! the standard output; of a table without rows, nothing. The arguments after the metadata file are master keys.
 //!
@@ -14,8 +20,8 @@ use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
 use futures::TryStreamExt;
 use iceberg::encryption::kms::MemoryKeyManagementClient;
-use iceberg::encryption::{SensitiveBytes, StandardKeyMetadata};
-use iceberg::io::FileIO;
+use iceberg::encryption::{AesGcmCipher, AesGcmFileRead, SecureKey, SensitiveBytes, StandardKeyMetadata};
+use iceberg::io::{FileIO, FileRead};
 use iceberg::spec::{DataContentType, TableMetadata};
 use iceberg::table::Table;
 use iceberg::{Runtime, TableIdent};
@@ -26,7 +32,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let mut arguments = env::args().skip(1);
+    let mut arguments = env::args().skip(1).peekable();
+    if arguments.peek().is_some_and(|mode| mode == "ask") {
+        return answer().await;
+    }
     let (Some(mode), Some(location)) = (arguments.next(), arguments.next()) else {
         return Err("say scan or files, and name a metadata file".into());
     };
@@ -46,6 +55,38 @@ async fn main() -> Result<()> {
         .runtime(Runtime::current())
         .build()?;
     write(if mode == "scan" { scan(&table).await? } else { files(&table).await? })
+}
+
+async fn answer() -> Result<()> {
+    for line in io::stdin().lines() {
+        let line = line?;
+        match one(&line.split('\t').collect::<Vec<_>>()).await {
+            Ok(said) => println!("ok\t{said}"),
+            Err(error) => println!("error\t{}", error.to_string().replace(['\t', '\n'], " ")),
+        }
+    }
+    Ok(())
+}
+
+async fn one(fields: &[&str]) -> Result<String> {
+    match fields {
+        ["stream", source, target, key, prefix] => {
+            let input = FileIO::new_with_fs().new_input(format!("file://{source}"))?;
+            let size = input.metadata().await?.size;
+            let cipher = Arc::new(AesGcmCipher::new(SecureKey::new(&bytes_of(key)?)?));
+            let prefix = optional(prefix)?.unwrap_or_default().into_boxed_slice();
+            let reader = AesGcmFileRead::new(input.reader().await?, cipher, prefix, size)?;
+            fs::write(target, reader.read(0..reader.plaintext_length()).await?)?;
+            Ok(String::new())
+        }
+        ["key-metadata", encoded] => {
+            let found = StandardKeyMetadata::decode(&bytes_of(encoded)?)?;
+            let prefix = found.aad_prefix().map_or("-".to_string(), hex_of);
+            let length = found.file_length().map_or("-".to_string(), |length| length.to_string());
+            Ok(format!("{}\t{prefix}\t{length}", hex_of(found.encryption_key().as_bytes())))
+        }
+        _ => Err("say stream or key-metadata, and what it needs".into()),
+    }
 }
 
 async fn scan(table: &Table) -> Result<Vec<RecordBatch>> {
@@ -93,4 +134,12 @@ fn write(batches: Vec<RecordBatch>) -> Result<()> {
 fn bytes_of(hex: &str) -> Result<Vec<u8>> {
     let pairs = (0..hex.len()).step_by(2);
     Ok(pairs.map(|at| u8::from_str_radix(&hex[at..at + 2], 16)).collect::<std::result::Result<_, _>>()?)
+}
+
+fn optional(hex: &str) -> Result<Option<Vec<u8>>> {
+    if hex == "-" { Ok(None) } else { Ok(Some(bytes_of(hex)?)) }
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
