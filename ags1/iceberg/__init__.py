@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         MissingKekError,
         PruneReport,
     )
+    from ags1.iceberg.maintenance.reports import CompactionReport
     from ags1.iceberg.new_table import create_table
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
     from ags1.iceberg.writing.change import ChangeReport
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangeReport",
     "CleanReport",
+    "CompactionReport",
     "ConversionPlan",
     "ConversionReport",
     "EncryptedFileIO",
@@ -78,6 +80,7 @@ __getattr__, __dir__ = lazy_names(
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
         "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "KeyRewrapReport"),
         "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
+        "maintenance.reports": ("CompactionReport",),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),
         "new_table": ("create_table",),

@@ -19,7 +19,7 @@ from ags1.errors import Ags1Error, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY, open_run, remove_run
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
-from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import location_of, rooted
@@ -32,7 +32,6 @@ from ags1.iceberg.metadata.metadata_document import (
     metadata_directory,
     metadata_document,
 )
-from ags1.iceberg.tables import client_of
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles

@@ -38,12 +38,12 @@ from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions
 from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
-__all__ = ["EncryptedArrowScan", "FileRows"]
+__all__ = ["WAITING", "EncryptedArrowScan", "FileRows"]
 
 _PROBLEM = "cannot be read"
 # Bytes of rows that wait until those before them are taken; and of those that equality deletes are applied to at once,
 # because each time a table of the deleted keys is made.
-_WAITING, _COMPARED = 1 << 30, 64 << 20
+WAITING, _COMPARED = 1 << 30, 64 << 20
 # Row groups that are decoded at once.
 _GROUPS = 8
 
@@ -91,7 +91,7 @@ class EncryptedArrowScan:
         A FormatError names a damaged file. A TypeError refuses tasks that plan_files() did not make: PyIceberg's own
         tasks do not state which deletes apply.
         """
-        return self._batches_of(tasks, _WAITING)
+        return self._batches_of(tasks, WAITING)
 
     def to_table(self, tasks: Iterable[Any]) -> pyarrow.Table:
         """Return the rows of all tasks; raises as :meth:`to_record_batches`."""
@@ -110,7 +110,7 @@ class EncryptedArrowScan:
                     if left is not None and left <= 0:
                         return
 
-    def by_file(self, tasks: Iterable[Any], waiting: int | None = _WAITING) -> Generator[FileRows, None, None]:
+    def by_file(self, tasks: Iterable[Any], waiting: int | None = WAITING) -> Generator[FileRows, None, None]:
         """Return the rows of each task, in their order, without a limit; raises as :meth:`to_record_batches`.
 
         Of all files, about so many bytes of rows wait to be taken; with None, of a window of files all.

@@ -52,7 +52,7 @@ class ChangeReport(Report):
     Attributes
     ----------
     operation : str
-        As in the snapshot: "append", "overwrite" or "delete".
+        As in the snapshot: "append", "overwrite", "delete" or "replace".
     snapshot_id : int or None
         The new snapshot; None if there was nothing to do.
     added_files, added_rows, added_bytes : int
@@ -102,6 +102,8 @@ class RowChange:
         All deleted positions of data files that stay, including earlier deletes.
     deleted_rows : int
         Number of rows that the change deletes.
+    replaces : bool
+        Whether the new files have exactly the rows of the removed ones.
     """
 
     partitioning: Partitioning
@@ -109,10 +111,13 @@ class RowChange:
     removed: set[str] = field(default_factory=set)
     deleted: dict[str, Any] = field(default_factory=dict)
     deleted_rows: int = 0
+    replaces: bool = False
 
     @property
     def operation(self) -> str:
         """As Iceberg Java calls it."""
+        if self.replaces:
+            return "replace"
         if not self.removed and not self.deleted:
             return "append"
         return "overwrite" if self.added else "delete"
@@ -145,10 +150,10 @@ class WriteTarget:
         """The table as it was last read."""
         return self._table
 
-    def layout(self, further: tuple[Any, ...] = ()) -> TableLayout:
-        """Return the current layout of new rows in files."""
+    def layout(self, further: tuple[Any, ...] = (), order: Any = None) -> TableLayout:
+        """Return the current layout of new rows in files; `order` takes the place of the table's sort order."""
         table = self._table.table
-        return TableLayout(table.schema(), table.spec(), table.sort_order(), table.properties, further)
+        return TableLayout(table.schema(), table.spec(), order or table.sort_order(), table.properties, further)
 
     def data_files(self) -> TableFiles:
         """Return names and keys for data files that are written before the commit."""

@@ -1,0 +1,205 @@
+"""Compaction: small files and files with deletes become files of the target size, with the same rows.
+
+    plan --bins--> new files, with each row's number --> commit: still as planned? --> one `replace` snapshot
+                                                             | no: these files stay as they are
+
+A row keeps ``_row_id`` and ``_last_updated_sequence_number``: both are columns of the new files. These have the data
+sequence number of the snapshot that was read, so that equality deletes that others commit meanwhile apply to them. What
+others append meanwhile is not touched; a file from which they delete rows, or which they remove, is left to them, and
+what was made of it is removed. Source: Iceberg table spec, "Row Lineage" and "Sequence Numbers"; Iceberg Java's
+RewriteDataFilesCommitManager and MergingSnapshotProducer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from ags1.core.blocks import usable_cpus
+from ags1.iceberg.maintenance.reports import CompactionReport
+from ags1.iceberg.maintenance.selection import Bin, Selection, is_as_planned
+from ags1.iceberg.metadata.manifests import ManifestEntry
+from ags1.iceberg.scan._planning import ScanTask
+from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE, ROW_ID
+from ags1.iceberg.writing.change import RowChange, WriteTarget, check_still_fits
+from ags1.iceberg.writing.data_files import DataFiles
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.terms import as_order
+from ags1.streams.files import Progress
+from ags1.support.parallel import SharedProgress, in_parallel
+
+__all__ = ["CompactionOptions", "compact"]
+
+_KEPT = tuple(each for each in LINEAGE.values() if each.field_id in (ROW_ID, LAST_UPDATED))
+# Bytes of rows that are read ahead.
+_AHEAD = 64 << 20
+# Bins of fewer stored bytes are written side by side.
+_SMALL_BIN = 16 << 20
+# After so many stored bytes, what is done is committed: a killed run loses no more.
+_COMMITTED = 16 << 30
+
+
+@dataclass(frozen=True)
+class CompactionOptions:
+    """The arguments of :meth:`EncryptedTable.compact`."""
+
+    target_bytes: int | None = None
+    where: Any = None
+    sort_by: Sequence[str] | None = None
+    min_input_files: int = 5
+    rewrite_all: bool = False
+    dry_run: bool = False
+
+
+def compact(
+    target: WriteTarget, options: CompactionOptions = CompactionOptions(), progress: Progress | None = None
+) -> CompactionReport:
+    """Compact the files of a branch; arguments and errors are those of :meth:`EncryptedTable.compact`."""
+    return _Compaction(target, options).run(progress)
+
+
+class _Compaction:
+    """A compaction of one branch, planned."""
+
+    def __init__(self, target: WriteTarget, options: CompactionOptions) -> None:
+        for name, number in (("target_bytes", options.target_bytes), ("min_input_files", options.min_input_files)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        self._target = target
+        # As it is now: the target's has the state of the newest commit.
+        self._table = table = copy(target.table)
+        self._dry_run = options.dry_run
+        order = as_order(options.sort_by, table.schema)
+        if order.fields and order.fields == table.table.sort_order().fields:
+            order = table.table.sort_order()
+        elif order.fields:
+            # The number of an order that the table does not have would be another's.
+            order = order.model_copy(update={"order_id": UNSORTED_SORT_ORDER.order_id})
+        self._layout = target.layout(_KEPT, order)
+        if options.target_bytes is not None:
+            self._layout.target_size = options.target_bytes
+        snapshot = TableMetadata(table.document.fields).snapshot_of(target.ref)
+        self._snapshot_id = None if snapshot is None else snapshot["snapshot-id"]
+        # A snapshot of format version 1 has none.
+        self._number = 0 if snapshot is None else snapshot.get("sequence-number", 0)
+        spec_id = self._layout.partitioning.spec_id
+        selection = Selection(self._layout.target_size, spec_id, options.min_input_files, options.rewrite_all)
+        tasks = [] if snapshot is None else _tasks(table, target.ref, options.where)
+        self._bins = selection.bins(tasks)
+        self.report = CompactionReport(table.catalog_table.name, target.ref, options.dry_run)
+        count = sum(len(each.tasks) for each in self._bins)
+        self.report.unchanged = len(tasks) - count
+        if options.dry_run:
+            self.report.files, self.report.bytes = count, sum(each.bytes for each in self._bins)
+
+    def run(self, progress: Progress | None) -> CompactionReport:
+        """Do it."""
+        if self._dry_run:
+            return self.report
+        advance = SharedProgress(progress, sum(each.bytes for each in self._bins))
+        with advance.errors():
+            for bins in _batches(self._bins):
+                self._rewrite(bins, advance)
+        return self.report
+
+    def _rewrite(self, bins: list[Bin], advance: SharedProgress) -> None:
+        """Write some files again, and commit them."""
+        files = self._target.data_files()
+
+        def work(each: Bin) -> list[ManifestEntry]:
+            with advance.part(each.bytes) as within:
+                return self._merged(each, files, within)
+
+        try:
+            made = list(
+                in_parallel(work, bins, usable_cpus(), alone=lambda each: each.bytes > _SMALL_BIN, stop=advance.stop)
+            )
+        except BaseException:
+            files.discard()
+            raise
+        self._commit(bins, made, files)
+
+    def _merged(self, found: Bin, files: TableFiles, within: Callable[[int, int | None], None]) -> list[ManifestEntry]:
+        """Read the rows that are left in some files, and write them to new ones."""
+        columns = [*(each.name for each in self._layout.schema.fields), *(each.name for each in _KEPT)]
+        scan = self._table.scan(columns=columns, ref=self._target.ref)
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            done = 0
+            for file in scan.by_file(found.tasks, _AHEAD):
+                yield from file.batches
+                done += file.task.file.file_size_in_bytes
+                within(done, found.bytes)
+
+        entries = DataFiles(self._layout, files).write_all(batches())
+        for each in entries:
+            each.sequence_number = self._number
+        return entries
+
+    def _commit(self, bins: list[Bin], made: list[list[ManifestEntry]], files: TableFiles) -> None:
+        left: list[str] = []
+        kept: list[tuple[Bin, list[ManifestEntry]]] = []
+
+        def plan(table: Any, _: TableFiles) -> RowChange:
+            check_still_fits(table, self._layout)
+            as_planned = self._still_there(table)
+            kept[:] = [
+                (each, entries) for each, entries in zip(bins, made, strict=True) if all(map(as_planned, each.tasks))
+            ]
+            left[:] = sorted({path for each in bins for path in each.paths}.difference(*(e.paths for e, _ in kept)))
+            change = RowChange(self._layout.partitioning, replaces=True)
+            change.added = [entry for _, entries in kept for entry in entries]
+            change.removed = {path for each, _ in kept for path in each.paths}
+            return change
+
+        done = self._target.commit(plan, "replace", files)
+        report = self.report
+        report.left += left
+        if done.snapshot_id is None:
+            return
+        report.snapshots.append(done.snapshot_id)
+        report.files += done.removed_files
+        report.bytes += sum(each.bytes for each, _ in kept)
+        report.added_files += done.added_files
+        report.added_bytes += done.added_bytes
+        report.deleted_rows += sum(task.file.record_count for each, _ in kept for task in each.tasks) - done.added_rows
+        # What was made of files that others have changed.
+        named = {entry.path for _, entries in kept for entry in entries}
+        files.written[:] = [path for path in files.written if path not in named]
+        files.discard()
+
+    def _still_there(self, table: Any) -> Callable[[ScanTask], bool]:
+        """Return whether a file has the rows that it had when it was read."""
+        if table.refs.get(self._target.ref) == self._snapshot_id:
+            return lambda _: True
+        now = {each.file.file_path: each for each in _tasks(table, self._target.ref)}
+        spec_id = self._layout.partitioning.spec_id
+        return lambda task: is_as_planned(task, now.get(task.file.file_path), self._number, spec_id)
+
+
+def _tasks(table: Any, ref: str, where: Any = None) -> list[ScanTask]:
+    """Return the data files of a branch; with a filter, those that may have such rows, with all their deletes."""
+    if ref not in table.refs:
+        return []
+    found: list[ScanTask] = table.scan(ref=ref).plan_files()
+    if where is None:
+        return found
+    paths = {each.file.file_path for each in table.scan(row_filter=where, ref=ref).plan_files()}
+    return [each for each in found if each.file.file_path in paths]
+
+
+def _batches(bins: Iterable[Bin]) -> Iterator[list[Bin]]:
+    waiting: list[Bin] = []
+    for each in bins:
+        waiting.append(each)
+        if sum(one.bytes for one in waiting) >= _COMMITTED:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
