@@ -66,6 +66,7 @@ LONG = (
     "dataset/test_power_cut",
     "iceberg/test_large_plans",
     "iceberg_tables/test_catalogs_hive",
+    "iceberg_tables/test_compaction_spark",
     "iceberg_tables/test_spark_conversion",
     "iceberg_tables/test_writing_spark",
     "interop/test_iceberg_rust",

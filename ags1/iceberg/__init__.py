@@ -31,7 +31,9 @@ if TYPE_CHECKING:
         MissingKekError,
         PruneReport,
     )
-    from ags1.iceberg.maintenance.reports import CompactionReport
+    from ags1.iceberg.maintenance.compaction import CompactionOptions
+    from ags1.iceberg.maintenance.maintaining import MaintenancePolicy
+    from ags1.iceberg.maintenance.reports import CompactionReport, MaintenanceReport, ManifestReport
     from ags1.iceberg.new_table import create_table
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
     from ags1.iceberg.writing.change import ChangeReport
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangeReport",
     "CleanReport",
+    "CompactionOptions",
     "CompactionReport",
     "ConversionPlan",
     "ConversionReport",
@@ -49,6 +52,9 @@ __all__ = [
     "EncryptionKeys",
     "ExpiryReport",
     "KeyRewrapReport",
+    "MaintenancePolicy",
+    "MaintenanceReport",
+    "ManifestReport",
     "MergeReport",
     "MissingKekError",
     "PruneReport",
@@ -80,7 +86,9 @@ __getattr__, __dir__ = lazy_names(
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
         "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "KeyRewrapReport"),
         "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
-        "maintenance.reports": ("CompactionReport",),
+        "maintenance.compaction": ("CompactionOptions",),
+        "maintenance.maintaining": ("MaintenancePolicy",),
+        "maintenance.reports": ("CompactionReport", "MaintenanceReport", "ManifestReport"),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),
         "new_table": ("create_table",),

@@ -90,7 +90,7 @@ class Trial:
         """One random change, and a look at the table."""
         steps = (
             (self.append, 6), (self.delete, 5), (self.upsert, 5), (self.overwrite, 2), (self.overwrite_all, 1),
-            (self.stale_append, 1), (self.branch, 2), (self.rekey, 1), (self.decrypt_and_encrypt, 1),
+            (self.stale_append, 1), (self.compact, 4), (self.branch, 2), (self.rekey, 1), (self.decrypt_and_encrypt, 1),
             (self.enable_late, 1), (self.expire, 2), (self.clean, 1), (self.relocate, 1), (self.new_spec, 1),
             (self.new_column, 1), (self.rename, 1),
         )  # fmt: skip
@@ -166,6 +166,18 @@ class Trial:
         self.log[-1] += f" {ref} {on} {list(rows.values())}"
         self.table.upsert(self.arrow(list(rows.values())), self.current(on), ref=ref)
         self.learn(ref, kept, new, moved)
+
+    def compact(self) -> None:
+        """Fewer files, and the same rows."""
+        ref = self.a_branch()
+        sort_by = self.chance.choice((None, None, self.current(["s", "id"])))
+        target, everything = self.chance.choice((3000, None)), self.chance.random() < 0.5
+        where = self.chance.choice((None, self.a_filter()[0]))
+        self.log[-1] += f" {ref} {sort_by} {target} {everything} {where}"
+        report = self.table.compact(
+            ref=ref, sort_by=sort_by, target_bytes=target, rewrite_all=everything, where=where, min_input_files=2
+        )
+        assert not report.left
 
     def branch(self) -> None:
         """A branch or a tag of what a branch has now; or one that is removed."""

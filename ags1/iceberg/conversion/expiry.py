@@ -39,7 +39,7 @@ from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, read_whole, remove, status
 from ags1.support.parallel import in_parallel
 
-__all__ = ["clean", "expire_snapshots", "keeps_statistics", "parts_of", "remove_statistics"]
+__all__ = ["clean", "expire_snapshots", "keeps_statistics", "parts_of", "remove_statistics", "unfinished"]
 
 _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
@@ -51,11 +51,18 @@ DROP, KEEP = "drop", "keep"
 """What becomes of statistics files."""
 
 
-def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry_run: bool = False) -> ExpiryReport:
+def expire_snapshots(
+    table: Any,
+    *,
+    kms: Any = None,
+    statistics: str = DROP,
+    older_than: datetime.timedelta = datetime.timedelta(0),
+    dry_run: bool = False,
+) -> ExpiryReport:
     """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
 
-    Every branch keeps only its newest snapshot: time travel to earlier ones ends. Table properties that keep snapshots
-    for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed too: publish
+    Every branch keeps its newest snapshot: time travel to older ones than `older_than` ends. Table properties that keep
+    snapshots for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed too: publish
     them before. A dry run lists them.
 
     Parameters
@@ -66,6 +73,8 @@ def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry
     statistics : {"drop", "keep"}
         What becomes of the statistics files of the snapshots that stay, in an encrypted table. They are never
         encrypted, and tell of the data: counts, distinct values and sketches of columns, partition values.
+    older_than : timedelta
+        Younger snapshots are kept.
     dry_run : bool
         Only report what would be removed.
 
@@ -93,6 +102,9 @@ def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry
         files.clear()
         _refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
+        if older_than:
+            limit = 1000 * (time.time() - older_than.total_seconds())
+            current |= {each["snapshot-id"] for each in metadata.snapshots if each.get("timestamp-ms", 0) > limit}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
         source = SnapshotFiles.of(state, client, opened.io_properties)
@@ -237,6 +249,13 @@ def clean(
         for run in given_up:
             remove_run(run.directory)
     return report
+
+
+def unfinished(table: CatalogTable, state: TableState) -> list[FoundRun]:
+    """Return the runs that have a journal below the table: those under way, and those that were killed."""
+    return found_runs(
+        _Own(TableMetadata(state.document.fields), lambda p: location_of(p, table.io_properties)).journals
+    )
 
 
 def _ahead(older_than: datetime.timedelta) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.iceberg.maintenance.reports import CompactionReport
+    from ags1.iceberg.maintenance.maintaining import MaintenancePolicy
+    from ags1.iceberg.maintenance.reports import CompactionReport, MaintenanceReport, ManifestReport
     from ags1.streams.files import Progress
 
 __all__ = ["TableMaintenance"]
@@ -82,3 +83,67 @@ class TableMaintenance:
 
         options = CompactionOptions(target_bytes, where, sort_by, min_input_files, rewrite_all, dry_run)
         return compact(WriteTarget(self, ref, snapshot_properties), options, progress)
+
+    def rewrite_manifests(
+        self, *, ref: str = "main", snapshot_properties: Mapping[str, str] | None = None, dry_run: bool = False
+    ) -> ManifestReport:
+        """Write many small manifests again as few, and leave out delete files that delete nothing any more.
+
+        Neighbours of one partition spec become manifests of about ``commit.manifest.target-size-bytes``, by default 8
+        MiB. Files keep their sequence numbers and rows their numbers. New manifests are encrypted, also those that take
+        the place of plaintext ones, which Iceberg Java before 1.12 left; to read these, the table must be open with
+        ``allow_plaintext=True``. It is one snapshot, or none if nothing would change.
+
+        Parameters
+        ----------
+        ref, snapshot_properties
+            As for :meth:`append`.
+        dry_run : bool
+            Only report what would be done.
+
+        Returns
+        -------
+        ManifestReport
+        """
+        from ags1.iceberg.maintenance.manifests import rewrite_manifests
+        from ags1.iceberg.writing.change import WriteTarget
+
+        return rewrite_manifests(WriteTarget(self, ref, snapshot_properties), dry_run=dry_run)
+
+    def maintain(
+        self,
+        policy: MaintenancePolicy | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintenanceReport:
+        """Compact, write manifests again, expire old snapshots with their keys, and remove orphans, in this order.
+
+        Each step is committed on its own, and none loses a row beside other writers. After an error or a kill, run it
+        again: it does what is left.
+
+        Parameters
+        ----------
+        policy : MaintenancePolicy, optional
+            By default all steps: snapshots older than 5 days are removed, and files that nothing names after 3 days.
+        dry_run : bool
+            Only report what would be done.
+        progress : callable, optional
+            As for :meth:`compact`.
+
+        Returns
+        -------
+        MaintenanceReport
+
+        Raises
+        ------
+        ConflictError
+            A conversion of the table is under way, or was killed and not finished.
+
+        Examples
+        --------
+        >>> print(table.maintain(dry_run=True))
+        """
+        from ags1.iceberg.maintenance.maintaining import MaintenancePolicy, maintain
+
+        return maintain(self, MaintenancePolicy() if policy is None else policy, dry_run=dry_run, progress=progress)

@@ -3,6 +3,9 @@
     plan --bins--> new files, with each row's number --> commit: still as planned? --> one `replace` snapshot
                                                              | no: these files stay as they are
 
+Large row groups of files without deletes are moved: their pages are encrypted again and not decoded. All other rows are
+read and written again, so that no file has many tiny row groups.
+
 A row keeps ``_row_id`` and ``_last_updated_sequence_number``: both are columns of the new files. These have the data
 sequence number of the snapshot that was read, so that equality deletes that others commit meanwhile apply to them. What
 others append meanwhile is not touched; a file from which they delete rows, or which they remove, is left to them, and
@@ -12,18 +15,23 @@ RewriteDataFilesCommitManager and MergingSnapshotProducer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow
+import pyarrow.parquet
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from ags1.core.blocks import usable_cpus
+from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.maintenance.reports import CompactionReport
 from ags1.iceberg.maintenance.selection import Bin, Selection, is_as_planned
-from ags1.iceberg.metadata.manifests import ManifestEntry
+from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.metadata.manifests import DATA, ManifestEntry
 from ags1.iceberg.scan._planning import ScanTask
 from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE, ROW_ID
 from ags1.iceberg.writing.change import RowChange, WriteTarget, check_still_fits
@@ -31,12 +39,15 @@ from ags1.iceberg.writing.data_files import DataFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.iceberg.writing.terms import as_order
+from ags1.parquet.view.view import ParquetView
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 
 __all__ = ["CompactionOptions", "compact"]
 
-_KEPT = tuple(each for each in LINEAGE.values() if each.field_id in (ROW_ID, LAST_UPDATED))
+_KEPT = {name: each for name, each in LINEAGE.items() if each.field_id in (ROW_ID, LAST_UPDATED)}
+# Stored bytes of a row group that is moved; smaller ones are merged.
+_LEAST_MOVED = 32 << 20
 # Bytes of rows that are read ahead.
 _AHEAD = 64 << 20
 # Bins of fewer stored bytes are written side by side.
@@ -47,7 +58,7 @@ _COMMITTED = 16 << 30
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """The arguments of :meth:`EncryptedTable.compact`."""
+    """How to compact: the arguments of :meth:`EncryptedTable.compact` of the same names."""
 
     target_bytes: int | None = None
     where: Any = None
@@ -55,6 +66,10 @@ class CompactionOptions:
     min_input_files: int = 5
     rewrite_all: bool = False
     dry_run: bool = False
+
+    def planned(self) -> CompactionOptions:
+        """Return the same as a dry run."""
+        return replace(self, dry_run=True)
 
 
 def compact(
@@ -81,11 +96,11 @@ class _Compaction:
         elif order.fields:
             # The number of an order that the table does not have would be another's.
             order = order.model_copy(update={"order_id": UNSORTED_SORT_ORDER.order_id})
-        self._layout = target.layout(_KEPT, order)
+        self._layout = target.layout(tuple(_KEPT.values()), order)
         if options.target_bytes is not None:
             self._layout.target_size = options.target_bytes
         snapshot = TableMetadata(table.document.fields).snapshot_of(target.ref)
-        self._snapshot_id = None if snapshot is None else snapshot["snapshot-id"]
+        self._snapshot = snapshot
         # A snapshot of format version 1 has none.
         self._number = 0 if snapshot is None else snapshot.get("sequence-number", 0)
         spec_id = self._layout.partitioning.spec_id
@@ -112,9 +127,11 @@ class _Compaction:
         """Write some files again, and commit them."""
         files = self._target.data_files()
 
+        moving = self._entries(bins)
+
         def work(each: Bin) -> list[ManifestEntry]:
             with advance.part(each.bytes) as within:
-                return self._merged(each, files, within)
+                return self._written(each, moving, files, within)
 
         try:
             made = list(
@@ -125,22 +142,86 @@ class _Compaction:
             raise
         self._commit(bins, made, files)
 
-    def _merged(self, found: Bin, files: TableFiles, within: Callable[[int, int | None], None]) -> list[ManifestEntry]:
-        """Read the rows that are left in some files, and write them to new ones."""
-        columns = [*(each.name for each in self._layout.schema.fields), *(each.name for each in _KEPT)]
-        scan = self._table.scan(columns=columns, ref=self._target.ref)
+    def _entries(self, bins: list[Bin]) -> dict[str, ManifestEntry]:
+        """What the manifests have of the files that may have row groups to move, by path."""
+        if self._layout.is_sorted:
+            return {}
+        wanted = {task.file.file_path for each in bins for task in each.tasks if self._may_move(task)}
+        if not wanted or self._snapshot is None:
+            return {}
+        source = SnapshotFiles(self._table.io)
+        return {
+            entry.path: entry
+            for listed in source.manifests(self._snapshot)
+            if listed["content"] == DATA and listed["partition_spec_id"] == self._layout.partitioning.spec_id
+            for entry in source.entries(listed)
+            if entry.is_live and entry.path in wanted
+        }
+
+    def _may_move(self, task: ScanTask) -> bool:
+        file = task.file
+        is_parquet = file.file_format == FileFormat.PARQUET and file.spec_id == self._layout.partitioning.spec_id
+        return is_parquet and not task.delete_files and file.file_size_in_bytes >= _LEAST_MOVED
+
+    def _written(
+        self,
+        found: Bin,
+        moving: Mapping[str, ManifestEntry],
+        files: TableFiles,
+        within: Callable[[int, int | None], None],
+    ) -> list[ManifestEntry]:
+        """Move the row groups of a bin that are large, and read and write the other rows; return the new files."""
+        out, done, read, parts = DataFiles(self._layout, files), 0, list[ScanTask](), dict[str, list[int]]()
+
+        def advance(task: ScanTask) -> None:
+            nonlocal done
+            done += task.file.file_size_in_bytes
+            within(done, found.bytes)
+
+        for task in found.tasks:
+            path = task.file.file_path
+            small = self._moved(task, moving[path], out) if path in moving else None
+            if small == []:
+                advance(task)
+                continue
+            read.append(task)
+            if small is not None:
+                parts[path] = small
 
         def batches() -> Iterator[pyarrow.RecordBatch]:
-            done = 0
-            for file in scan.by_file(found.tasks, _AHEAD):
+            columns = [*(each.name for each in self._layout.schema.fields), *_KEPT]
+            scan = self._table.scan(columns=columns, ref=self._target.ref)
+            for file in scan.by_file(read, _AHEAD, parts):
                 yield from file.batches
-                done += file.task.file.file_size_in_bytes
-                within(done, found.bytes)
+                advance(file.task)
 
-        entries = DataFiles(self._layout, files).write_all(batches())
+        entries = out.write_all(batches())
         for each in entries:
             each.sequence_number = self._number
         return entries
+
+    def _moved(self, task: ScanTask, entry: ManifestEntry, out: DataFiles) -> list[int] | None:
+        """Move the large row groups of a file; return the others, or None if nothing can be moved."""
+        path = task.file.file_path
+        with naming(path, "cannot be read"), self._table.io.new_input(path).open() as view:
+            if not isinstance(view, ParquetView) or not self._layout.fits(view):
+                return None
+            metadata = pyarrow.parquet.read_metadata(view)
+            sizes = [_stored(metadata.row_group(index)) for index in range(metadata.num_row_groups)]
+            large = [index for index, size in enumerate(sizes) if size >= _LEAST_MOVED]
+            if not large:
+                return None
+            out.move(view, entry.file, large, (self._numbers(task, index) for index in large))
+            self.report.moved_bytes += sum(sizes[index] for index in large)
+        return [index for index, size in enumerate(sizes) if size < _LEAST_MOVED]
+
+    def _numbers(self, task: ScanTask, row_group: int) -> pyarrow.Table:
+        """The lineage columns of a row group, of which a file may have some, none or all values."""
+        scan = self._table.scan(columns=list(_KEPT), ref=self._target.ref)
+        schema = pyarrow.schema(list(self._layout.shape.arrow)[-len(_KEPT) :])
+        with closing(scan.by_file([task], _AHEAD, {task.file.file_path: [row_group]})) as files:
+            batches = [batch.cast(schema) for file in files for batch in file.batches]
+        return pyarrow.Table.from_batches(batches, schema)
 
     def _commit(self, bins: list[Bin], made: list[list[ManifestEntry]], files: TableFiles) -> None:
         left: list[str] = []
@@ -176,11 +257,15 @@ class _Compaction:
 
     def _still_there(self, table: Any) -> Callable[[ScanTask], bool]:
         """Return whether a file has the rows that it had when it was read."""
-        if table.refs.get(self._target.ref) == self._snapshot_id:
+        if self._snapshot is not None and table.refs.get(self._target.ref) == self._snapshot["snapshot-id"]:
             return lambda _: True
         now = {each.file.file_path: each for each in _tasks(table, self._target.ref)}
         spec_id = self._layout.partitioning.spec_id
         return lambda task: is_as_planned(task, now.get(task.file.file_path), self._number, spec_id)
+
+
+def _stored(group: Any) -> int:
+    return sum(int(group.column(index).total_compressed_size) for index in range(group.num_columns))
 
 
 def _tasks(table: Any, ref: str, where: Any = None) -> list[ScanTask]:

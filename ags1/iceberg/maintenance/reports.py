@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
-__all__ = ["CompactionReport"]
+__all__ = ["CompactionReport", "MaintenanceReport", "ManifestReport"]
 
 _LISTED = 20
 
@@ -67,3 +68,70 @@ class CompactionReport(Report):
         if len(self.left) > _LISTED:
             lines.append(f"changed by others, and left: {len(self.left) - _LISTED} more")
         return "\n".join(lines)
+
+
+@dataclass
+class ManifestReport(Report):
+    """What writing manifests again did, or would do.
+
+    Attributes
+    ----------
+    table, ref : str
+    dry_run : bool
+        Whether nothing was written.
+    snapshot_id : int or None
+        The new snapshot; None if there was nothing to do.
+    replaced, written, kept : int
+        Manifests that were written again, those that took their place, and those that stay.
+    dangling : int
+        Delete files and vectors that applied to no data file any more, and are gone.
+    """
+
+    table: str
+    ref: str
+    dry_run: bool = False
+    snapshot_id: int | None = None
+    replaced: int = 0
+    written: int = 0
+    kept: int = 0
+    dangling: int = 0
+
+    def __str__(self) -> str:
+        name = f"{self.table}: {self.ref}"
+        if self.dry_run and self.replaced:
+            return f"{name}: would write {counted(self.replaced, 'manifest')} again, {self.kept:,} stay"
+        if self.snapshot_id is None:
+            return f"{name}: {counted(self.kept, 'manifest')}, nothing to do"
+        found = f"{name}: {counted(self.replaced, 'manifest')} became {self.written:,}, {self.kept:,} stay"
+        if self.dangling:
+            found += f"; removed {counted(self.dangling, 'delete file')} that deleted nothing"
+        return found
+
+
+@dataclass
+class MaintenanceReport(Report):
+    """What maintenance did, or would do; step by step.
+
+    Attributes
+    ----------
+    table : str
+    dry_run : bool
+        Whether nothing was written. Each step is then reported as if those before it were not done.
+    compactions : list of CompactionReport
+        One for each branch.
+    manifests : list of ManifestReport
+        One for each branch.
+    expired : ExpiryReport or None
+    cleaned : CleanReport or None
+    """
+
+    table: str
+    dry_run: bool = False
+    compactions: list[CompactionReport] = field(default_factory=list)
+    manifests: list[ManifestReport] = field(default_factory=list)
+    expired: ExpiryReport | None = None
+    cleaned: CleanReport | None = None
+
+    def __str__(self) -> str:
+        steps = (*self.compactions, *self.manifests, self.expired, self.cleaned)
+        return "\n".join(str(each) for each in steps if each is not None)

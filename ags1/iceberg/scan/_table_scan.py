@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas
@@ -95,12 +95,15 @@ class EncryptedTableScan:
         made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))
         return made
 
-    def by_file(self, tasks: list[ScanTask], waiting: int = WAITING) -> Generator[FileRows, None, None]:
+    def by_file(
+        self, tasks: list[ScanTask], waiting: int = WAITING, row_groups: Mapping[str, Sequence[int]] | None = None
+    ) -> Generator[FileRows, None, None]:
         """Return the rows of each task, in their order; `limit` is not applied.
 
-        About `waiting` bytes of rows are read ahead.
+        About `waiting` bytes of rows are read ahead. Of the Parquet files in `row_groups`, by path, only those row
+        groups are read.
         """
-        return self._arrow_scan().by_file(tasks, waiting)
+        return self._arrow_scan().by_file(tasks, waiting, row_groups)
 
     def to_arrow(self) -> pyarrow.Table:
         """Return all rows."""
