@@ -94,7 +94,10 @@ __getattr__, __dir__ = lazy_names(
         "new_table": ("create_table",),
     },
     dict.fromkeys(
-        ("conversion.expiry", "conversion.operations", "files.file_io", "tables", "writing.change", "new_table"),
+        (
+            *("conversion.expiry", "conversion.operations", "files.file_io", "tables", "writing.change", "new_table"),
+            *("maintenance.compaction", "maintenance.maintaining"),
+        ),
         ("pyarrow", "pyiceberg"),
     ),
 )

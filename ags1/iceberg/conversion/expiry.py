@@ -61,9 +61,9 @@ def expire_snapshots(
 ) -> ExpiryReport:
     """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
 
-    Every branch keeps its newest snapshot: time travel to older ones than `older_than` ends. Table properties that keep
-    snapshots for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed too: publish
-    them before. A dry run lists them.
+    Every branch keeps its newest snapshot: time travel to snapshots older than `older_than` ends. Table properties that
+    keep snapshots for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed
+    too: publish them before. A dry run lists them.
 
     Parameters
     ----------
