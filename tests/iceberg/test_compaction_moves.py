@@ -1,0 +1,159 @@
+"""Row groups that are moved: not decoded, with their filters and indexes, and with the numbers of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from ags1.errors import AuthenticationError, FormatError
+from ags1.iceberg import EncryptedTable, create_table, load_table
+from ags1.iceberg.maintenance import compaction
+from ags1.kms import MemoryKms
+from tests.iceberg_tables.arrow_tables import RandomRows, further_types
+
+KMS = MemoryKms({"lake": bytes(16)})
+LINEAGE = ["_row_id", "_last_updated_sequence_number"]
+
+
+@pytest.fixture(autouse=True)
+def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups of more than 2,000 bytes are large."""
+    monkeypatch.setattr(compaction, "_LEAST_MOVED", 2000)
+
+
+def new_table(place: Path, schema: Any, *arguments: Any, **properties: str) -> EncryptedTable:
+    properties.setdefault("write.parquet.row-group-limit", "40")
+    return create_table(None, str(place), schema, *arguments, kms=KMS, key_id="lake", properties=properties)
+
+
+def content(table: EncryptedTable) -> pyarrow.Table:
+    return table.scan(columns=["*", *LINEAGE]).to_arrow().sort_by("_row_id")
+
+
+def ids(table: EncryptedTable, row_filter: str) -> list[int]:
+    return sorted(table.scan(columns=["id"], row_filter=row_filter).to_arrow()["id"].to_pylist())
+
+
+def groups(table: EncryptedTable) -> Iterator[Any]:
+    """PyArrow's metadata of all row groups."""
+    for task in table.scan().plan_files():
+        with table.io.new_input(task.file.file_path).open() as view:
+            metadata = pyarrow.parquet.read_metadata(view)
+            yield from (metadata.row_group(index) for index in range(metadata.num_row_groups))
+
+
+def set_properties(table: EncryptedTable, **properties: str) -> None:
+    table.table.transaction().set_properties(properties).commit_transaction()
+    table.refresh()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_rows_of_every_type_keep_their_values_numbers_and_order_of_groups(seed: int, tmp_path: Path) -> None:
+    made = RandomRows(seed)
+    table = new_table(tmp_path / "t", made.schema, made.partition_by)
+    for count in (90, 50, 7, 40):
+        table.append(made.rows(count))
+    table.upsert(made.rows(3).set_column(0, made.schema.field("id"), pyarrow.array([5, 91, 1000])), on=["id"])
+    before = content(table)
+    filters = made.filters(seed)
+    chosen = [filters.filter().ours for _ in range(5)]
+    passing = [ids(table, each) for each in chosen]
+    # A second time, when the columns of numbers are there.
+    for _ in range(2):
+        report = table.compact(rewrite_all=True, target_bytes=1 << 40)
+        assert content(table).equals(before)
+        assert table.verify().ok
+        # By bounds of the new files.
+        assert passing == [ids(table, each) for each in chosen]
+    assert report.moved_bytes or made.partition_by
+
+
+def test_moved_row_groups_are_not_decoded_and_small_ones_are_merged(tmp_path: Path) -> None:
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema, **{"write.parquet.bloom-filter-enabled.column.text": "true"})
+    for number in range(5):
+        # 100 rows in three groups, of which the last is small; then one small file.
+        ids = range(100 * number, 100 * number + (100 if number < 4 else 5))
+        table.append(pyarrow.table([ids, [f"{each * 7919:x} and more" * 20 for each in ids]], schema=schema))
+    set_properties(table, **{"write.parquet.compression-codec": "snappy", "write.parquet.row-group-limit": "1000"})
+    before = content(table)
+    sizes = sorted(sum(g.column(i).total_compressed_size for i in range(2)) for g in groups(table))
+    large = [each for each in sizes if each >= 2000]
+    assert 0 < len(large) < len(sizes)
+    report = table.compact()
+    assert (report.added_files, report.moved_bytes) == (1, sum(large))
+    found = list(groups(table))
+    moved = [each for each in found if each.column(0).compression == "ZSTD"]
+    merged = [each for each in found if each.column(0).compression == "SNAPPY"]
+    assert len(moved) == len(large)
+    assert [each.num_rows for each in merged] == [405 - sum(each.num_rows for each in moved)]
+    assert content(table).equals(before)
+    assert table.verify().ok
+    # Filters and positions of row groups were moved too.
+    (task,) = table.scan().plan_files()
+    assert len(task.file.split_offsets or ()) == len(found)
+    assert list(task.file.split_offsets) == sorted(task.file.split_offsets)
+    with table.io.new_input(task.file.file_path).open() as view:
+        filters = [
+            chunk.bloom_filter() is not None
+            for group in view.source_file.row_groups()
+            for chunk in group.chunks()
+            if chunk.leaf.name == "text"
+        ]
+    assert filters == [True] * len(found)
+
+
+def test_columns_that_were_dropped_are_gone_and_renamed_ones_stay(tmp_path: Path) -> None:
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("secret", pyarrow.string()), ("a", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema)
+    for number in range(5):
+        texts = [f"{each}" * 60 for each in range(80)]
+        table.append(pyarrow.table([range(80 * number, 80 * number + 80), texts, texts], schema=schema))
+    with table.table.update_schema() as update:
+        update.delete_column("secret")
+    before = content(table.refresh())
+    report = table.compact()
+    assert report.moved_bytes == 0
+    assert content(table).equals(before)
+    assert all(
+        "secret" not in group.column(i).path_in_schema for group in groups(table) for i in range(group.num_columns)
+    )
+    with table.table.update_schema() as update:
+        update.rename_column("a", "b")
+    before = content(table.refresh())
+    table.compact(rewrite_all=True)
+    assert content(table).equals(before)
+
+
+def test_types_that_sql_has_no_word_for_are_moved(tmp_path: Path) -> None:
+    rows = further_types(60)
+    table = new_table(tmp_path / "t", rows.schema)
+    for _ in range(5):
+        table.append(rows)
+    before = content(table)
+    assert table.compact(target_bytes=1 << 40).moved_bytes
+    assert content(table).equals(before)
+
+
+@pytest.mark.parametrize("what", ["page", "footer", "length"])
+def test_a_damaged_file_is_not_moved(what: str, tmp_path: Path) -> None:
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema)
+    for number in range(5):
+        table.append(pyarrow.table([range(100), [f"{number} {each}" * 30 for each in range(100)]], schema=schema))
+    files = {path: path.read_bytes() for path in (tmp_path / "t" / "data").rglob("*.parquet")}
+    victim = min(files)
+    damaged = bytearray(files[victim])
+    if what == "length":
+        damaged += b"more"
+    else:
+        damaged[50 if what == "page" else -40] ^= 1
+    victim.write_bytes(damaged)
+    with pytest.raises((AuthenticationError, FormatError), match=victim.name):
+        load_table(None, str(tmp_path / "t"), kms=KMS).compact()
+    assert {path for path in (tmp_path / "t" / "data").rglob("*") if path.is_file()} == set(files)
