@@ -64,6 +64,7 @@ LONG = (
     "spark/test_leaks",
     "dataset/test_interleavings",
     "dataset/test_power_cut",
+    "iceberg/test_compaction_kills",
     "iceberg/test_large_plans",
     "iceberg_tables/test_catalogs_hive",
     "iceberg_tables/test_compaction_spark",

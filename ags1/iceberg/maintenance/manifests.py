@@ -49,6 +49,10 @@ def rewrite_manifests(target: WriteTarget, *, dry_run: bool = False) -> Manifest
     return report
 
 
+def _has_files(listed: _Listed) -> bool:
+    return bool(listed["added_files_count"] + listed["existing_files_count"])
+
+
 class _Work:
     """The manifests of a branch, and which of them are written again, and together."""
 
@@ -98,16 +102,17 @@ class _Work:
             if not found or sum(one["manifest_length"] for one in found[-1]) + each["manifest_length"] > length:
                 found.append([])
             found[-1].append(each)
-        for bins in kinds.values():
-            yield from (each for each in bins if len(each) > 1 or self._is_worth_it(each[0]))
+        bins = [each for found in kinds.values() for each in found]
+        work = [each for each in bins if len(each) > 1 or self._is_worth_it(each[0])]
+        yield from work
+        if work:
+            # What has only files that are gone is left out, but is no reason for a snapshot.
+            yield from (each for each in bins if each not in work and not _has_files(each[0]))
 
     def _is_worth_it(self, listed: _Listed) -> bool:
         """Whether a manifest alone is written again: it is plaintext, or names what the snapshot does not have."""
         if listed.get("key_metadata") is None:
             return True
-        if not listed["added_files_count"] + listed["existing_files_count"]:
-            # Java removes the files of the snapshot before by what a manifest of the newest one has as deleted.
-            return bool(self._parent is not None and listed["added_snapshot_id"] != self._parent["snapshot-id"])
         return listed["content"] != DATA and any(
             each.is_live and not self._is_used(each) for each in self._source.entries(listed, metrics=False)
         )

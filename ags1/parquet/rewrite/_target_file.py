@@ -181,6 +181,8 @@ class TargetFile:
         if rows is None or rows != behind.structure.integer(RowGroup.NUM_ROWS):
             raise FormatError(f"row group {group.index} says that it has {rows} rows, and the further columns have not")
         groups.append(structure)
+        structure = groups[index]
+        assert isinstance(structure, Struct)
         self._rows += rows
         found: list[_TargetChunk] = []
         for source, chunks in ((group.file, list(group.chunks())[:width]), (further, list(behind.chunks()))):
