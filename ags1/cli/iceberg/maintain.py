@@ -12,13 +12,14 @@ from ags1.cli.iceberg.scan import naming
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from ags1.cli.iceberg.opening import Opened
     from ags1.iceberg import EncryptedTable, MaintenancePolicy
 
 
 def compact(options: argparse.Namespace) -> int:
-    arguments = {
+    arguments: dict[str, Any] = {
         "target_bytes": options.target_size,
         "where": options.filter,
         "sort_by": options.sort_by,
@@ -26,7 +27,7 @@ def compact(options: argparse.Namespace) -> int:
         "ref": options.ref or "main",
     }
 
-    def work(opened: Opened, **further: object) -> object:
+    def work(opened: Opened, **further: Any) -> Any:
         with _table(opened) as table:
             return table.compact(**arguments, **further)
 
@@ -39,7 +40,7 @@ def compact(options: argparse.Namespace) -> int:
 
 
 def maintain(options: argparse.Namespace) -> int:
-    def work(opened: Opened, **further: object) -> object:
+    def work(opened: Opened, **further: Any) -> Any:
         with _table(opened) as table:
             return table.maintain(_policy(options), **further)
 

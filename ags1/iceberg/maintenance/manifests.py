@@ -80,9 +80,9 @@ class _Work:
                 partitioning = Partitioning(self._table.table.specs()[manifest.spec_id], self._table.schema)
                 writer.add(manifest, partitioning.summaries(manifest.entries))
                 report.written += 1
-        for each in self.listed:
-            if each["manifest_path"] not in replaced:
-                writer.keep(each)
+        for listed in self.listed:
+            if listed["manifest_path"] not in replaced:
+                writer.keep(listed)
         counts = {
             "manifests-created": report.written,
             "manifests-kept": report.kept,

@@ -75,11 +75,11 @@ class Selection:
         return size < _SMALL * self.target or size > _LARGE * self.target
 
     def _partition(self, task: ScanTask) -> tuple[Any, ...]:
-        file = task.file
+        file: Any = task.file
         if file.spec_id != self.spec_id:
             return ()
         # Zeros of both signs are equal, and two partitions; NaN is equal to nothing, and one.
-        return tuple(repr(each) for each in file.partition)
+        return tuple(map(repr, file.partition))
 
     def _put(self, bins: list[Bin], task: ScanTask) -> None:
         """Put a file into the first bin that has room, of the last few."""
