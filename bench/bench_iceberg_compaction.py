@@ -30,7 +30,7 @@ TARGETS = {"large": 3.0, "small": 1.5}
 QUICK_FILES = {"large": 4, "small": 20}
 FILES = {"large": 16, "small": 500}
 ROWS = {"large": 2_500_000, "small": 20_000}
-REWRITE = "CALL lake.system.rewrite_data_files(table => 'tables.compacted')"
+REWRITE = "CALL lake.system.rewrite_data_files(table => 'tables.compacted', options => map('rewrite-all', 'true'))"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,8 @@ def _table(place: Path, which: str, *, quick: bool) -> Any:
 
     chance = np.random.default_rng(1)
     schema = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("code", pa.int64()), ("name", pa.string())])
-    properties = {"write.parquet.row-group-limit": str(1 << 22), "write.parquet.row-group-size-bytes": str(1 << 30)}
+    large = {"write.parquet.row-group-limit": str(1 << 22), "write.parquet.row-group-size-bytes": str(1 << 30)}
+    properties = large if which == "large" else {}
     table = create_table(None, str(place), schema, kms=MemoryKms(MASTER_KEYS), key_id="keyA", properties=properties)
     for number in range((QUICK_FILES if quick else FILES)[which]):
         count = ROWS[which]
@@ -94,7 +95,7 @@ def test_iceberg_compaction(
         _sync(directory)
 
     def ours() -> None:
-        report = load_table(None, str(first), kms=kms).compact()
+        report = load_table(None, str(first), kms=kms).compact(rewrite_all=True)
         assert report.files == files
         assert (report.moved_bytes > stored / 2) == (which == "large")
 

@@ -49,7 +49,7 @@ _KEPT = {name: each for name, each in LINEAGE.items() if each.field_id in (ROW_I
 # Stored bytes of a row group that is moved; smaller ones are merged.
 _LEAST_MOVED = 32 << 20
 # Bytes of rows that are read ahead.
-_AHEAD = 64 << 20
+_AHEAD = 32 << 20
 # Bins of fewer stored bytes are written side by side.
 _SMALL_BIN = 16 << 20
 # After so many stored bytes, what is done is committed: a killed run loses no more.
