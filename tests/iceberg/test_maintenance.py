@@ -17,6 +17,7 @@ from ags1.iceberg import (
     clean,
     create_table,
     load_table,
+    plan_conversion,
     rekey_table,
 )
 from ags1.iceberg.files.file_io import SnapshotFiles
@@ -147,6 +148,23 @@ def test_maintenance_does_not_run_beside_a_conversion(tmp_path: Path) -> None:
     table.maintain(ALL)
     assert len(content(table)) == 60
     assert not clean(table, older_than=NOW).paths
+
+
+def test_a_conversion_tells_of_maintenance_that_is_under_way_and_clean_leaves_its_files(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    table = new_table(place)
+    plans: list[Any] = []
+
+    def look() -> None:
+        plans.append(plan_conversion(opened(place), key_id="other", data_keys=True))
+        plans.append(clean(opened(place), older_than=NOW, dry_run=True))
+
+    table.maintain(ALL, progress=meanwhile(look))
+    notes, cleaned = plans[0].notes, plans[1]
+    assert [each.partition(" is under way")[0] for each in notes] == ["maintenance of the table"]
+    assert cleaned.paths == []
+    assert plan_conversion(opened(place), key_id="other", data_keys=True).notes == []
+    assert len(content(table)) == 60
 
 
 def test_what_cannot_be_maintained_is_refused_before_anything_is_done(tmp_path: Path) -> None:

@@ -39,7 +39,14 @@ from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, read_whole, remove, status
 from ags1.support.parallel import in_parallel
 
-__all__ = ["clean", "expire_snapshots", "keeps_statistics", "parts_of", "remove_statistics", "unfinished"]
+__all__ = [
+    "clean",
+    "expire_snapshots",
+    "journals_of",
+    "keeps_statistics",
+    "parts_of",
+    "remove_statistics",
+]
 
 _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
@@ -251,11 +258,9 @@ def clean(
     return report
 
 
-def unfinished(table: CatalogTable, state: TableState) -> list[FoundRun]:
-    """Return the runs that have a journal below the table: those under way, and those that were killed."""
-    return found_runs(
-        _Own(TableMetadata(state.document.fields), lambda p: location_of(p, table.io_properties)).journals
-    )
+def journals_of(table: CatalogTable, state: TableState) -> Location:
+    """Return where the runs of a table have their directories: those under way, and those that were killed."""
+    return _Own(TableMetadata(state.document.fields), lambda path: location_of(path, table.io_properties)).journals
 
 
 def _ahead(older_than: datetime.timedelta) -> int:

@@ -7,16 +7,19 @@ snapshots      is left          no longer need                                ha
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.errors import ConflictError
-from ags1.iceberg.conversion.expiry import KEEP, clean, expire_snapshots, unfinished
+from ags1.iceberg.conversion.expiry import KEEP, clean, expire_snapshots, journals_of
+from ags1.iceberg.conversion.journal import announce_maintenance, is_maintenance, remove_run
 from ags1.iceberg.maintenance.compaction import CompactionOptions, compact
 from ags1.iceberg.maintenance.manifests import rewrite_manifests
 from ags1.iceberg.maintenance.reports import MaintenanceReport
 from ags1.iceberg.writing.change import WriteTarget
+from ags1.kms.run_records import found_runs
 from ags1.streams.files import Progress
 
 __all__ = ["MaintenancePolicy", "maintain"]
@@ -57,6 +60,20 @@ def maintain(
     for name in policy.branches:
         # Refuses what cannot be maintained, before anything is done.
         WriteTarget(table, name)
+    if dry_run:
+        return _steps(table, policy, dry_run, progress)
+    _refuse_conversion(table)
+    state = table.catalog_table.load()
+    run = announce_maintenance(journals_of(table.catalog_table, state), str(state.document.fields.get("table-uuid")))
+    try:
+        return _steps(table, policy, dry_run, progress)
+    finally:
+        # What stays of a killed run tells others of it until it is cleaned, and prevents nothing.
+        with contextlib.suppress(OSError):
+            remove_run(run)
+
+
+def _steps(table: Any, policy: MaintenancePolicy, dry_run: bool, progress: Progress | None) -> MaintenanceReport:
     report = MaintenanceReport(table.catalog_table.name, dry_run)
     for name in policy.branches:
         if policy.compaction is not None:
@@ -80,7 +97,8 @@ def maintain(
 
 def _refuse_conversion(table: Any) -> None:
     """Refuse to work beside a conversion: each would make the files of the other useless."""
-    runs = unfinished(table.catalog_table, table.catalog_table.load())
+    journals = journals_of(table.catalog_table, table.catalog_table.load())
+    runs = [each for each in found_runs(journals) if not is_maintenance(each)]
     if runs:
         raise ConflictError(
             f"{table.catalog_table.name}: a conversion is under way, or was killed ({runs[0].directory}): run it again "
