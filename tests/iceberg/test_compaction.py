@@ -296,6 +296,18 @@ def test_files_that_cannot_be_trusted_are_not_compacted_and_nothing_is_left(atta
     assert opened(place).verify().ok
 
 
+def test_an_error_of_progress_ends_the_work_and_nothing_is_left(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise RuntimeError("enough")
+
+    table = new_table(tmp_path / "t", ["part"])
+    before = stored(tmp_path / "t")
+    with pytest.raises(RuntimeError, match="enough"):
+        table.compact(progress=meanwhile(fail))
+    assert stored(tmp_path / "t") == before
+    assert opened(tmp_path / "t").refs == table.refs
+
+
 def test_a_tag_and_a_table_that_was_opened_by_its_metadata_file_are_refused(tmp_path: Path) -> None:
     from ags1.iceberg import decrypt_table, open_table
 

@@ -9,13 +9,15 @@ from typing import Any
 import pyarrow
 import pytest
 
-from ags1.errors import ConflictError
+from ags1.errors import ConflictError, KeyAccessError
 from ags1.iceberg import (
     CompactionOptions,
     EncryptedTable,
     MaintenancePolicy,
     clean,
     create_table,
+    decrypt_table,
+    encrypt_table,
     load_table,
     plan_conversion,
     rekey_table,
@@ -79,6 +81,21 @@ def test_deletes_that_delete_nothing_any_more_are_left_out(tmp_path: Path) -> No
     assert (summary["total-delete-files"], summary["total-equality-deletes"]) == ("0", "0")
     table.append(rows(3))
     assert len(content(table)) == len(before) + 1
+
+
+def test_plaintext_manifests_become_encrypted_only_where_plaintext_is_allowed(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    before = content(new_table(place, files=2))
+    decrypt_table(opened(place))
+    table = load_table(None, str(place), kms=KMS, allow_plaintext=True)
+    # As Java before 1.12 has left manifests of an encrypted table.
+    encrypt_table(table, key_id="lake", steps=("enable",))
+    assert not any(each.get("key_metadata") for each in manifests(table.refresh()))
+    with pytest.raises(KeyAccessError, match="not encrypted"):
+        opened(place).rewrite_manifests()
+    table.rewrite_manifests()
+    assert all(each.get("key_metadata") for each in manifests(table))
+    assert content(table) == before
 
 
 def test_manifests_of_a_table_that_others_write_to_lose_nothing(tmp_path: Path) -> None:
