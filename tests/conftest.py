@@ -65,6 +65,7 @@ LONG = (
     "dataset/test_interleavings",
     "dataset/test_power_cut",
     "iceberg/test_compaction_kills",
+    "iceberg/test_compaction_moves",
     "iceberg/test_large_plans",
     "iceberg_tables/test_catalogs_hive",
     "iceberg_tables/test_compaction_spark",

@@ -111,6 +111,27 @@ def test_moved_row_groups_are_not_decoded_and_small_ones_are_merged(tmp_path: Pa
     assert filters == [True] * len(found)
 
 
+def test_what_is_a_little_over_the_target_is_no_file_of_its_own(tmp_path: Path) -> None:
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema)
+    chance = random.Random(6)
+    for number in range(8):
+        ids = range(100 * number, 100 * number + 100)
+        table.append(pyarrow.table([ids, [chance.randbytes(60).hex() for _ in ids]], schema=schema))
+    sizes = [task.file.file_size_in_bytes for task in table.scan().plan_files()]
+    report = table.compact(target_bytes=sum(sizes))
+    assert report.moved_bytes
+    assert report.added_files == 1
+    assert table.compact(target_bytes=sum(sizes)).files == 0
+    # One that is much too large is divided.
+    assert table.compact(target_bytes=sum(sizes) // 3).added_files in (3, 4)
+    again = table.compact(target_bytes=3000)
+    assert (again.moved_bytes > 0, again.added_files > 8) == (True, True)
+    # Not even a row group is that small.
+    assert table.compact(target_bytes=500).moved_bytes == 0
+    assert table.scan().count() == 800
+
+
 def test_columns_that_were_dropped_are_gone_and_renamed_ones_stay(tmp_path: Path) -> None:
     schema = pyarrow.schema([("id", pyarrow.int64()), ("secret", pyarrow.string()), ("a", pyarrow.string())])
     table = new_table(tmp_path / "t", schema)

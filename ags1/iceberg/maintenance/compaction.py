@@ -29,7 +29,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.maintenance.reports import CompactionReport
-from ags1.iceberg.maintenance.selection import Bin, Selection, is_as_planned
+from ags1.iceberg.maintenance.selection import TOO_LARGE, Bin, Selection, is_as_planned
 from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry
 from ags1.iceberg.scan._planning import ScanTask
@@ -48,6 +48,8 @@ __all__ = ["CompactionOptions", "compact"]
 _KEPT = {name: each for name, each in LINEAGE.items() if each.field_id in (ROW_ID, LAST_UPDATED)}
 # Stored bytes of a row group that is moved; smaller ones are merged.
 _LEAST_MOVED = 32 << 20
+# As Iceberg Java, half-way between the target and what is too large.
+_SPARE = 1.4
 # Bytes of rows that are read ahead.
 _AHEAD = 32 << 20
 # Bins of fewer stored bytes are written side by side.
@@ -171,7 +173,12 @@ class _Compaction:
         within: Callable[[int, int | None], None],
     ) -> list[ManifestEntry]:
         """Move the row groups of a bin that are large, and read and write the other rows; return the new files."""
-        out, done, read, parts = DataFiles(self._layout, files), 0, list[ScanTask](), dict[str, list[int]]()
+        layout = self._layout
+        if found.bytes <= _SPARE * layout.target_size:
+            # The numbers of rows take room too, and what is a little over the target is no file of its own.
+            layout = copy(layout)
+            layout.target_size = int(_SPARE * layout.target_size)
+        out, done, read, parts = DataFiles(layout, files), 0, list[ScanTask](), dict[str, list[int]]()
 
         def advance(task: ScanTask) -> None:
             nonlocal done
@@ -208,12 +215,14 @@ class _Compaction:
                 return None
             metadata = pyarrow.parquet.read_metadata(view)
             sizes = [_stored(metadata.row_group(index)) for index in range(metadata.num_row_groups)]
-            large = [index for index, size in enumerate(sizes) if size >= _LEAST_MOVED]
+            # One that is too large for a file would be a file that is too large again.
+            most = TOO_LARGE * self._layout.target_size
+            large = [index for index, size in enumerate(sizes) if _LEAST_MOVED <= size <= most]
             if not large:
                 return None
             out.move(view, entry.file, large, (self._numbers(task, index) for index in large))
             self.report.moved_bytes += sum(sizes[index] for index in large)
-        return [index for index, size in enumerate(sizes) if size < _LEAST_MOVED]
+        return [index for index in range(len(sizes)) if index not in large]
 
     def _numbers(self, task: ScanTask, row_group: int) -> pyarrow.Table:
         """The lineage columns of a row group, of which a file may have some, none or all values."""

@@ -14,9 +14,9 @@ from typing import Any
 
 from ags1.iceberg.scan._planning import ScanTask
 
-__all__ = ["Bin", "Selection", "is_as_planned"]
+__all__ = ["TOO_LARGE", "Bin", "Selection", "is_as_planned"]
 
-_SMALL, _LARGE = 0.75, 1.8
+_SMALL, TOO_LARGE = 0.75, 1.8
 # Share of rows that a vector deletes.
 _MANY_DELETED = 0.3
 _OPEN_BINS = 10
@@ -72,7 +72,7 @@ class Selection:
 
     def _is_odd(self, task: ScanTask) -> bool:
         size = task.file.file_size_in_bytes
-        return size < _SMALL * self.target or size > _LARGE * self.target
+        return size < _SMALL * self.target or size > TOO_LARGE * self.target
 
     def _partition(self, task: ScanTask) -> tuple[Any, ...]:
         file: Any = task.file
@@ -92,7 +92,7 @@ class Selection:
         bins[-1].add(task)
 
     def _is_worth_it(self, found: Bin) -> bool:
-        if self.everything or any(map(_must, found.tasks)) or found.bytes > _LARGE * self.target:
+        if self.everything or any(map(_must, found.tasks)) or found.bytes > TOO_LARGE * self.target:
             return True
         count = len(found.tasks)
         return count > 1 and (count >= self.min_input_files or found.bytes >= _SMALL * self.target)

@@ -9,7 +9,8 @@ about their rows: Iceberg's usual names contain partition values, which an encry
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow
@@ -152,10 +153,12 @@ class DataFiles:
         one that :meth:`TableLayout.fits`.
         """
         try:
-            target = self._file(self._layout.partitioning.values(file["partition"]))
-            target.move(source, file, groups, further)
-            if target.is_full:
-                self._finish(target)
+            waiting, columns = deque(groups), iter(further)
+            while waiting:
+                target = self._file(self._layout.partitioning.values(file["partition"]))
+                target.move(source, file, waiting, columns)
+                if target.is_full:
+                    self._finish(target)
         except BaseException:
             self.abort()
             raise
@@ -242,15 +245,18 @@ class _DataFile:
         return written + expected >= self._layout.target_size
 
     def move(
-        self, source: ParquetView, file: Mapping[str, Any], groups: Sequence[int], further: Iterable[pyarrow.Table]
+        self, source: ParquetView, file: Mapping[str, Any], groups: deque[int], further: Iterator[pyarrow.Table]
     ) -> None:
+        """Take at least one row group from the beginning, until there are no more or the file is full."""
         self.flush()
-        before = self._writer.tell()
-        for index, columns in zip(groups, further, strict=True):
-            self._writer.move_row_group(source, index, columns)
+        before, moved = self._writer.tell(), list[int]()
+        while groups and not (moved and self.is_full):
+            columns = next(further)
+            moved.append(groups.popleft())
+            self._writer.move_row_group(source, moved[-1], columns)
             self._rows += columns.num_rows
         self._moved += self._writer.tell() - before
-        self._metrics.move(pyarrow.parquet.read_metadata(source), groups, file)
+        self._metrics.move(pyarrow.parquet.read_metadata(source), moved, file)
 
     def flush(self) -> None:
         if not self._batches:
