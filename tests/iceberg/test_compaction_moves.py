@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,16 @@ import pyarrow.parquet
 import pytest
 
 from ags1.errors import AuthenticationError, FormatError
-from ags1.iceberg import EncryptedTable, create_table, load_table
+from ags1.iceberg import EncryptedTable, MaintenancePolicy, create_table, load_table
 from ags1.iceberg.maintenance import compaction
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.arrow_tables import RandomRows, further_types
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
+from tests.iceberg_tables.test_store_requests import options
+from tests.servers.s3 import S3Server
 
 KMS = MemoryKms({"lake": bytes(16)})
+NOW = datetime.timedelta(0)
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 
 
@@ -181,3 +185,26 @@ def test_a_damaged_file_is_not_moved(what: str, tmp_path: Path) -> None:
     with pytest.raises((AuthenticationError, FormatError), match=victim.name):
         load_table(None, str(tmp_path / "t"), kms=KMS).compact()
     assert {path for path in (tmp_path / "t" / "data").rglob("*") if path.is_file()} == set(files)
+
+
+def test_a_table_in_a_store_is_compacted(s3_server: S3Server, s3_bucket: str) -> None:
+    store = options(s3_server)
+    place, schema = f"s3://{s3_bucket}/t", pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    properties = {"write.parquet.row-group-limit": "400"}
+    table = create_table(None, place, schema, kms=KMS, key_id="lake", properties=properties, storage_options=store)
+    chance = random.Random(7)
+    for number in range(3):
+        # The second row group of each is small.
+        ids = range(1000 * number, 1000 * number + 401)
+        table.append(pyarrow.table([ids, [chance.randbytes(100).hex() for _ in ids]], schema=schema))
+    table.delete("id = 2000")
+    before = content(table)
+    report = table.compact(min_input_files=2)
+    assert report.moved_bytes
+    assert (report.files, report.added_files) == (3, 1)
+    assert content(load_table(None, place, kms=KMS, properties=store)) == before
+    assert table.verify().ok
+    done = table.maintain(MaintenancePolicy(expire_older_than=NOW, clean_older_than=NOW))
+    assert done.expired is not None
+    assert done.expired.files["data"] == 3
+    assert content(table) == before
