@@ -14,8 +14,20 @@ import pytest
 
 from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg import EncryptedTable, MaintenancePolicy, create_table, load_table
+from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.maintenance import compaction
+from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.manifests import ADDED, DATA, ManifestEntry
+from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.partitioning import Partitioning
+from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
+from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms import MemoryKms
+from ags1.parquet import EncryptionConfig, encrypt_file
+from ags1.parquet.native.thrift import I64, Struct
+from ags1.parquet.structure._fields import FileMetaData, RowGroup
 from tests.iceberg_tables.arrow_tables import RandomRows, further_types
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.test_store_requests import options
@@ -185,6 +197,58 @@ def test_a_damaged_file_is_not_moved(what: str, tmp_path: Path) -> None:
     with pytest.raises((AuthenticationError, FormatError), match=victim.name):
         load_table(None, str(tmp_path / "t"), kms=KMS).compact()
     assert {path for path in (tmp_path / "t" / "data").rglob("*") if path.is_file()} == set(files)
+
+
+@pytest.mark.parametrize("stated", [1 << 40, 101])
+def test_a_file_that_lies_about_its_rows_is_not_moved(stated: int, tmp_path: Path) -> None:
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema, **{"write.parquet.row-group-limit": "1000"})
+    chance = random.Random(8)
+    for _ in range(2):
+        table.append(pyarrow.table([range(100), [chance.randbytes(60).hex() for _ in range(100)]], schema=schema))
+    # Somebody with the keys has written one of the files.
+    with table.io.new_input(next(iter(table.scan().plan_files())).file.file_path).open() as view:
+        plain = view.read()
+    footer = 8 + int.from_bytes(plain[-8:-4], "little")
+    metadata = Struct.parse(plain[-footer:])
+    groups = metadata.list(FileMetaData.ROW_GROUPS)
+    assert groups is not None
+    groups[0].set(RowGroup.NUM_ROWS, I64, stated)
+    metadata.set(FileMetaData.NUM_ROWS, I64, stated)
+    forged = metadata.encode()
+    hostile = plain[:-footer] + forged + len(forged).to_bytes(4, "little") + b"PAR1"
+
+    def attempt(_state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
+        path, location, key = files.new_data_file(".parquet")
+        assert key is not None
+        encrypt_file(hostile, location.path, EncryptionConfig.for_iceberg(key))
+        size = Path(location.path).stat().st_size
+        file = {
+            "content": 0, "file_path": path, "file_format": "PARQUET", "partition": {}, "record_count": 100,
+            "file_size_in_bytes": size, "key_metadata": key.with_length(size).encode(),
+        }  # fmt: skip
+        writer, summary = SnapshotWriter(metadata, files, KMS), SnapshotSummary()
+        summary.add(file, 0)
+        parent = metadata.snapshot_of("main")
+        assert parent is not None
+        for each in SnapshotFiles(load_table(None, str(tmp_path / "t"), kms=KMS).io).manifests(parent):
+            writer.keep(each)
+        made = Partitioning(table.table.spec(), table.schema).manifest(
+            DATA, [ManifestEntry(ADDED, 0, None, None, file)]
+        )
+        writer.add(made, None)
+        writer.finish("append", summary.fields(parent, writer.manifests))
+        return True
+
+    commit(catalog_table(None, str(tmp_path / "t")), location_of, attempt)
+    table = load_table(None, str(tmp_path / "t"), kms=KMS)
+    moved = [task.file.file_size_in_bytes for task in table.scan().plan_files()]
+    report = table.compact(min_input_files=2)
+    assert 0 < report.moved_bytes < sum(moved) * 2 // 3
+    found = table.scan(columns=["id", *LINEAGE]).to_arrow()
+    assert sorted(found["id"].to_pylist()) == sorted([*range(100)] * 3)
+    assert len(set(found["_row_id"].to_pylist())) == found.num_rows
+    assert load_table(None, str(tmp_path / "t"), kms=KMS).verify(None).ok
 
 
 def test_a_table_in_a_store_is_compacted(s3_server: S3Server, s3_bucket: str) -> None:

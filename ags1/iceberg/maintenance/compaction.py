@@ -27,7 +27,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from ags1.core.blocks import usable_cpus
-from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.files.file_io import SnapshotFiles, row_group_limit
 from ags1.iceberg.maintenance.reports import CompactionReport
 from ags1.iceberg.maintenance.selection import TOO_LARGE, Bin, Selection, is_as_planned
 from ags1.iceberg.metadata._naming import naming
@@ -48,6 +48,8 @@ __all__ = ["CompactionOptions", "compact"]
 _KEPT = {name: each for name, each in LINEAGE.items() if each.field_id in (ROW_ID, LAST_UPDATED)}
 # Stored bytes of a row group that is moved; smaller ones are merged.
 _LEAST_MOVED = 32 << 20
+# Bytes of the numbers of a row.
+_NUMBERS = 16
 # As Iceberg Java, half-way between the target and what is too large.
 _SPARE = 1.4
 # Bytes of rows that are read ahead.
@@ -217,8 +219,14 @@ class _Compaction:
             sizes = [_stored(metadata.row_group(index)) for index in range(metadata.num_row_groups)]
             # One that is too large for a file would be a file that is too large again.
             most = TOO_LARGE * self._layout.target_size
-            large = [index for index, size in enumerate(sizes) if _LEAST_MOVED <= size <= most]
-            if not large:
+            # A footer can state any number of rows, which all get numbers.
+            rows = row_group_limit(self._table.io.properties) // _NUMBERS
+            large = [
+                index
+                for index, size in enumerate(sizes)
+                if _LEAST_MOVED <= size <= most and metadata.row_group(index).num_rows <= rows
+            ]
+            if not large or metadata.num_rows != task.file.record_count:
                 return None
             out.move(view, entry.file, large, (self._numbers(task, index) for index in large))
             self.report.moved_bytes += sum(sizes[index] for index in large)
