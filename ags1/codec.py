@@ -190,8 +190,9 @@ def encrypt_many(
     block_length: int = DEFAULT_BLOCK_LENGTH,
     threads: int | None = None,
     out: Buffer | Batch | None = None,
+    form: Literal["ags1", "gcm"] = "ags1",
 ) -> Batch:
-    """Encrypt many buffers, each into an AGS1 stream of its own, in one native call.
+    """Encrypt many buffers, each into an AGS1 stream or a GCM message of its own, in one native call.
 
     Parameters
     ----------
@@ -210,6 +211,10 @@ def encrypt_many(
     out : writable buffer, or batch of Batch.reserve(), optional
         Memory for the streams, one after the other. Reusing memory is fastest: fresh memory costs more than the
         cipher. A buffer must not overlap the input.
+    form : {"ags1", "gcm"}
+        What each result is. "ags1" is a stream, 36 bytes or more longer than its plaintext. "gcm" is one message:
+        nonce (12 bytes), ciphertext, tag (16). Its additional data is the item's AAD prefix as it is, and
+        `block_length` is not for it. Nothing in a message says which form it has, so decryption is told.
 
     Returns
     -------
@@ -220,9 +225,11 @@ def encrypt_many(
     Raises
     ------
     TypeError, ValueError, LimitError, BackendError
-        As :func:`encrypt`; the message names the buffer. Nothing is returned, and the content of `out` is undefined.
+        As :func:`encrypt`; the message names the buffer. LimitError also if a Key would seal more than 2^32 blocks or
+        messages, or a message would have more than 2^31 - 1 bytes. Nothing is returned, and the content of `out` is
+        undefined.
     """
-    return native_batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out)
+    return native_batch.encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out, form)
 
 
 def decrypt_many(
@@ -234,8 +241,9 @@ def decrypt_many(
     threads: int | None = None,
     out: Buffer | Batch | None = None,
     on_error: Literal["raise", "null"] = "raise",
+    form: Literal["ags1", "gcm"] = "ags1",
 ) -> Batch:
-    """Decrypt many AGS1 streams in one native call.
+    """Decrypt many AGS1 streams or GCM messages in one native call.
 
     Parameters
     ----------
@@ -251,6 +259,8 @@ def decrypt_many(
         What is done about a stream whose tag does not verify. "null" makes this item null, zeroes its memory, and has
         its position in :attr:`Batch.failed`. If the tags of all items fail, it raises as "raise" does: then the key or
         the prefix is wrong. Anything else that is wrong with a stream, such as its header or its length, raises.
+    form : {"ags1", "gcm"}
+        What each buffer is, as :func:`encrypt_many` was told.
 
     Returns
     -------
@@ -263,7 +273,7 @@ def decrypt_many(
         As :func:`decrypt`; the message names the buffer and the block, and `item_index` of an AuthenticationError is
         the buffer's position. Nothing is returned.
     """
-    return native_batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out, on_error)
+    return native_batch.decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out, on_error, form)
 
 
 def _required(out: Buffer) -> Buffer:

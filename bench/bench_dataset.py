@@ -20,7 +20,7 @@ from ags1.bench import Run, Subject
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.manifests import ManifestNode
 from ags1.dataset.names import new_object_name
-from ags1.dataset.runs import Done
+from ags1.dataset.runs import Done, RunKeys
 from ags1.dataset.transaction import Transaction
 from ags1.storage import Location
 from bench import processes, settings
@@ -48,25 +48,34 @@ def count(sizes: settings.Settings) -> int:
     return 20_000 if sizes.quick else 1_000_000
 
 
-@pytest.fixture(scope="module")
-def large(directory: Path, count: int) -> Iterator[Path]:
-    """A dataset whose manifests have many files; one of them, in the middle, is there."""
-    root, client = directory / "million", _client()
-    one = _path(count // 2)
+def make_manifests(root: Path, client: Any, count: int, made: Callable[[RunKeys, Done], object]) -> None:
+    """A dataset whose manifests have many files, of which none is there; `made` is called for each."""
     with Transaction.begin(Location(root), client, "encrypt", keys={"**": "lake"}, durable=False) as transaction:
         (key_class,) = transaction.classes
         run = transaction.run
         run.use([key_class.id])
         for path in sorted((_path(index) for index in range(count)), key=os.fsencode):
-            name = new_object_name(path, run.id)
             source = SourceIdentity(FILE_BYTES, 1_700_000_000_000_000_000, 1_700_000_000_000_000_000, 1 << 32)
-            transaction.put(transaction.entry(Done(path, key_class.id, ((name, FILE_BYTES),), source, 0o644)))
-            if path == one:
-                metadata = run.keys.object_key(key_class.id, name)
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                prefix = metadata.aad_prefix or b""
-                ags1.encrypt_file(_plain_file(directory), root / name, metadata.encryption_key, aad_prefix=prefix)
+            done = Done(path, key_class.id, ((new_object_name(path, run.id), FILE_BYTES),), source, 0o644)
+            transaction.put(transaction.entry(done))
+            made(run.keys, done)
         transaction.commit()
+
+
+@pytest.fixture(scope="module")
+def large(directory: Path, count: int) -> Iterator[Path]:
+    """A dataset whose manifests have many files; one of them, in the middle, is there."""
+    root, one = directory / "million", _path(count // 2)
+
+    def made(keys: RunKeys, done: Done) -> None:
+        if done.path == one:
+            ((name, _),) = done.parts
+            metadata = keys.object_key(done.key_class, name)
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            prefix = metadata.aad_prefix or b""
+            ags1.encrypt_file(_plain_file(directory), root / name, metadata.encryption_key, aad_prefix=prefix)
+
+    make_manifests(root, _client(), count, made)
     yield root
     shutil.rmtree(root)
 

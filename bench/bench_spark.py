@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from ags1.bench import Run, Subject
-from bench import settings
+from bench import processes, settings
+from bench.bench_dataset import make_manifests
 from bench.conftest import Record
-from bench.measure import figure
+from bench.measure import figure, memory_figure
 from bench.settings import GIB, MIB
 
 pytest.importorskip("pyspark")
@@ -27,6 +28,10 @@ pytest.importorskip("pandas")
 SLOTS = 2
 TARGET = 0.8
 TARGET_OF_HUGE = 0.85
+COPIES = "an RDD of shutil.copyfile"
+TARGETS_OF_COPIES = {"encrypt": 0.9, "decrypt": 1.0}
+TARGET_OF_PLANS = 1_500.0
+"""Milliseconds for 200,000 files."""
 NOTE = f"local[{SLOTS}], one machine with {settings.cpus()} CPUs; Spark and its workers had started"
 
 
@@ -97,6 +102,19 @@ def mixed(directory: Path, sizes: settings.Settings) -> Tree:
     return Tree(root, 1 + medium + small, nbytes, words)
 
 
+def _copy_over_spark(spark: Any, source: Path, target: Path) -> None:
+    """What one writes without a library: a list of files, and a copy of each in a task."""
+    root, into = str(source), str(target)
+    names = [os.path.relpath(os.path.join(place, name), root) for place, _, found in os.walk(root) for name in found]
+
+    def copy(name: str) -> None:
+        path = os.path.join(into, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copyfile(os.path.join(root, name), path)
+
+    spark.sparkContext.parallelize(names, 4 * SLOTS).foreach(copy)
+
+
 def _away(*paths: Path) -> Callable[[], None]:
     def remove() -> None:
         for path in paths:
@@ -144,9 +162,16 @@ def test_mixed_tree(
 
     away = _away(target)
     subjects = {"ags1": Subject(over_spark, after=away), "one process": Subject(here, after=away)}
+    if direction in TARGETS_OF_COPIES:
+        source = mixed.root if direction == "encrypt" else vault
+        subjects[COPIES] = Subject(lambda: _copy_over_spark(spark, source, target), after=away)
     run = interleave(subjects, warm_up=2)
     question = f"Spark: {direction} {mixed.words}"
-    record(run, figure(run, question, "one process", kind="peer", target=TARGET, nbytes=mixed.nbytes, note=NOTE))
+    figures = [figure(run, question, "one process", kind="peer", target=TARGET, nbytes=mixed.nbytes, note=NOTE)]
+    if direction in TARGETS_OF_COPIES:
+        promised, note = TARGETS_OF_COPIES[direction], f"{NOTE}; copies are not on the disk afterwards"
+        figures.append(figure(run, question, COPIES, kind="reference", target=promised, nbytes=mixed.nbytes, note=note))
+    record(run, *figures)
 
 
 @pytest.mark.parametrize("direction", ["encrypt", "decrypt"])
@@ -183,6 +208,65 @@ def test_one_huge_file(
     run = interleave(subjects)
     question = f"Spark: {direction} one file of {nbytes // MIB:,} MiB"
     record(run, figure(run, question, "in 16 files", kind="reference", target=TARGET_OF_HUGE, nbytes=nbytes, note=NOTE))
+
+
+_PLANNING = """
+import sys
+from ags1.spark.source.data_source import Ags1DataSource
+from pyspark.sql.types import StructType
+if len(sys.argv) > 1:
+    source = Ags1DataSource({"path": sys.argv[1], "kms": sys.argv[2]})
+    assert source.reader(StructType().add("content", "binary")).partitions()
+"""
+
+
+def test_planning_many_files(
+    kms: str, directory: Path, sizes: settings.Settings, interleave: Callable[..., Run], record: Record
+) -> None:
+    from pyspark.sql.types import StructType
+
+    from ags1 import dataset
+    from ags1.kms import load
+    from ags1.spark.source.data_source import Ags1DataSource
+
+    count, vault = (20_000 if sizes.quick else 200_000), directory / "planned"
+    with load(kms) as client:
+        make_manifests(vault, client, count, lambda keys, done: None)
+    schema = StructType().add("path", "string").add("length", "long").add("file_length", "long").add("blocks", "long")
+    options = {"path": str(vault), "kms": kms, "content": "false"}
+
+    def plan() -> Any:
+        reader = Ags1DataSource(options).reader(schema)
+        return reader, reader.partitions()
+
+    def plan_a_part() -> None:
+        # What a filter leaves is known only from the leaves, which the driver reads then.
+        assert Ags1DataSource({**options, "include": "month=01"}).reader(schema).partitions()
+
+    def read() -> None:
+        reader, partitions = plan()
+        assert sum(batch.num_rows for each in partitions for batch in reader.read(each)) == count
+
+    def look() -> None:
+        dataset.open(vault, kms).close()
+
+    run = interleave({"ags1": plan, "with a filter": plan_a_part, "all rows": read, "open it": look})
+    question = f'Spark: plan read.format("ags1") of {count:,} files'
+    note = "in one process, as Spark plans a Python source"
+    figures = [
+        figure(run, f"{question}{more}", "open it", subject=subject, kind="reference", measure="ms", target=target,
+               note=note)
+        for subject, more, target in (
+            ("ags1", "", TARGET_OF_PLANS),
+            ("with a filter", ", some of them", TARGET_OF_PLANS),
+            ("all rows", ", and read all with content=false", 15e-3 * count),
+        )
+    ]  # fmt: skip
+    mine = processes.peak_memory([sys.executable, "-c", _PLANNING, str(vault), kms])
+    bare = processes.peak_memory([sys.executable, "-c", _PLANNING])
+    memory = f"peak memory of planning {count:,} files"
+    figures.append(memory_figure(memory, "import ags1.spark", mine, bare, target=20.0, note=note))
+    record(run, *figures)
 
 
 @pytest.fixture(scope="module")
@@ -268,3 +352,47 @@ def test_reading_blocks(
     question = f'Spark: read.format("ags1"), {nbytes // MIB:,} MiB in blocks'
     note = f"{NOTE}; each block goes from Python to the JVM through a socket"
     record(run, figure(run, question, "one Reader, no Spark", kind="reference", nbytes=nbytes, note=note))
+
+
+@pytest.mark.parametrize("length", [256, 1024])
+def test_columns(
+    length: int,
+    spark: Any,
+    kms: str,
+    directory: Path,
+    sizes: settings.Settings,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    from pyspark.sql import functions
+
+    import ags1.spark
+
+    count = (64 if sizes.quick else 256) * MIB // length
+    values = functions.expr(f"CAST(repeat(char(65 + id % 26), {length}) AS BINARY)").alias("value")
+    rows = spark.range(count, numPartitions=SLOTS).select("id", values).persist()
+    assert rows.count() == count
+    # What the key costs, once for each call, is not in it.
+    forms = {
+        form: ags1.spark.encrypt_columns(rows, {"value": "lake"}, kms=kms, keys=directory / "column-keys", form=form)
+        for form in ("ags1", "gcm")
+    }
+    identity, by_spark = "identity mapInArrow, not encrypted", "Spark's aes_encrypt, GCM"
+    key, mode = functions.lit(os.urandom(32)), functions.lit("GCM")
+    frames = {
+        "ags1": forms["ags1"],
+        "ags1, form gcm": forms["gcm"],
+        identity: rows.mapInArrow(lambda batches: batches, rows.schema),
+        by_spark: rows.select("id", functions.aes_encrypt("value", key, mode)),
+    }
+    subjects = {name: Subject(frame.write.format("noop").mode("overwrite").save) for name, frame in frames.items()}
+    run = interleave(subjects, warm_up=2)
+    rows.unpersist()
+    question = f"Spark: encrypt_columns, {count:,} values of {length:,} B"
+    targets = {identity: {256: 0.8, 1024: 0.9}[length], by_spark: 1.0}
+    figures = [
+        figure(run, question, reference, subject=subject, kind="peer", target=target, nbytes=count * length, note=NOTE)
+        for subject in ("ags1", "ags1, form gcm")
+        for reference, target in targets.items()
+    ]
+    record(run, *figures)

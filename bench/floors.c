@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ags1/core/pieces.h>
 #include <ags1/core/workers.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -36,14 +37,13 @@
 #define NONCE_WINDOW (1 << 20)
 /* What a thread takes from the counter at once, in bytes of plaintext. */
 #define SHARE (1 << 20)
-/* What EVP gets at once. */
-#define PIECE (64 << 10)
 
 enum { OK = 0, NO_MEMORY = 1, NO_CIPHER = 2, NO_RANDOM = 3, BAD_CIPHER = 4, BAD_TAG = 5, BAD_READ = 6, BAD_WRITE = 7, BAD_OPEN = 8 };
 enum { NONCES_IN_BULK = 0, NONCES_ONE_BY_ONE = 1 };
 enum { SEAL_BY_IPSEC_MB = 2 };
 
 static EVP_CIPHER *cipher;
+static int splits;
 
 API const char *floors_openssl(void) { return OpenSSL_version(OPENSSL_VERSION); }
 
@@ -51,6 +51,7 @@ API int floors_init(void)
 {
     if (cipher == NULL)
         cipher = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
+    splits = ags1_splits_messages();
     return cipher == NULL ? NO_CIPHER : OK;
 }
 
@@ -68,13 +69,15 @@ static void write_header(uint8_t *out, int64_t block_length)
     store_le32(out + 4, (uint32_t)block_length);
 }
 
-/* In pieces: one call over a whole MiB is slower where memory is the limit, and a floor in which that was so hid it. */
+/* In the pieces that are the fastest known: one call over a whole message hid twice what that costs. */
 static int update(EVP_CIPHER_CTX *context, uint8_t *out, const uint8_t *data, int length)
 {
-    int done;
-    for (int at = 0; at < length; at += PIECE)
-        if (EVP_CipherUpdate(context, out + at, &done, data + at, length - at < PIECE ? length - at : PIECE) != 1)
+    int done, piece;
+    for (int at = 0; at < length; at += piece) {
+        piece = (int)ags1_next_piece(length - at, at == 0, splits);
+        if (EVP_CipherUpdate(context, out + at, &done, data + at, piece) != 1)
             return BAD_CIPHER;
+    }
     return OK;
 }
 

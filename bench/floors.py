@@ -85,7 +85,7 @@ def build(*, newer: bool = False) -> Path:
     # Intel's library for small messages, where the system has it.
     found = ctypes.util.find_library("IPSec_MB")
     ipsec_mb = ("-DAGS1_IPSEC_MB", f"-l:{found}") if found else ()
-    text = SOURCE.read_bytes() + (INCLUDE / "ags1" / "core" / "workers.h").read_bytes()
+    text = b"".join(path.read_bytes() for path in (SOURCE, *sorted((INCLUDE / "ags1" / "core").glob("*.h"))))
     facts = repr((text, FLAGS, compiler, said, chosen, archives, ipsec_mb))
     directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"

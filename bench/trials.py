@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.compare import Sides, ask_both
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="ags1-trials-") as scratch:
         slow = slower_tree(Path(scratch).resolve(), options.path, options.share)
         for number in range(options.trials):
-            line = ask_both(options.question, lambda: Sides(ROOT, slow, options.bytes), **times)
+            line = ask_both(options.question, partial(Sides, ROOT, slow, options.bytes), **times)
             print(f"slower by {options.share:.0%}, trial {number + 1}: {line.ratio:.3f} {line.verdict}", flush=True)
             missed += line.verdict != "slower"
         for title, passes, load in (("equal", options.equal, 0), ("equal, loaded", options.loaded, 4)):
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for number in range(passes):
                     found = collections.Counter[str]()
                     for question in [name for name in QUESTIONS if options.k in name]:
-                        line = ask_both(question, lambda: Sides(ROOT, ROOT, options.bytes), **times)
+                        line = ask_both(question, partial(Sides, ROOT, ROOT, options.bytes), **times)
                         found[line.verdict] += 1
                         if line.verdict == "slower":
                             print(f"{title}: {question} {line.ratio} [{line.low}, {line.high}] {line.note}", flush=True)

@@ -104,6 +104,8 @@ class OpenSSL:
         What the user should know about this choice, or an empty string.
     remedy
         The one thing to do on this machine to get a fast one, or an empty string. ``ags1 info`` shows it.
+    source
+        What it was built from, if it was built here.
     """
 
     linkage: str
@@ -112,6 +114,7 @@ class OpenSSL:
     link_args: tuple[str, ...]
     warning: str = ""
     remedy: str = ""
+    source: Source | None = None
 
     @property
     def define_macros(self) -> list[tuple[str, str]]:
@@ -313,16 +316,18 @@ def _with_speed_warning(openssl: OpenSSL, reason: str, remedy: str) -> OpenSSL:
 # The pinned one
 
 
-def _target(env: Mapping[str, str]) -> str:
+def _target(toolchain: _Toolchain) -> str:
     """Configure's name for the platform where its own guess, which looks at the kernel, could be wrong."""
     if sys.platform == "darwin":
-        archs = set(re.findall(r"-arch\s+(\S+)", env.get("ARCHFLAGS", ""))) or {platform.machine()}
+        archs = set(re.findall(r"-arch\s+(\S+)", toolchain.env.get("ARCHFLAGS", ""))) or {platform.machine()}
         if len(archs) > 1:
             raise UnavailableError(
                 f"the pinned OpenSSL is built for one architecture at a time, and ARCHFLAGS names {sorted(archs)}."
             )
         return f"darwin64-{archs.pop()}-cc"
-    return ""
+    machine, _, rest = toolchain.run("-dumpmachine").stdout.partition("-")
+    crossed = "linux" in rest and machine in ("aarch64", "x86_64") and machine != platform.machine()
+    return f"linux-{machine}" if crossed else ""
 
 
 def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
@@ -331,7 +336,7 @@ def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
     facts = {
         "tarball": source.sha256,
         "configure": (*CONFIGURE, *hardening.compile_args(toolchain.command, env)),
-        "target": _target(env),
+        "target": _target(toolchain),
         "command": toolchain.command,
         "compiler": toolchain.run("--version").stdout.partition("\n")[0],
         "machine": toolchain.run("-dumpmachine").stdout.strip(),
@@ -343,9 +348,8 @@ def _cached_place(toolchain: _Toolchain, source: Source) -> Path:
 
 
 def _built(source: Source, place: Path) -> OpenSSL:
-    return OpenSSL(
-        "bundled-static", source.version, (f"-I{place / 'include'}",), _static_args(place / "lib" / "libcrypto.a")
-    )
+    link_args = _static_args(place / "lib" / "libcrypto.a")
+    return OpenSSL("bundled-static", source.version, (f"-I{place / 'include'}",), link_args, source=source)
 
 
 def newer(env: Mapping[str, str] | None = None) -> OpenSSL:
@@ -424,7 +428,7 @@ def _build(toolchain: _Toolchain, source: Source, archive: Path, place: Path, sc
     unwanted |= {"CROSS_COMPILE", "OPENSSL_CONF", "OPENSSL_LOCAL_CONFIG_DIR"}
     env = {key: value for key, value in toolchain.env.items() if key not in unwanted}
     env |= {"CC": shlex.join(toolchain.command), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C"}
-    target, hardened = _target(toolchain.env), hardening.compile_args(toolchain.command, toolchain.env)
+    target, hardened = _target(toolchain), hardening.compile_args(toolchain.command, toolchain.env)
     for step in (
         ["perl", "Configure", *([target] if target else []), *CONFIGURE, *hardened],
         ["make", f"-j{_cpus()}", "build_generated", "libcrypto.a"],

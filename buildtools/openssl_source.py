@@ -21,29 +21,32 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The pinned sources of one release: a gzipped tar `file`, with Configure in its directory `top`."""
+    """The pinned sources of one release: a gzipped tar `file` from `url`, with Configure in its directory `top`."""
 
     version: str
     file: str
     sha256: str
     top: str
+    url: str
 
 
 PINNED = "3.5.7"
 """The release that is built when the system's is not fast. A long-term support series."""
 
+RELEASE_URL = f"https://github.com/openssl/openssl/releases/download/openssl-{PINNED}/openssl-{PINNED}.tar.gz"
 RELEASE = Source(
     PINNED,
     f"openssl-{PINNED}.tar.gz",
     "a8c0d28a529ca480f9f36cf5792e2cd21984552a3c8e4aa11a24aa31aeac98e8",
     f"openssl-{PINNED}",
+    RELEASE_URL,
 )
-RELEASE_URL = f"https://github.com/openssl/openssl/releases/download/openssl-{PINNED}/{RELEASE.file}"
 
 
 def _crate_source(crate: str, version: str, sha256: str) -> Source:
     name = f"openssl-src-{crate}+{version}"
-    return Source(version, f"{name}.crate", sha256, f"{name}/openssl")
+    # cargo knows where; a package URL names it.
+    return Source(version, f"{name}.crate", sha256, f"{name}/openssl", f"pkg:cargo/openssl-src@{crate}%2B{version}")
 
 
 CRATE = _crate_source("300.5.5", "3.5.5", "3f1787d533e03597a7934fd0a765f0d28e94ecc5fb7789f8053b1e699a56f709")

@@ -1,27 +1,34 @@
 """The core tests on every other Python that this machine has: ``python -m tests.pythons``, with arguments for pytest.
 
-It takes each CPython from 3.10 on that is on PATH or a version of pyenv's, of each minor version the newest. Each gets
-a virtual environment in .venv/pythons with what the core tests need, and the package built for it beside that. The
+It takes each CPython from 3.10 on that buildtools/interpreters.py finds, of each minor version the newest. Each gets a
+virtual environment in .venv/pythons with what the core tests need, and the package built for it beside that. The
 Python that runs this is left out: ``make test`` runs everything on it.
+
+With ``--wheels dist`` the package is taken from the wheels that `make wheels` made, and Debian's Pythons are run too.
+With ``--installed`` the tests run on this Python alone, with the ags1 that is installed for it, a wheel's;
+``--requirements`` prints what that needs.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from buildtools import interpreters
+from buildtools.openssl_source import cache_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(sys.prefix) / "pythons"
-OLDEST = (3, 10)
+CACHE = cache_directory() / "interpreters"
 CORE = (
     "core/test_backend",
     "core/test_batch",
@@ -56,44 +63,6 @@ NEEDED = (
     "pytest-xdist",
     "setuptools",
 )
-_ASK = """
-import json, os, sys, sysconfig
-header = os.path.join(sysconfig.get_path("include"), "Python.h")
-print(json.dumps({
-    "version": sys.version_info[:3],
-    "gil": not sysconfig.get_config_var("Py_GIL_DISABLED"),
-    "cpython": sys.implementation.name == "cpython",
-    "builds": os.path.exists(header),
-}))
-"""
-
-
-def candidates() -> Iterator[Path]:
-    """What may be a Python, on PATH and of pyenv."""
-    for directory in os.environ.get("PATH", "").split(os.pathsep):
-        yield from sorted(each for each in Path(directory).glob("python3*") if re.fullmatch(r"python3\.\d+", each.name))
-    if (pyenv := shutil.which("pyenv")) is not None:
-        root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=True).stdout.strip()
-        yield from sorted(Path(root).glob("versions/*/bin/python3"))
-
-
-def interpreters() -> dict[tuple[int, ...], Path]:
-    """The newest Python of each minor version but this one's, by its version."""
-    found: dict[tuple[int, ...], tuple[tuple[int, ...], Path]] = {}
-    for python in candidates():
-        done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            # A shim of pyenv for a version that is not chosen here.
-            continue
-        said: dict[str, Any] = json.loads(done.stdout)
-        version = tuple(said["version"])
-        if version < OLDEST or version[:2] == sys.version_info[:2]:
-            continue
-        if not (said["cpython"] and said["gil"] and said["builds"]):
-            print(f"left out: {python}: no CPython with its GIL and its headers")
-        elif version > found.get(version[:2], ((), python))[0]:
-            found[version[:2]] = version, python
-    return dict(sorted(found.values()))
 
 
 def requirements() -> list[str]:
@@ -108,37 +77,53 @@ def requirements() -> list[str]:
     return found
 
 
-def run(version: tuple[int, ...], python: Path, arguments: list[str]) -> int:
-    """Run the core tests on one Python; return the exit status."""
+def core(python: Path, library: Path, arguments: list[str], env: Mapping[str, str]) -> int:
+    """Run the core tests on a Python with the package in `library`; return the exit status."""
+    # Not from the checkout: a program of a test would find the package there, without modules for this Python.
+    command = [python, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider"]
+    command += ["-o", f"pythonpath={library} {ROOT}", *arguments, *(ROOT / "tests" / f"{each}.py" for each in CORE)]
+    with tempfile.TemporaryDirectory() as empty:
+        return subprocess.run(command, cwd=empty, env={**env, "PYTHONPATH": str(library)}, check=False).returncode
+
+
+def run(version: tuple[int, ...], python: Path, wheels: Path | None, arguments: list[str]) -> int:
+    """Build the package for one Python, or unpack its wheel, and run the core tests; return the exit status."""
     home = HOME / ".".join(map(str, version))
-    own, stamp, wanted = home / "bin" / "python", home / "installed", "\n".join(requirements())
     # The same words for the compiler everywhere: they decide which OpenSSL is taken from the cache.
     env = {**os.environ, "CC": os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"}
     # What the core tests do without here has its own tests on the other Python.
     env.pop("AGS1_NO_SKIP", None)
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        shutil.rmtree(home, ignore_errors=True)
-        subprocess.run([python, "-m", "venv", home], check=True)
-        pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
-        subprocess.run([*pip, "--upgrade", "pip>=25"], check=True)
-        subprocess.run([*pip, *wanted.split("\n")], check=True)
-        stamp.write_text(wanted)
+    own = interpreters.environment(python, home, requirements())
+    if wheels is not None:
+        tag = "cp" + "".join(map(str, version[:2]))
+        (wheel,) = wheels.glob(f"ags1-*-{tag}-{tag}-*{platform.machine()}.whl")
+        library = home / "wheel"
+        shutil.rmtree(library, ignore_errors=True)
+        shutil.unpack_archive(wheel, library, "zip")
+        return core(own, library, arguments, env)
     build = [own, "setup.py", "--quiet", "build", "--build-base", home / "build"]
     subprocess.run(build, cwd=ROOT, env=env, check=True)
     (library,) = (home / "build").glob("lib.*")
-    env["PYTHONPATH"] = str(library)
-    # Not from the checkout: a program of a test would find the package there, without modules for this Python.
-    command = [own, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider"]
-    command += ["-o", f"pythonpath={library} {ROOT}", *arguments, *(ROOT / "tests" / f"{each}.py" for each in CORE)]
-    return subprocess.run(command, cwd=home, env=env, check=False).returncode
+    return core(own, library, arguments, env)
 
 
 def main(arguments: list[str]) -> int:
     """Run the core tests on each; the exit status is 0 if all pass on all."""
+    if arguments[:1] == ["--requirements"]:
+        print(*requirements(), sep="\n")
+        return 0
+    if arguments[:1] == ["--installed"]:
+        return core(Path(sys.executable), Path(sysconfig.get_path("platlib")), arguments[1:], os.environ)
+    wheels, found = None, interpreters.installed()
+    if arguments[:1] == ["--wheels"]:
+        wheels, arguments = Path(arguments[1]).resolve(), arguments[2:]
+        found = {each: interpreters.obtain(each, CACHE, platform.machine()) for each in interpreters.SUPPORTED}
     failed = []
-    for version, python in interpreters().items():
+    for version, python in found.items():
+        if wheels is None and version[:2] == sys.version_info[:2]:
+            continue
         print(f"Python {'.'.join(map(str, version))}:", flush=True)
-        if run(version, python, arguments) != 0:
+        if run(version, python, wheels, arguments) != 0:
             failed.append(".".join(map(str, version)))
     if failed:
         print(f"failed on Python {', '.join(failed)}")

@@ -132,6 +132,29 @@ class TestWheel:
             == run([built.python, "-c", "import ags1; print(ags1.__version__)"], built.empty).strip()
         )
 
+    def test_the_list_of_contents_names_the_openssl_inside(self, built: Built, linked: openssl.OpenSSL) -> None:
+        """PEP 770: a scanner of an installed ags1 finds the libcrypto that no other file shows."""
+        (path,) = built.site.glob("ags1-*.dist-info/sboms/*")
+        assert path.name == "ags1.cdx.json"
+        found = json.loads(path.read_text())
+        assert (found["bomFormat"], found["specVersion"], found["version"]) == ("CycloneDX", "1.6", 1)
+        subject, (libcrypto,) = found["metadata"]["component"], found["components"]
+        assert subject["purl"] == f"pkg:pypi/ags1@{subject['version']}"
+        assert built.wheel.name.startswith(f"ags1-{subject['version']}-")
+        assert (libcrypto["name"], libcrypto["version"]) == ("openssl", linked.version)
+        assert libcrypto["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+        assert f":openssl:{linked.version}:" in libcrypto["cpe"]
+        if linked.source is not None:
+            (origin,) = libcrypto["externalReferences"]
+            assert origin["url"] == linked.source.url
+            assert origin["hashes"] == [{"alg": "SHA-256", "content": linked.source.sha256}]
+        assert ("scope" in libcrypto) == (not linked.static)
+        references = {each["bom-ref"] for each in (subject, libcrypto)}
+        assert {each["ref"] for each in found["dependencies"]} == references
+        # Two builds say the same: nothing of when, and no number by chance.
+        assert not {"serialNumber"} & set(found)
+        assert "timestamp" not in found["metadata"]
+
     def test_contents(self, built: Built) -> None:
         with zipfile.ZipFile(built.wheel) as wheel:
             names = set(wheel.namelist())

@@ -1,4 +1,12 @@
-"""Arrow arrays and columns, encrypted value by value: each value is an AGS1 stream of its own."""
+"""Arrow arrays and columns, encrypted value by value: each value is an AGS1 stream or a GCM message of its own.
+
+    form "ags1"   AGS1 | block length (4) | nonce (12) | ciphertext | tag (16)    36 bytes more; AAD: prefix, 00000000
+    form "gcm"                              nonce (12) | ciphertext | tag (16)    28 bytes more; AAD: prefix
+
+The first form is a whole stream, which longer values have several blocks of. The second is what Spark's ``aes_encrypt``
+and most libraries call AES-GCM. The plaintext of a text or binary value is its bytes; of a number, date, time or
+decimal, its bytes as Arrow has them, little-endian; of a value of any other type, what :mod:`ags1.arrow.nested` says.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ags1 import codec
+from ags1.arrow.nested import check_type, pack, unpack, width_of
 from ags1.codec import NumberedPrefixes
 from ags1.core.typing import Items, KeyLike
 from ags1.errors import Ags1Error, FormatError
@@ -22,7 +31,14 @@ if TYPE_CHECKING:
     from typing import Literal
 
 
-__all__ = ["decrypt_array", "decrypt_columns", "encrypt_array", "encrypt_columns"]
+__all__ = [
+    "as_values",
+    "decrypt_array",
+    "decrypt_columns",
+    "encrypt_array",
+    "encrypt_columns",
+    "from_values",
+]
 
 # Metadata key of an encrypted field; the value is the original field, in a serialised schema as base64.
 _METADATA = b"ags1.field"
@@ -35,15 +51,16 @@ def encrypt_array(
     aad_prefixes: Buffer | Items | NumberedPrefixes | None = None,
     block_length: int = DEFAULT_BLOCK_LENGTH,
     threads: int | None = None,
+    form: Literal["ags1", "gcm"] = "ags1",
 ) -> Any:
-    """Encrypt each value of an array into an AGS1 stream of its own, in one native call; nulls stay null.
+    """Encrypt each value of an array, in one native call; nulls stay null.
 
     Parameters
     ----------
     array : pyarrow.Array or pyarrow.ChunkedArray
-        Of binary, string, or any type whose values have a fixed number of whole bytes: numbers, decimals, dates, times.
-        The values are not copied before encryption.
-    key, aad_prefixes, block_length, threads
+        Of binary, string, numbers, decimals, dates or times, which are not copied before encryption; of booleans,
+        structs, lists or maps, which are.
+    key, aad_prefixes, block_length, threads, form
         As :func:`ags1.encrypt_many`. One prefix for the column binds values to the column.
         :class:`ags1.NumberedPrefixes` binds each value to its row too: rows then must not be filtered or sorted before
         they are decrypted.
@@ -62,7 +79,7 @@ def encrypt_array(
     """
     _check_array(array)
     return codec.encrypt_many(
-        _as_bytes(array), key, aad_prefixes=aad_prefixes, block_length=block_length, threads=threads
+        as_values(array), key, aad_prefixes=aad_prefixes, block_length=block_length, threads=threads, form=form
     ).to_arrow()
 
 
@@ -74,14 +91,15 @@ def decrypt_array(
     aad_prefixes: Buffer | Items | NumberedPrefixes | None = None,
     threads: int | None = None,
     on_error: Literal["raise", "null"] = "raise",
+    form: Literal["ags1", "gcm"] = "ags1",
 ) -> Any:
     """Decrypt what :func:`encrypt_array` made; every value is authenticated.
 
     Parameters
     ----------
     array : pyarrow.Array or pyarrow.ChunkedArray
-        Of binary, large_binary or binary_view: each value is an AGS1 stream.
-    key, aad_prefixes, threads
+        Of binary, large_binary or binary_view: each value is an AGS1 stream, or a GCM message.
+    key, aad_prefixes, threads, form
         As :func:`ags1.decrypt_many`.
     value_type : pyarrow.DataType, optional
         The original type of the values; large_binary by default.
@@ -107,13 +125,9 @@ def decrypt_array(
     wanted = pa.large_binary() if value_type is None else value_type
     if not isinstance(wanted, pa.DataType):
         raise TypeError(f"value_type must be a pyarrow.DataType, not {type(wanted).__name__}")
-    width = _width(wanted)
-    batch = codec.decrypt_many(array, key, aad_prefixes=aad_prefixes, threads=threads, on_error=on_error)
-    plain = batch.to_arrow()
-    try:
-        plain = plain.cast(wanted) if width is None else plain.cast(pa.binary(width)).view(wanted)
-    except pa.ArrowInvalid as error:
-        raise FormatError(f"the decrypted values are not of type {wanted}: {error}") from None
+    check_type(wanted)
+    batch = codec.decrypt_many(array, key, aad_prefixes=aad_prefixes, threads=threads, on_error=on_error, form=form)
+    plain = from_values(batch.to_arrow(), wanted)
     return plain if on_error == "raise" else (plain, _mask(batch.failed, len(batch)))
 
 
@@ -133,6 +147,7 @@ def encrypt_columns(
     aad_prefix: Buffer = b"",
     block_length: int = DEFAULT_BLOCK_LENGTH,
     threads: int | None = None,
+    form: Literal["ags1", "gcm"] = "ags1",
 ) -> Any:
     """Encrypt columns of a table or record batch, value by value; the schema keeps their original types.
 
@@ -147,7 +162,7 @@ def encrypt_columns(
     aad_prefix : buffer
         Identity of the table. The AAD prefix of a value is `aad_prefix`, ``b"/"`` and the name of the column. So a
         value that is moved to another column is detected; one that is moved to another row is not.
-    block_length, threads
+    block_length, threads, form
         As :func:`encrypt_array`.
 
     Returns
@@ -175,6 +190,7 @@ def encrypt_columns(
             aad_prefixes=_prefix_of(prefix, name),
             block_length=block_length,
             threads=threads,
+            form=form,
         )
         described = pa.field(
             name, sealed.type, nullable=field.nullable, metadata={**(field.metadata or {}), _METADATA: stored}
@@ -191,6 +207,7 @@ def decrypt_columns(
     aad_prefix: Buffer = b"",
     threads: int | None = None,
     on_error: Literal["raise", "null"] = "raise",
+    form: Literal["ags1", "gcm"] = "ags1",
 ) -> Any:
     """Decrypt columns that :func:`encrypt_columns` made, and restore their original fields.
 
@@ -198,7 +215,7 @@ def decrypt_columns(
     ----------
     table : pyarrow.Table or pyarrow.RecordBatch
         May have lost rows or columns, and may come from a file that keeps the metadata of fields.
-    key, aad_prefix, threads
+    key, aad_prefix, threads, form
         As for :func:`encrypt_columns`.
     columns : sequence of str, optional
         Some of the encrypted columns; by default all. A table without encrypted columns is returned unchanged.
@@ -238,6 +255,7 @@ def decrypt_columns(
                 aad_prefixes=_prefix_of(prefix, name),
                 threads=threads,
                 on_error=on_error,
+                form=form,
             )
         except Ags1Error as error:
             error.args = (f"column {name!r}: {error}",)
@@ -283,22 +301,30 @@ def _prefix_of(prefix: bytes, name: str) -> bytes:
     return prefix + b"/" + name.encode()
 
 
-def _width(kind: Any) -> int | None:
-    """Bytes of each value of a type, None for values of any length."""
-    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
-    if any(check(kind) for check in binary) or str(kind) in ("binary_view", "string_view"):
-        return None
-    fixed = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
-    if any(check(kind) for check in fixed) and kind.bit_width % 8 == 0:
-        return int(kind.bit_width // 8)
-    raise TypeError(f"values of type {kind} are not bytes: encrypt the table's buffers, or all of it (encrypt_table)")
+def as_values(array: Any) -> Any:
+    """The plaintexts of an array, as an array of text or binary: the array itself, or without a copy, if that can be.
 
-
-def _as_bytes(array: Any) -> Any:
-    """The array itself, or its values as fixed-size binary, without a copy."""
-    width = _width(array.type)
-    if width is None or pa.types.is_fixed_size_binary(array.type):
+    TypeError: it is of a type that :func:`encrypt_array` does not take.
+    """
+    width = width_of(array.type)
+    if width is None:
+        return pack(pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array)
+    if width == 0 or pa.types.is_fixed_size_binary(array.type):
         return array
     if isinstance(array, pa.ChunkedArray):
         return pa.chunked_array([chunk.view(pa.binary(width)) for chunk in array.chunks], pa.binary(width))
     return array.view(pa.binary(width))
+
+
+def from_values(plain: Any, kind: Any) -> Any:
+    """Undo :func:`as_values`: an array of this type from a large_binary one.
+
+    FormatError: a value does not have this type. TypeError: as :func:`as_values`.
+    """
+    width = width_of(kind)
+    if width is None:
+        return unpack(plain, kind)
+    try:
+        return plain.cast(pa.binary(width)).view(kind) if width else plain.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"the decrypted values are not of type {kind}: {error}") from None

@@ -20,6 +20,7 @@ _PATHS = {
     "aesni-avx": "AES-NI and PCLMULQDQ with AVX",
     "aesni": "AES-NI and PCLMULQDQ",
     "armv8-aes": "ARMv8 AES and PMULL",
+    "armv8-aes-eor3": "ARMv8 AES and PMULL, eight blocks at a time",
     "generic": "portable code without AES instructions: slow",
 }
 

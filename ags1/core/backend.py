@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-
 from ags1.core import blocks, gcm
 from ags1.support.typing import Any
 
@@ -19,6 +17,8 @@ _X86_FEATURES = (
     ("VAES", 1, 41),
     ("VPCLMULQDQ", 1, 42),
 )
+# Bits of OPENSSL_armcap.
+_ARM_FEATURES = (("NEON", 0), ("AES", 2), ("PMULL", 5), ("SHA3", 11), ("UNROLL8_EOR3", 12))
 _VAES = frozenset({"AVX512F", "AVX512BW", "AVX512VL", "VAES", "VPCLMULQDQ"})
 # The first release whose AES-GCM has the AVX-512 VAES code.
 _FIRST_WITH_VAES = 0x30100000
@@ -58,13 +58,14 @@ def _cpu_features(settings: str) -> list[str]:
         return [feature for feature, word, bit in _X86_FEATURES if word < len(words) and words[word] >> bit & 1]
     if name == "OPENSSL_armcap":
         mask = int(value.split(" ")[0], 16)
-        return [feature for feature, bit in (("NEON", 0), ("AES", 2), ("PMULL", 5)) if mask >> bit & 1]
+        return [feature for feature, bit in _ARM_FEATURES if mask >> bit & 1]
     return []
 
 
 def _code_path(features: list[str], number: int) -> str:
-    if features and platform.machine().lower() in ("aarch64", "arm64"):
-        return "armv8-aes" if "AES" in features and "PMULL" in features else "generic"
+    if "PMULL" in features and "AES" in features:
+        # Eight blocks at a time, with an instruction of SHA3, on the cores that OpenSSL knows to gain by it.
+        return "armv8-aes-eor3" if "UNROLL8_EOR3" in features else "armv8-aes"
     if _VAES.issubset(features) and number >= _FIRST_WITH_VAES:
         return "vaes-avx512"
     if "AES-NI" in features and "PCLMULQDQ" in features:

@@ -1,4 +1,4 @@
-"""Many buffers, one native call: each becomes, or was, an AGS1 stream of its own; results share one arena."""
+"""Many buffers, one native call: each becomes, or was, an AGS1 stream or a GCM message of its own, in one arena."""
 
 from collections.abc import Iterable
 from typing import Final, Literal, SupportsIndex
@@ -18,6 +18,8 @@ def encrypt_batch(
     block_length: SupportsIndex,
     threads: int | None,
     out: Buffer | Batch | None = None,
+    form: str = "ags1",
+    lead: bytes = b"",
 ) -> Batch: ...
 def decrypt_batch(
     buffers: Items,
@@ -27,6 +29,9 @@ def decrypt_batch(
     threads: int | None,
     out: Buffer | Batch | None = None,
     on_error: Literal["raise", "null"] = "raise",
+    form: str = "ags1",
+    lead_length: int = 0,
+    key_is_right: bool = False,
 ) -> Batch: ...
 def decrypt_aligned(
     buffers: Items,

@@ -1,8 +1,12 @@
-"""Many buffers, one native call: each becomes, or was, an AGS1 stream of its own; results share one arena.
+"""Many buffers, one native call: each becomes, or was, an AGS1 stream or a GCM message of its own, in one arena.
 
     items     [ data 0 ]   [ data 1 ]        [ data 2 ]            anywhere in memory: see ags1.core.items
     arena     | stream 0 | stream 1        | stream 2 |            one piece of memory: see ags1.core.arena
     offsets   0          o1                o2         o3           int64
+
+    "ags1"    AGS1 | block length | nonce ciphertext tag | ...     a stream; AAD: the prefix and the block's number
+    "gcm"     nonce (12) | ciphertext | tag (16)                   one message; AAD: the prefix as it is
+    a lead    the same bytes in front of every result              for rooms above; not authenticated here
 
 No object is made for an item until it is used::
 
@@ -18,7 +22,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from ags1.core.arena cimport Batch, Room, new_batch
 from ags1.core.blocks cimport MAX_UNITS, Run, choose_threads, new_bytes, seal_runs
@@ -40,10 +44,11 @@ from ags1.core.items cimport (
     locate,
     one_item,
 )
-from ags1.core.window cimport CHANGED, STACK_AAD, Window, Work, measure_item, put_aad
+from ags1.core.window cimport CHANGED, STACK_AAD, Form, Window, Work, measure_item, put_aad
 from ags1.core.layout cimport (
     AGS1_BLOCK_OVERHEAD,
     AGS1_HEADER_LENGTH,
+    AGS1_MAX_BLOCK_LENGTH,
     AGS1_NONCE_LENGTH,
     ags1_block_count,
     ags1_encrypted_length,
@@ -59,15 +64,13 @@ cdef int64_t OBJECTS = 16384
 cdef int64_t FEW = 256
 # Items that are brought into the cache ahead.
 cdef int64_t AHEAD = 16
-# Of a stream of one block.
-cdef int64_t STREAM_OVERHEAD = AGS1_HEADER_LENGTH + AGS1_BLOCK_OVERHEAD
 cdef int64_t MAX_ARENA = <int64_t>1 << 61
 
 
 cdef int64_t _lay_out_packed(
-        const Span *span, int64_t index, int64_t end, int64_t block_length, int64_t *starts,
+        const Span *span, int64_t index, int64_t end, int64_t block_length, int64_t overhead, int64_t *starts,
         int64_t *longest) noexcept nogil:
-    """Lay out streams of one block, whose plaintexts lie one behind the other; return the first item that is none.
+    """Lay out results of one block, whose plaintexts lie one behind the other; return the first item that is none.
 
     What :meth:`_Making.measure` does, for what most batches are: a million items in a millisecond.
     """
@@ -88,7 +91,7 @@ cdef int64_t _lay_out_packed(
         if behind < before or nbytes > block_length or behind > span.nbytes:
             break
         most = max(most, nbytes)
-        total += nbytes + STREAM_OVERHEAD
+        total += nbytes + overhead
         before = behind
         index += 1
         starts[index] = total
@@ -103,6 +106,8 @@ cdef class _Making:
     cdef Items prefixes
     cdef Key key                 # the one that counts what is sealed with it; None if each item has its own
     cdef bint encrypt
+    cdef Form form
+    cdef bytes lead              # sealing
     cdef int64_t block_length    # sealing
     cdef int64_t count
     cdef object trusted          # owner of the trusted lengths
@@ -120,15 +125,26 @@ cdef class _Making:
     cdef object owner            # of the arena
     cdef uint8_t *arena
 
-    def __cinit__(self, buffers, key, aad_prefixes, lengths, bint encrypt, int64_t block_length, int64_t alignment):
+    def __cinit__(
+            self, buffers, key, aad_prefixes, lengths, bint encrypt, int64_t block_length, int64_t alignment,
+            str form="ags1", lead=b""):
+        self.take_form(form, lead)
         self.items = items_of(buffers, "buffer")
         self.count = self.items.count
         self.encrypt = encrypt
-        self.block_length = block_length
+        self.block_length = block_length if self.form.header else AGS1_MAX_BLOCK_LENGTH
         self.mask = alignment - 1
         self.take_keys(key)
         self.take_prefixes(aad_prefixes)
         self.take_lengths(lengths)
+
+    cdef int take_form(self, str form, bytes lead) except -1:
+        if form not in ("ags1", "gcm"):
+            raise ValueError(f"form must be 'ags1' or 'gcm', not {form!r}")
+        self.lead = lead
+        self.form.lead = len(lead)
+        self.form.header = AGS1_HEADER_LENGTH if form == "ags1" else 0
+        return 0
 
     cdef int take_keys(self, object key) except -1:
         cdef int64_t index
@@ -218,16 +234,32 @@ cdef class _Making:
     cdef int refuse(self, int64_t index, const uint8_t *data, int64_t nbytes) except -1:
         """Raise why an item cannot be encrypted or decrypted."""
         cdef int64_t block_length = 0
+        if self.form.header == 0 and nbytes - self.form.lead > AGS1_MAX_BLOCK_LENGTH:
+            raise LimitError(
+                f"buffer {index}: {nbytes} bytes are too many for one GCM message, of {AGS1_MAX_BLOCK_LENGTH} bytes at "
+                "most here: use the form 'ags1'"
+            )
         if self.encrypt:
             layout.encrypted_length(nbytes, self.block_length)
-        if nbytes < AGS1_HEADER_LENGTH or ags1_read_header(data, &block_length):
-            layout.read_header(data[:min(nbytes, 16)], f"buffer {index}")
+            self.refuse_change(index)
         if self.lengths != NULL and self.lengths[index] >= 0 and self.lengths[index] != nbytes:
             self.refuse_length(index, nbytes)
+        if nbytes < self.form.lead or self.form.header == 0:
+            raise TruncatedError(
+                f"buffer {index}: has {nbytes} bytes, and what stands around a value takes "
+                f"{self.form.lead + self.form.header + AGS1_BLOCK_OVERHEAD}: it is truncated, or of another form"
+            )
+        data += self.form.lead
+        nbytes -= self.form.lead
+        if nbytes < AGS1_HEADER_LENGTH or ags1_read_header(data, &block_length):
+            layout.read_header(data[:min(nbytes, 16)], f"buffer {index}")
         try:
             layout.plaintext_length(nbytes, block_length)
         except (FormatError, LimitError) as error:
             raise type(error)(f"buffer {index}: {error}") from None
+        self.refuse_change(index)
+
+    cdef int refuse_change(self, int64_t index) except -1:
         raise ValueError(f"buffer {index} changed while it was being measured")
 
     cdef int refuse_length(self, int64_t index, int64_t nbytes) except -1:
@@ -259,16 +291,16 @@ cdef class _Making:
         cdef const uint8_t *data = NULL
         cdef int64_t nbytes = 0, block_length = self.block_length, plain = 0, size = 0, blocks = 0
         cdef int64_t total = self.starts[index], source_nbytes = self.source_nbytes, longest = self.longest
-        cdef int64_t first = index
+        cdef int64_t first = index, overhead = self.form.lead + self.form.header + AGS1_BLOCK_OVERHEAD
         cdef int place
         cdef uint8_t *validity = NULL if self.validity is None else <uint8_t *>PyByteArray_AS_STRING(self.validity)
         if (
             self.encrypt and self.mask == 0 and target is None and self.lengths == NULL and span.validity == NULL
             and span.kind in (ITEMS_OFFSETS_32, ITEMS_OFFSETS_64)
-            and span.nbytes + (end - index) * STREAM_OVERHEAD <= MAX_ARENA - max(total, source_nbytes)
+            and span.nbytes + (end - index) * overhead <= MAX_ARENA - max(total, source_nbytes)
         ):
-            index = _lay_out_packed(span, index, end, block_length, self.starts, &longest)
-            source_nbytes += self.starts[index] - total - (index - first) * STREAM_OVERHEAD
+            index = _lay_out_packed(span, index, end, block_length, overhead, self.starts, &longest)
+            source_nbytes += self.starts[index] - total - (index - first) * overhead
             total = self.starts[index]
         while index < end:
             expect(span, index + AHEAD)
@@ -279,7 +311,8 @@ cdef class _Making:
             elif place == ITEM_OUTSIDE:
                 self.items.refuse(index)
             else:
-                if measure_item(self.encrypt, data, nbytes, &block_length, &plain, &size, &blocks):
+                if measure_item(
+                        &self.form, self.encrypt, data, nbytes, &block_length, &plain, &size, &blocks):
                     self.refuse(index, data, nbytes)
                 if self.lengths != NULL and self.lengths[index] >= 0 and self.lengths[index] != nbytes:
                     self.refuse_length(index, nbytes)
@@ -350,7 +383,7 @@ cdef class _Making:
         for index in range(self.count):
             self.items.window(index, index + 1, hold, &span)
             locate(&span, index, &data, &nbytes)
-            measure_item(self.encrypt, data, nbytes, &block_length, &plain, &size, &blocks)
+            measure_item(&self.form, self.encrypt, data, nbytes, &block_length, &plain, &size, &blocks)
             hold.let_go()
             size = min(size, self.starts[index + 1] - self.starts[index])
             found.append(view[self.starts[index] : self.starts[index] + size])
@@ -371,6 +404,8 @@ cdef class _Making:
         self.items.window(first, last, window.items, &work.items)
         self.keys.window(first, last, window.keys, &work.keys)
         self.prefixes.window(first, last, window.prefixes, &work.prefixes)
+        work.form = self.form
+        work.lead = <const uint8_t *>PyBytes_AS_STRING(self.lead)
         work.first = first
         work.last = last
         work.starts = self.starts
@@ -460,7 +495,7 @@ cdef class _Making:
         if (
             locate(&work.items, index, &data, &nbytes) == ITEM_HERE
             and ags1_encrypted_length(nbytes, self.block_length, &length) == 0
-            and length == self.starts[index + 1] - self.starts[index]
+            and length == self.starts[index + 1] - self.starts[index] - self.form.lead
             and locate(&work.keys, index, &key, &key_length) == ITEM_HERE
             and key_length in (16, 24, 32)
         ):
@@ -473,7 +508,8 @@ cdef class _Making:
             memset(&run, 0, sizeof(run))
             run.header = True
             run.data = data
-            run.out = self.arena + self.starts[index] + AGS1_HEADER_LENGTH
+            memcpy(self.arena + self.starts[index], work.lead, <size_t>self.form.lead)
+            run.out = self.arena + self.starts[index] + self.form.lead + AGS1_HEADER_LENGTH
             run.length = nbytes
             run.block_length = self.block_length
             run.key = key
@@ -517,13 +553,13 @@ cdef class _Making:
             raise
         return 0
 
-    cdef int run_without_failed(self, object threads) except -1:
+    cdef int run_without_failed(self, object threads, bint key_is_right) except -1:
         """Do all of the work; items whose tags fail are wiped, and null."""
         cdef int64_t index
         self.failed = bytearray(self.count)
         self.run(threads)
         self.failures = tuple([index for index in range(self.count) if self.failed[index]])
-        if self.failures and len(self.failures) == self.count - self.null_count:
+        if self.failures and not key_is_right and len(self.failures) == self.count - self.null_count:
             # Nothing says that the key is the right one: raise as without on_error.
             self.failed = self.failures = None
             return self.run(threads)
@@ -562,23 +598,30 @@ cdef Key _as_key(object value, int64_t index):
         raise type(error)(f"buffer {index}: {error}") from None
 
 
-def encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out=None):
-    """Encrypt each buffer into a stream of its own. See :func:`ags1.encrypt_many`."""
+def encrypt_batch(buffers, key, aad_prefixes, block_length, threads, out=None, form="ags1", lead=b""):
+    """Encrypt each buffer into a value of its own. See :func:`ags1.encrypt_many`; `lead` stands in front of each."""
     layout.encrypted_length(0, block_length)
-    cdef _Making making = _Making(buffers, key, aad_prefixes, None, True, block_length, 1)
+    if form == "gcm" and block_length != layout.DEFAULT_BLOCK_LENGTH:
+        raise ValueError("block_length is for the form 'ags1': a value of the form 'gcm' has no blocks")
+    cdef _Making making = _Making(buffers, key, aad_prefixes, None, True, block_length, 1, form, lead)
     making.place(out)
     making.run(threads)
     return making.finished()
 
 
-def decrypt_batch(buffers, key, aad_prefixes, lengths, threads, out=None, on_error="raise"):
-    """Decrypt each buffer, a stream of its own. See :func:`ags1.decrypt_many`."""
+def decrypt_batch(
+        buffers, key, aad_prefixes, lengths, threads, out=None, on_error="raise", form="ags1", lead_length=0,
+        key_is_right=False):
+    """Decrypt each buffer. See :func:`ags1.decrypt_many`; the caller has looked at a lead of so many bytes.
+
+    With ``on_error="null"`` and `key_is_right`, it does not raise if the tags of all items fail.
+    """
     if on_error not in ("raise", "null"):
         raise ValueError(f"on_error must be 'raise' or 'null', not {on_error!r}")
-    cdef _Making making = _Making(buffers, key, aad_prefixes, lengths, False, 0, 1)
+    cdef _Making making = _Making(buffers, key, aad_prefixes, lengths, False, 0, 1, form, bytes(lead_length))
     making.place(out)
     if on_error == "null":
-        making.run_without_failed(threads)
+        making.run_without_failed(threads, key_is_right)
     else:
         making.run(threads)
     return making.finished()

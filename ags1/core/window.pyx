@@ -1,4 +1,4 @@
-"""The work on a window: consecutive items of a batch, each of which becomes, or was, an AGS1 stream of its own.
+"""The work on a window: consecutive items of a batch, each of which becomes, or was, a stream or message of its own.
 
 A member of the crew takes a share of the window's part of the arena, finds its first item by bisection, and goes on to
 the end of the share. Items are looked at twice, to measure them and to work on them; what does not agree the second
@@ -9,7 +9,7 @@ from cpython.mem cimport PyMem_Free
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from ags1.core.gcm cimport (
     GCM_BACKEND,
@@ -28,7 +28,6 @@ from ags1.core.items cimport ITEM_HERE, ITEM_NULL, ITEMS_NUMBERED, ITEMS_ONE, Ho
 from ags1.core.evp cimport EVP_CIPHER_CTX
 from ags1.core.layout cimport (
     AGS1_BLOCK_OVERHEAD,
-    AGS1_HEADER_LENGTH,
     AGS1_NONCE_LENGTH,
     ags1_store_le32,
     ags1_write_header,
@@ -107,7 +106,8 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef size_t aad_room = STACK_AAD, aad_length = 0
     cdef int64_t start, end, index, weight, nbytes = 0, key_length = 0, context_length = 0
     cdef int64_t block_length = work.block_length, plain = 0, size = 0, blocks = 0, step, block, length
-    cdef int64_t found = 0, counted = 0, done = 0
+    cdef int64_t found = 0, counted = 0, done = 0, front = work.form.lead + work.form.header
+    cdef size_t number_length = 4 if work.form.header else 0
     cdef int status = GCM_OK, place
 
     if work.prefixes.kind == ITEMS_ONE:
@@ -132,7 +132,8 @@ cdef void *_work(void *argument) noexcept nogil:
                     found += 1
                     if work.starts[index + 1] != work.starts[index]:
                         status = CHANGED
-            elif place != ITEM_HERE or measure_item(encrypt, data, nbytes, &block_length, &plain, &size, &blocks):
+            elif place != ITEM_HERE or measure_item(
+                    &work.form, encrypt, data, nbytes, &block_length, &plain, &size, &blocks):
                 status = CHANGED
             elif ((size + work.mask) & ~work.mask) != work.starts[index + 1] - work.starts[index]:
                 status = CHANGED
@@ -154,7 +155,8 @@ cdef void *_work(void *argument) noexcept nogil:
                     elif context == NULL:
                         context = gcm_context_new(key, <size_t>key_length, encrypt)
                         status = GCM_OK if context != NULL else GCM_BACKEND
-                    elif context_key != key or context_length != key_length:
+                    elif context_length != key_length or context_key != key and memcmp(
+                            context_key, key, <size_t>key_length) != 0:
                         status = gcm_context_rekey(context, key, <size_t>key_length, encrypt)
                     context_key = key
                     context_length = key_length
@@ -165,20 +167,22 @@ cdef void *_work(void *argument) noexcept nogil:
                     ags1_store_le32(aad + aad_length, <uint32_t>block)
                     length = min(block_length, plain - block * block_length)
                     if encrypt:
-                        block_out = out + AGS1_HEADER_LENGTH + block * step
-                        if block == 0:
-                            ags1_write_header(out, block_length)
+                        block_out = out + front + block * step
+                        if block == 0 and work.form.lead:
+                            memcpy(out, work.lead, <size_t>work.form.lead)
+                        if block == 0 and work.form.header:
+                            ags1_write_header(out + work.form.lead, block_length)
                         memcpy(
                             block_out, work.nonces + AGS1_NONCE_LENGTH * (
                                 index - work.first if work.units == NULL else work.units[index - work.first] + block),
                             AGS1_NONCE_LENGTH)
                         status = gcm_seal(
-                            context, block_out, aad, aad_length + 4, data + block * block_length, length,
+                            context, block_out, aad, aad_length + number_length, data + block * block_length, length,
                             block_out + AGS1_NONCE_LENGTH, block_out + AGS1_NONCE_LENGTH + length)
                     else:
-                        sealed = data + AGS1_HEADER_LENGTH + block * (block_length + AGS1_BLOCK_OVERHEAD)
+                        sealed = data + front + block * (block_length + AGS1_BLOCK_OVERHEAD)
                         status = gcm_open(
-                            context, sealed, aad, aad_length + 4, sealed + AGS1_NONCE_LENGTH, length,
+                            context, sealed, aad, aad_length + number_length, sealed + AGS1_NONCE_LENGTH, length,
                             sealed + AGS1_NONCE_LENGTH + length, out + block * block_length)
                         if status == GCM_BAD_TAG and work.failed != NULL:
                             # Its other blocks may belong to other members: the whole item is wiped when all are done.

@@ -26,7 +26,7 @@ older copy is not detected: keep :attr:`Dataset.pins` elsewhere, and pin it with
 from __future__ import annotations
 
 from ags1.dataset._dataset import Dataset
-from ags1.dataset._files import Files
+from ags1.dataset._files import Files, Leaf
 from ags1.dataset._opening import encrypt, open, preview
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.pins import Pins
@@ -40,6 +40,7 @@ __all__ = [
     "DatasetVerifyReport",
     "ExpireReport",
     "Files",
+    "Leaf",
     "Pins",
     "Problem",
     "RunReport",

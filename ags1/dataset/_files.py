@@ -8,7 +8,38 @@ from collections.abc import Callable, Iterator
 
 from ags1.dataset._arguments import Path, relative
 from ags1.dataset.entries import DatasetEntry
+from ags1.dataset.manifests import ManifestNode
+from ags1.dataset.names import sort_key
 from ags1.dataset.views import DatasetView
+
+
+class Leaf:
+    """Neighbouring files of a version, some hundred, which one object of its manifests lists; it is read on request.
+
+    Attributes
+    ----------
+    first, last : str
+        Paths of its first and its last entry. By the first, another process finds it: :meth:`Files.leaf`.
+    file_count, plaintext_bytes : int
+        Number of its files, and their bytes.
+    """
+
+    __slots__ = ("_node", "_view", "file_count", "first", "last", "plaintext_bytes")
+
+    def __init__(self, view: DatasetView, node: ManifestNode) -> None:
+        self._view, self._node = view, node
+        self.first, self.last = (each.decode("utf-8", "surrogateescape") for each in (node.first, node.last))
+        self.file_count, self.plaintext_bytes = node.file_count, node.plaintext_bytes
+
+    def sizes(self, *, keep: bool = False) -> list[tuple[str, int, int]]:
+        """Path, bytes of plaintext and bytes of the objects of each entry; the path of a directory ends in ``/``.
+
+        `keep` caches what was read, for files that are opened next.
+        """
+        return self._view.manifests.children(self._node, keep=keep).sizes()
+
+    def __repr__(self) -> str:
+        return f"<ags1.dataset.Leaf of {self.file_count} files from {self.first}>"
 
 
 class Files:
@@ -56,6 +87,20 @@ class Files:
         """The files below a directory, "" for all."""
         view, name = self._view(), relative(directory) if directory else ""
         return view.manifests.files(view.root, f"{name}/" if name else "")
+
+    def leaves(self, directory: str = "") -> Iterator[Leaf]:
+        """All files in portions. The first and the last portion may have others than those below `directory`."""
+        view, name = self._view(), relative(directory) if directory else ""
+        key = sort_key(f"{name}/" if name else "")
+        return (Leaf(view, node) for node in view.manifests.leaves(view.root, key, key))
+
+    def leaf(self, first: str) -> Leaf:
+        """The portion that begins with an entry. FileNotFoundError: none does, in this version."""
+        view, key = self._view(), sort_key(first)
+        found = next(view.manifests.leaves(view.root, key), None)
+        if found is None or found.first != key:
+            raise FileNotFoundError(errno.ENOENT, "no portion of the dataset's files begins here", first)
+        return Leaf(view, found)
 
     def directories(self, directory: str = "") -> Iterator[DatasetEntry]:
         """The empty directories below a directory, and itself if it is one; their paths end in ``/``."""

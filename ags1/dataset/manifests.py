@@ -28,6 +28,7 @@ from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.names import CONTROL, new_manifest_name, run_of, sort_key
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
+from ags1.layout import encrypted_length
 from ags1.storage import Location, Unsynced, in_order, make_parent, open_output, read_whole
 from ags1.support.forks import ForkSafeLock
 from ags1.support.typing import Any, NoReturn
@@ -163,6 +164,23 @@ class Items:
         if not all(isinstance(each, str) for each in names):
             raise FormatError(f"{self._name}: an entry has a field that is missing or of a wrong type")
         return names
+
+    def sizes(self) -> list[tuple[str, int, int]]:
+        """Path, bytes of plaintext and bytes of the objects of each entry of a leaf, in their order.
+
+        No entry is made for them: that takes ten times as long.
+        """
+        if not self._fields:
+            found = [item for item in self if isinstance(item, DatasetEntry)]
+            return [(item.path, item.plaintext_length, item.file_length) for item in found]
+        sizes = []
+        try:
+            for each in self._fields:
+                lengths = [part[1] for part in each["parts"]]
+                sizes.append((each["path"], sum(lengths), sum(map(encrypted_length, lengths))))
+        except (TypeError, ValueError):
+            raise FormatError(f"{self._name}: an entry has a field that is missing or of a wrong type") from None
+        return sizes
 
     def at_or_before(self, key: bytes) -> int:
         """Index of the last item that begins at or before a key; -1 if there is none."""

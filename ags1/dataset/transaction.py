@@ -98,6 +98,7 @@ class Transaction:
         self._not_fenced = {self.run.id}
         self._looked_at = base
         self._fenced: set[str] = set()
+        self._applied: dict[str, int] = {}
         self._reclassified = base is None or base.classes != classes
         self._is_rewrap = False
         self._carries = False
@@ -255,6 +256,18 @@ class Transaction:
         """Fence these runs, and no others, with the commit: they cannot commit afterwards."""
         self._fenced = set(runs)
 
+    def apply_once(self, application: str, number: int) -> bool:
+        """Record with the commit that transaction `number` of an application was applied.
+
+        False: the dataset has that one, or a later one; commit nothing. If another writer is faster, `commit` sees it,
+        commits nothing and returns None.
+        """
+        self._applied[application] = number
+        return self.base is None or not self._is_applied(self.base)
+
+    def _is_applied(self, version: Version) -> bool:
+        return any(name in self._applied and number >= self._applied[name] for name, number in version.applied)
+
     # -- the commit ------------------------------------------------------------------------------------------------
 
     def commit(
@@ -262,7 +275,8 @@ class Transaction:
     ) -> Version | None:
         """Sync the objects in `unsynced` to the disk, then make the new version visible.
 
-        Return None if nothing differs and no version was made; with `always`, a version is made in this case too.
+        Return None if nothing differs and no version was made; with `always`, a version is made in this case too. Also
+        return None if another writer has applied the transaction of :meth:`apply_once` meanwhile.
         `on_top` is called with the versions of other writers before this is committed on top of them, and may
         :meth:`fence` other runs. Without it, a transaction that fences runs is refused there.
 
@@ -300,6 +314,8 @@ class Transaction:
             if self._fenced and on_top is None:
                 raise ConflictError(f"{self.location}: another writer has committed meanwhile: run this again")
             head, root = self._on_top(on_top)
+            if self._is_applied(head):
+                return None
         raise ConflictError(
             f"{self.location}: other writers committed {self._attempts} times meanwhile: run this again, or allow more "
             "attempts"
@@ -378,6 +394,7 @@ class Transaction:
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
             fenced=frozenset(self._fenced),
             single_writer=self._single_writer,
+            applied=tuple(sorted({**dict(() if head is None else head.applied), **self._applied}.items())),
         )
 
     def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:

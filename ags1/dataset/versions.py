@@ -14,6 +14,7 @@
       "file-count": 2, "plaintext-bytes": 10,
       "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.expiry)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
+      "applied": {"nightly": 7},  the last transaction of each application that numbers them; missing if there is none
       "tag": "..."                HMAC over all other fields, with a key under the default class's master key
     }
 
@@ -74,6 +75,8 @@ class Version:
     ----------
     uuid, version, parent, run, operation, created_ms, classes, file_count, plaintext_bytes, fenced, single_writer
         As in the picture above.
+    applied : tuple of (str, int)
+        Applications, in the order of their names, and their last transactions.
     manifest, manifest_key : str or None
         Name of the root manifest, and entry of its key; None if there is no entry.
     digest : str
@@ -93,6 +96,7 @@ class Version:
     plaintext_bytes: int = 0
     fenced: frozenset[str] = frozenset()
     single_writer: bool = False
+    applied: tuple[tuple[str, int], ...] = ()
     tag: str = ""
     digest: str = ""
 
@@ -122,6 +126,7 @@ class Version:
             "plaintext-bytes": self.plaintext_bytes,
             "fenced": sorted(self.fenced),
             "single-writer": self.single_writer,
+            **({"applied": dict(self.applied)} if self.applied else {}),
         }
 
     def _tag(self, keys: ClassKeys) -> str:
@@ -167,7 +172,7 @@ class Version:
             # True is an int for isinstance.
             if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
                 raise FormatError(f"{name} has no valid {each}: it is damaged, or this is not an ags1 dataset")
-        manifest, parent = fields.get("manifest"), fields.get("parent")
+        manifest, parent, applied = fields.get("manifest"), fields.get("parent"), fields.get("applied", {})
         texts = [*fields["fenced"], *([] if parent is None else [parent])]
         if not {"manifest", "parent"} <= fields.keys() or not all(isinstance(each, str) for each in texts):
             raise FormatError(f"{name} has a damaged parent, manifest or list of fenced runs")
@@ -175,11 +180,13 @@ class Version:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
         if len(fields["classes"]) > _MAX_CLASSES or len(fields["fenced"]) > _MAX_FENCED:
             raise FormatError(f"{name} has more classes of keys, or more fenced runs, than a version can have")
+        if not isinstance(applied, dict) or not all(type(each) is int and each >= 0 for each in applied.values()):
+            raise FormatError(f"{name} has a damaged list of applied transactions")
         made = cls(
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
             tuple(KeyClass.from_json(each, name) for each in fields["classes"]), None, None,
             fields["file-count"], fields["plaintext-bytes"], frozenset(fields["fenced"]), fields["single-writer"],
-            fields["tag"], hashlib.sha256(octets).hexdigest(),
+            tuple(applied.items()), fields["tag"], hashlib.sha256(octets).hexdigest(),
         )  # fmt: skip
         if sum(each.pattern == "**" for each in made.classes) != 1:
             raise FormatError(f"{name} has no default class of keys, or several")

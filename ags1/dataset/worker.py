@@ -508,7 +508,7 @@ class DecryptWorker(ReadingWorker):
                 for plaintext, first, end in parts:
                     open_plaintext(plaintext, first, end, output, lambda _: self._tell(output.position - start))
                 output.commit()
-        return ((unit.entry.path, unit.size),)
+        return ((unit.into or unit.entry.path, unit.size),)
 
 
 class VerifyWorker(ReadingWorker):

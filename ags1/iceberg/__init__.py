@@ -14,6 +14,7 @@ from ags1.support.lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.iceberg.conversion.expiry import clean, expire_snapshots
+    from ags1.iceberg.conversion.old_keys import OldKeyReport
     from ags1.iceberg.conversion.operations import (
         decrypt_table,
         encrypt_table,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
     from ags1.iceberg.files.file_io import EncryptedFileIO, UntrustedLengthWarning
+    from ags1.iceberg.fleet import Fleet, FleetReport, FleetTable
     from ags1.iceberg.keys._entries import EncryptedKey
     from ags1.iceberg.keys.encryption_keys import (
         EncryptionKeys,
@@ -51,12 +53,16 @@ __all__ = [
     "EncryptedTableScan",
     "EncryptionKeys",
     "ExpiryReport",
+    "Fleet",
+    "FleetReport",
+    "FleetTable",
     "KeyRewrapReport",
     "MaintenancePolicy",
     "MaintenanceReport",
     "ManifestReport",
     "MergeReport",
     "MissingKekError",
+    "OldKeyReport",
     "PruneReport",
     "UntrustedLengthWarning",
     "clean",
@@ -75,7 +81,9 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "keys._entries": ("EncryptedKey",),
+        "fleet": ("Fleet", "FleetReport", "FleetTable"),
         "conversion.expiry": ("clean", "expire_snapshots"),
+        "conversion.old_keys": ("OldKeyReport",),
         "conversion.operations": (
             "decrypt_table",
             "encrypt_table",
@@ -95,7 +103,8 @@ __getattr__, __dir__ = lazy_names(
     },
     dict.fromkeys(
         (
-            *("conversion.expiry", "conversion.operations", "files.file_io", "tables", "writing.change", "new_table"),
+            *("conversion.expiry", "conversion.old_keys", "conversion.operations", "files.file_io", "fleet", "tables"),
+            *("writing.change", "new_table"),
             *("maintenance.compaction", "maintenance.maintaining"),
         ),
         ("pyarrow", "pyiceberg"),

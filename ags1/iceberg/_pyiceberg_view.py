@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import CommitTableResponse, StaticTable, Table, Transaction
@@ -11,17 +11,19 @@ from pyiceberg.table.inspect import InspectTable
 
 __all__ = ["view_of"]
 
-Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str]"]
+Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
 
 
-def view_of(metadata_location: str, metadata: Any, file_io: Any, newest: Newest | None) -> StaticTable:
+def view_of(
+    metadata_location: str, metadata: Any, file_io: Any, newest: Newest | None, name: tuple[str, ...]
+) -> StaticTable:
     """Return PyIceberg's view of a table, for its parsed metadata.
 
-    ``newest(requirements, updates)`` commits updates, if there are any, and returns the table's newest metadata and
-    where that is. None for a table without a catalog, which cannot be changed.
+    ``newest(requirements, updates)`` commits updates, if there are any, and returns the table's newest metadata, where
+    that is, and what opens its files. None for a table without a catalog, which cannot be changed.
     """
     return _View(
-        identifier=("static-table", metadata_location),
+        identifier=name,
         metadata=metadata,
         metadata_location=metadata_location,
         io=file_io,
@@ -29,18 +31,47 @@ def view_of(metadata_location: str, metadata: Any, file_io: Any, newest: Newest 
     )
 
 
+def _refused(instead: str) -> Callable[..., NoReturn]:
+    """Return a method that raises, and says by what it is done."""
+
+    def refuse(self: Any, *arguments: object, **named: object) -> NoReturn:
+        location = getattr(self, "_table", self).metadata_location
+        raise PermissionError(
+            f"{location}: PyIceberg cannot do this with encrypted tables, whose keys it does not know: use {instead}"
+        )
+
+    return refuse
+
+
+class _Transaction(Transaction):
+    """A transaction that changes the metadata alone."""
+
+    append = _refused("append of the EncryptedTable")
+    overwrite = _refused("overwrite of the EncryptedTable")
+    dynamic_partition_overwrite = _refused("overwrite_partitions of the EncryptedTable")
+    delete = _refused("delete of the EncryptedTable")
+    upsert = _refused("upsert of the EncryptedTable")
+    add_files = _refused("append of the EncryptedTable, with the rows of the files")
+    update_snapshot = _refused("append, overwrite, delete and upsert of the EncryptedTable")
+    update_location = _refused("ags1.iceberg.relocate_table")
+
+
 class _View(StaticTable):
     catalog: _Catalog
+    # Polars, Daft and Bodo open the files themselves.
+    to_polars = _refused("scan().to_polars() of the EncryptedTable")
+    to_daft = _refused("scan().to_arrow() of the EncryptedTable, and daft.from_arrow")
+    to_bodo = _refused("scan().to_pandas() of the EncryptedTable, and bodo.pandas.from_pandas")
 
     def transaction(self) -> Transaction:
         if self.catalog.newest is None:
             raise _unchangeable(self.metadata_location)
-        return super().transaction()
+        return _Transaction(self)
 
     def refresh(self) -> Table:
         if self.catalog.newest is None:
             raise _unchangeable(self.metadata_location)
-        self.metadata, self.metadata_location = self.catalog.newest((), ())
+        self.metadata, self.metadata_location, self.io = self.catalog.newest((), ())
         return self
 
     @property
@@ -56,7 +87,8 @@ class _Catalog(NoopCatalog):
     def commit_table(self, table: Any, requirements: Any, updates: Any) -> CommitTableResponse:
         if self.newest is None:
             raise _unchangeable(table.metadata_location)
-        metadata, location = self.newest(requirements, updates)
+        # Keys of snapshots that others have added meanwhile are known to the new one alone.
+        metadata, location, table.io = self.newest(requirements, updates)
         return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.table import DataScan, StaticTable
+from pyiceberg.table import DataScan, IncrementalAppendScan, StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
@@ -18,6 +18,7 @@ from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, client_of
 from ags1.iceberg.maintenance._table_maintenance import TableMaintenance
 from ags1.iceberg.metadata.locations import allowing, io_properties_of
 from ags1.iceberg.metadata.metadata_document import text_hash
+from ags1.iceberg.scan._appends import appends_between
 from ags1.iceberg.scan._filter_text import TextFilter
 from ags1.iceberg.scan._projection import LINEAGE
 from ags1.iceberg.scan._row_filter import RowFilter
@@ -243,15 +244,17 @@ class EncryptedTable(TableChanges, TableMaintenance):
 
     def _view(self, metadata: Any) -> StaticTable:
         newest = None if self.catalog_table is None else self._newest
-        return view_of(self.metadata_location, metadata, self.io, newest)
+        named = None if self.catalog_table is None else self.catalog_table.identifier
+        name = named or ("static-table", self.metadata_location)
+        return view_of(self.metadata_location, metadata, self.io, newest, name)
 
-    def _newest(self, requirements: Any, updates: Any) -> tuple[Any, str]:
-        """Commit what PyIceberg has changed, if anything; return the newest metadata and where it is."""
+    def _newest(self, requirements: Any, updates: Any) -> tuple[Any, str, EncryptedFileIO]:
+        """Commit what PyIceberg has changed, if anything; return the newest metadata, where it is, and its FileIO."""
         from ags1.iceberg.writing.pyiceberg_changes import commit_changes
 
         assert self.catalog_table is not None
         self.refresh(commit_changes(self.catalog_table, requirements, updates) if updates else None)
-        return self.table.metadata, self.metadata_location
+        return self.table.metadata, self.metadata_location, self.io
 
     @property
     def metadata_hash(self) -> str:
@@ -280,6 +283,8 @@ class EncryptedTable(TableChanges, TableMaintenance):
         snapshot_id: int | None = None,
         as_of: datetime.datetime | int | None = None,
         ref: str | None = None,
+        from_snapshot: int | None = None,
+        to_snapshot: int | None = None,
         case_sensitive: bool = True,
         limit: int | None = None,
     ) -> EncryptedTableScan:
@@ -301,6 +306,12 @@ class EncryptedTable(TableChanges, TableMaintenance):
             The snapshot that was current at this time: a datetime (UTC if naive), or milliseconds since 1970.
         ref : str, optional
             The newest snapshot of a branch, or the snapshot of a tag.
+        from_snapshot : int, optional
+            Only the rows of appends after this snapshot, as Spark's ``start-snapshot-id``. The snapshot may have
+            expired if the next one has not. Snapshots that only rewrite files are left out. A snapshot that changes or
+            deletes rows is refused.
+        to_snapshot : int, optional
+            The last snapshot of these, as Spark's ``end-snapshot-id``; by default the current one.
         case_sensitive : bool
             Whether column names are case-sensitive.
         limit : int, optional
@@ -309,13 +320,18 @@ class EncryptedTable(TableChanges, TableMaintenance):
         Raises
         ------
         ValueError
-            The snapshot, branch, tag or column does not exist; a snapshot was given in two ways; the filter does not
-            fit the columns, or is not supported.
+            The snapshot, branch, tag or column does not exist; a snapshot was given in two ways; rows were changed or
+            deleted between `from_snapshot` and `to_snapshot`, or the one was not made from the other; the filter does
+            not fit the columns, or is not supported.
 
         Notes
         -----
         An older snapshot, or a tag, has the columns and names of its own schema, in `row_filter` too. A branch has the
-        table's current columns.
+        table's current columns, and so have appended rows.
+
+        A filter may be on ``_row_id``, ``_last_updated_sequence_number`` and ``_pos`` too. The rows that were added or
+        changed after a snapshot have a higher ``_last_updated_sequence_number`` than its ``sequence_number``; files
+        without such rows are not opened.
 
         A filter as text compares columns with values: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``<=>``, ``in``,
         ``between``, ``like``, ``is null``, ``is true`` and ``isnan(column)``, with ``and``, ``or`` and ``not``. It
@@ -330,9 +346,13 @@ class EncryptedTable(TableChanges, TableMaintenance):
             raise ValueError(f"limit must not be negative, got {limit}")
         if columns is not None and (isinstance(columns, str) or not columns):
             raise ValueError("columns must be a sequence of at least one name")
-        if sum(each is not None for each in (snapshot_id, as_of, ref)) > 1:
-            raise ValueError("give one of snapshot_id, as_of and ref")
-        metadata = None
+        if sum(each is not None for each in (snapshot_id, as_of, ref, from_snapshot)) > 1:
+            raise ValueError("give one of `snapshot_id`, `as_of`, `ref` and `from_snapshot`")
+        if to_snapshot is not None and from_snapshot is None:
+            raise ValueError("give `from_snapshot` with `to_snapshot`, or `snapshot_id` for all rows of a snapshot")
+        metadata = appends = None
+        if from_snapshot is not None:
+            appends = appends_between(self.table.metadata, from_snapshot, to_snapshot)
         if as_of is not None:
             snapshot_id = self._snapshot_as_of(as_of)
         elif ref is not None:
@@ -346,17 +366,20 @@ class EncryptedTable(TableChanges, TableMaintenance):
             metadata = self._metadata_at(snapshot_id)
         names = set(metadata.schema().column_names)
         lineage = {each for each in columns or () if each in LINEAGE and each not in names}
-        plan = DataScan(
-            table_metadata=metadata,
-            io=self.io,
-            row_filter=TextFilter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
-            selected_fields=("*",) if columns is None else tuple(each for each in columns if each not in lineage),
-            case_sensitive=case_sensitive,
-            snapshot_id=snapshot_id,
-            limit=limit,
-        )
+        given: dict[str, Any] = {
+            "table_metadata": metadata,
+            "io": self.io,
+            "row_filter": TextFilter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
+            "selected_fields": ("*",) if columns is None else tuple(each for each in columns if each not in lineage),
+            "case_sensitive": case_sensitive,
+            "limit": limit,
+        }
+        plan: Any = DataScan(**given, snapshot_id=snapshot_id)
+        if from_snapshot is not None:
+            plan = IncrementalAppendScan(**given, from_snapshot_id=from_snapshot, to_snapshot_id=to_snapshot)
         # Checked now, so that wrong arguments are not reported as a damaged table.
-        return EncryptedTableScan(plan, RowFilter(plan.row_filter, metadata.schema(), case_sensitive), columns, lineage)
+        checked = RowFilter(plan.row_filter, metadata.schema(), case_sensitive)
+        return EncryptedTableScan(plan, checked, columns, lineage, appends)
 
     def _metadata_of_branch(self, snapshot_id: int) -> Any:
         """Return the table's metadata, with the current schema for a snapshot."""

@@ -6,8 +6,8 @@
     master key --wraps--> work key --HMAC-SHA-256 over kind, owner and run--> key of the records
     sealed = nonce (12) || AES-256-GCM (JSON) || tag (16); the AAD has kind, owner, run, and the name of the record
 
-A dataset, an Iceberg table and the tasks of a Spark job seal with the same :class:`RunSeal`, each as another kind. The
-owner is the UUID of the dataset or table.
+A dataset, an Iceberg table, an encrypted column of Spark and the tasks of a Spark job seal with the same
+:class:`RunSeal`, each as another kind. The owner is the UUID of the dataset or table, or the name of the column.
 
 Threat model
 ------------
@@ -38,7 +38,17 @@ from dataclasses import dataclass
 
 from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
-from ags1.storage import Location, list_files, make_parent, open_output, read_whole, remove, remove_directories
+from ags1.storage import (
+    Location,
+    create,
+    in_order,
+    list_files,
+    make_parent,
+    open_output,
+    read_whole,
+    remove,
+    remove_directories,
+)
 from ags1.support.typing import Any, NoReturn
 
 __all__ = ["FoundRun", "OpenedRun", "RunName", "RunRecords", "RunSeal", "found_runs", "remove_run"]
@@ -52,6 +62,7 @@ _VERSION = 3
 _NONCE, _TAG = 12, 16
 _MAX_RUN = 1 << 20
 _MAX_RECORD = 64 << 20
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -104,8 +115,12 @@ class RunRecords:
         self.seal = seal
         self._durable = durable
 
-    def begin(self, wrapped: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-        """Write what comes first: the work key, wrapped, and what the run is about."""
+    def begin(self, wrapped: Mapping[str, Any], about: Mapping[str, Any], *, once: bool = False) -> None:
+        """Write what comes first: the work key, wrapped, and what the run is about.
+
+        With `once`, raise FileExistsError if there is a run of this name, and OSError ENOTSUP if the storage cannot
+        tell.
+        """
         name = self.seal.name
         sealed = self.seal.seal(json.dumps(dict(about)).encode("ascii"), _RUN)
         fields = {
@@ -115,16 +130,19 @@ class RunRecords:
             "key": dict(wrapped),
             "sealed": base64.b64encode(sealed).decode("ascii"),
         }
-        self._write(_RUN, json.dumps(fields, indent=2).encode("ascii") + b"\n")
+        self._write(_RUN, json.dumps(fields, indent=2).encode("ascii") + b"\n", once=once)
 
     def add(self, name: str, value: Any) -> None:
         """Write a record of JSON values. What it vouches for must be durable already."""
         data = json.dumps(value, separators=(",", ":")).encode("ascii")
         self._write(f"{name}{_ENDING}", self.seal.seal(data, name))
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, *, once: bool = False) -> None:
         place = self.directory.join(name)
         make_parent(place)
+        if once:
+            create(place, data, durable=self._durable)
+            return
         with open_output(place, expected=len(data)) as output:
             output.write(data)
             output.commit(durable=self._durable)
@@ -194,20 +212,24 @@ class OpenedRun:
 
         ``refused(name, error)`` is called for one that cannot be read or is not authentic; the others are not affected.
         """
-        for each in self.found.names:
-            name = each.removesuffix(_ENDING)
-            if name == each or not name.startswith(beginning):
-                continue
-            place = self.found.directory.join(each)
+        directory, names = self.found.directory, [each for each in self.found.names if each.startswith(beginning)]
+        names = [each.removesuffix(_ENDING) for each in names if each.endswith(_ENDING)]
+
+        def read(name: str) -> Any:
             try:
-                value = json.loads(self.seal.open(bytes(memoryview(read_whole(place, _MAX_RECORD))), name))
-            except FileNotFoundError:
-                # The run has just ended.
-                continue
+                data = read_whole(directory.join(f"{name}{_ENDING}"), _MAX_RECORD)
+                return json.loads(self.seal.open(bytes(memoryview(data)), name))
             except (Ags1Error, OSError, ValueError, RecursionError) as error:
-                refused(each, error)
-                continue
-            yield name, value
+                return error
+
+        # Tasks write many: in a store, each is a request.
+        found = map(read, names) if directory.is_local else in_order(read, names, at_once=_AT_ONCE)
+        for name, value in zip(names, found, strict=True):
+            if not isinstance(value, Exception):
+                yield name, value
+            # A record that is missing: the run has just ended.
+            elif not isinstance(value, FileNotFoundError):
+                refused(f"{name}{_ENDING}", value)
 
 
 def found_runs(directory: Location) -> list[FoundRun]:

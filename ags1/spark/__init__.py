@@ -14,11 +14,15 @@ Needs the extra "spark".
 
 from __future__ import annotations
 
+from ags1.spark.engine._failures import refuse_older_pyspark
 from ags1.support.lazy import can_import, lazy_names
+
+refuse_older_pyspark()
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.spark.auditing import audit
+    from ags1.spark.columns import decrypt_columns, encrypt_columns, register_columns
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
     from ags1.spark.engine._planning import Unit, plan
@@ -34,14 +38,17 @@ __all__ = [
     "Unit",
     "audit",
     "clean",
+    "decrypt_columns",
     "decrypt_files",
     "decrypt_parquet",
     "decrypt_table",
+    "encrypt_columns",
     "encrypt_files",
     "encrypt_parquet",
     "encrypt_table",
     "plan",
     "register",
+    "register_columns",
     "rekey_parquet",
     "rekey_table",
     "rewrap",
@@ -50,17 +57,14 @@ __all__ = [
     "verify_table",
 ]
 
-_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if not can_import(name)]
-if _MISSING:
-    raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
-
 # Lazy imports: each worker process imports this package for only one of these names.
-__getattr__, __dir__ = lazy_names(
+_get, __dir__ = lazy_names(
     __name__,
     {
         "engine._planning": ("Unit", "plan"),
         "engine._results": ("Result",),
         "auditing": ("audit",),
+        "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
         "decryption": ("decrypt_files",),
         "encryption": ("encrypt_files",),
         "iceberg": ("decrypt_table", "encrypt_table", "rekey_table", "verify_table"),
@@ -70,3 +74,12 @@ __getattr__, __dir__ = lazy_names(
         "verification": ("verify_files",),
     },
 )
+
+# Only a cluster may have PySpark: the job's --path is asked for without it.
+_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if not can_import(name)]
+
+
+def __getattr__(name: str) -> object:
+    if _MISSING and name in __all__:
+        raise ImportError(f"ags1.spark needs {' and '.join(_MISSING)}: pip install 'ags1[spark]'")
+    return _get(name)

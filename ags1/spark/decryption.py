@@ -9,9 +9,7 @@ cannot write into the middle of a file: there, one task decrypts all of it.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -19,45 +17,26 @@ from itertools import chain
 from typing import Any
 
 import ags1.dataset as datasets
-from ags1.core.gcm import random_bytes
 from ags1.dataset import Dataset, DatasetEntry, Pins
 from ags1.dataset.decrypting import make_empty
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
-from ags1.errors import AuthenticationError, FormatError
-from ags1.kms.run_records import RunName, RunSeal
 from ags1.layout import encrypted_length
 from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine._dataset_work import DecryptWork, packed
+from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import PART_BYTES, Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
 from ags1.spark.engine._sealing import Sealer, class_keys, kms_client, kms_reference
-from ags1.storage import (
-    Location,
-    Unsynced,
-    identity_of,
-    inside,
-    list_files,
-    make_parent,
-    open_output,
-    read_whole,
-    remove,
-    remove_directories,
-)
+from ags1.storage import Location, Unsynced, identity_of, inside, list_files, remove
 
 Patterns = str | Sequence[str] | None
 Progress = bool | Callable[[int, int | None], object]
 
 __all__ = ["decrypt_files", "open_dataset", "sealer_of"]
-
-_MAX_RECORD = 256 << 20
-_KIND = "decryption of a dataset"
-_ENDING = ".sealed"
-# Records, and incomplete files of killed runs.
-_RECORD = re.compile(r"[\w-]+\.sealed|file-[0-9a-f]+", re.ASCII)
 
 
 def open_dataset(
@@ -146,16 +125,15 @@ def decrypt_files(
             _refuse_files_below(below, dataset, wanted, there)
         engine = Engine(
             spark,
-            DecryptWork(here, there, dataset.classes, kms),
+            DecryptWork(here, there, dataset.classes, kms, dataset.uuid, dataset.digest),
             parallelism=parallelism,
             progress=progress,
             seal=sealer_of(dataset, kms),
             part_bytes=part_bytes,
         )
         recorder.result.version = dataset.version
-        default = next(each.id for each in dataset.classes if each.pattern == "**")
-        key = class_keys(dataset.classes, kms, here).key(default)
-        records = _Records(there, RunSeal(key, RunName(_KIND, dataset.uuid, dataset.digest)))
+        keys = class_keys(dataset.classes, kms, here)
+        records = DecryptionRecords.of(there, dataset.classes, keys, dataset.uuid, dataset.digest)
         _Decrypting(dataset, there, wanted, engine, recorder, records, on_error, resume).run()
     return recorder.close(time.monotonic() - started)
 
@@ -178,7 +156,7 @@ class _Decrypting:
         wanted: Filter,
         engine: Engine,
         recorder: Recorder,
-        records: _Records,
+        records: DecryptionRecords,
         on_error: str,
         resume: bool,
     ) -> None:
@@ -200,13 +178,21 @@ class _Decrypting:
             self._run()
         finally:
             remove(self._target.join(name) for _, name in self._begun.values())
+            self._records.close()
 
     def _run(self) -> None:
+        self._records.begin()
         with closing(self._units()) as units, closing(self._engine.run(units)) as waves:
             for rows in waves:
+                shared = set(self._begun)
                 outcomes = [self._joined(path, each) for path, each in by_file(rows).items()]
                 self._recorder.add(outcomes)
-                self._records.write([self._record(each) for each in outcomes if each.status == "ok"])
+                # The tasks have recorded the others.
+                self._records.write(
+                    (each.path, each.plaintext_length)
+                    for each in outcomes
+                    if each.status == "ok" and each.path in shared
+                )
                 failed = next((each for each in outcomes if each.status == "error"), None)
                 if failed is not None and self._on_error == "fail":
                     raise_for(failed, "decrypt", self._recorder.close(0.0))
@@ -223,10 +209,6 @@ class _Decrypting:
         self._recorder.add(failed)
         if failed and self._on_error == "fail":
             raise_for(failed[0], "decrypt", self._recorder.close(0.0))
-
-    def _record(self, outcome: Outcome) -> tuple[str, int, str]:
-        identity = identity_of(self._target.join(outcome.path)) if self._target.is_local else ""
-        return outcome.path, outcome.plaintext_length, identity
 
     def _units(self) -> Generator[Unit, None, None]:
         there = self._there()
@@ -289,59 +271,3 @@ class _Decrypting:
         if not self._done:
             return {}
         return {each.name: each.size for each in list_files(self._target) if each.name in self._done}
-
-
-class _Records:
-    """Records of the decrypted files: one for each wave, written when the data is durable.
-
-    Others may be able to write to the target. So records are sealed below the class key of the dataset, for the version
-    that is decrypted, and say of each local file what :func:`ags1.storage.identity_of` does.
-    """
-
-    def __init__(self, target: Location, seal: RunSeal) -> None:
-        self._location = target.as_root().join(f".ags1-decrypt-{seal.name.owner[:8]}")
-        self._seal = seal
-        # Copies of a dataset that diverged have versions of the same number, but with other digests.
-        self._version = seal.name.run[:16]
-        self._count = 0
-
-    def read(self) -> dict[str, tuple[int, str]]:
-        """Bytes and identity of each path that interrupted runs have recorded; an unreadable record is ignored."""
-        found: dict[str, tuple[int, str]] = {}
-        for each in self._listed():
-            name = each.name.removesuffix(_ENDING)
-            if not name.startswith(f"{self._version}-"):
-                continue
-            self._count += 1
-            try:
-                record = json.loads(self._seal.open(bytes(memoryview(read_whole(each, _MAX_RECORD))), name))
-                found.update({path: (length, identity) for path, length, identity in record})
-            except (ValueError, TypeError, FormatError, AuthenticationError):
-                continue
-        return found
-
-    def name_of_file(self) -> str:
-        """A new name among the records, relative to the target, for an incomplete file."""
-        return f"{self._location.name}/file-{random_bytes(8).hex()}"
-
-    def write(self, done: list[tuple[str, int, str]]) -> None:
-        if not done:
-            return
-        self._count += 1
-        name = f"{self._version}-{self._count:06d}"
-        place = self._location.join(f"{name}{_ENDING}")
-        make_parent(place)
-        with open_output(place) as output:
-            output.write(self._seal.seal(json.dumps(done).encode("ascii"), name))
-            output.commit(durable=True)
-
-    def remove(self) -> None:
-        """Remove all records, those of other versions too, and incomplete files of killed runs."""
-        remove(self._listed())
-        remove_directories([self._location])
-
-    def _listed(self) -> list[Location]:
-        try:
-            return [each.location for each in list_files(self._location) if _RECORD.fullmatch(each.name)]
-        except FileNotFoundError:
-            return []

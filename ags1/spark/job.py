@@ -1,4 +1,4 @@
-"""``python -m ags1.spark``: the functions of :mod:`ags1.spark` as a job, for a terminal, spark-submit or a scheduler.
+"""Commands with ``--spark``: the functions of :mod:`ags1.spark` as a job, for a terminal, spark-submit or a scheduler.
 
 arguments  -->  session  -->  one function  -->  summary or JSON, a report file, an exit code
 """
@@ -41,25 +41,18 @@ __all__ = ["main"]
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table"})
-_RESUMED = frozenset(
-    {
-        *("encrypt", "decrypt", "parquet-encrypt", "parquet-decrypt", "parquet-rekey"),
-        *("encrypt-table", "decrypt-table", "rekey-table"),
-    }
-)
+_RESUMED = ("encrypt", "decrypt", "rekey")
 
 
-def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str = "python -m ags1.spark") -> int:
+def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
     """Run one command.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        As in ``sys.argv[1:]``, the default.
+        As in ``sys.argv[1:]``, the default: those of ``ags1``, such as ``dataset encrypt``.
     spark : SparkSession, optional
         The session to use, which is left open; by default that of spark-submit, or a new one.
-    prog : str
-        Name of the command in its help.
 
     Returns
     -------
@@ -67,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
         The exit code, from :mod:`ags1.support.exit_codes`; if files failed, the worst of their codes.
     """
     try:
-        options = parse(sys.argv[1:] if arguments is None else arguments, prog)
+        options = parse(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as exit_:
         return int(exit_.code or 0)
     except UsageError as error:
@@ -77,7 +70,11 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None, prog: str
     try:
         return job.run()
     except KeyboardInterrupt:
-        more = ": finished work is kept; run the same command again to continue" if options.command in _RESUMED else ""
+        more = (
+            ": finished work is kept; run the same command again to continue"
+            if options.command.endswith(_RESUMED)
+            else ""
+        )
         return job.failed(f"interrupted{more}", interrupted_code())
     except Exception as error:
         if options.traceback:
@@ -138,6 +135,8 @@ class _Job:
         self._own: Any = None
 
     def run(self) -> int:
+        # A missing package is said before anything else is done.
+        getattr(ags1.spark, self._options.function)
         path = self._arguments.pop("pin", None)
         if path is None:
             return self._run()
@@ -146,7 +145,7 @@ class _Job:
         from ags1.spark.engine._locations import locate
 
         # `source` of what reads a dataset, else `target`.
-        place = self._arguments["source" if self._command in ("decrypt", "verify") else "target"]
+        place = self._arguments["source" if self._command in ("dataset decrypt", "dataset verify") else "target"]
         kms = self._checked_kms() if self._arguments["kms"] is not None else None
         if kms is None:
             raise UsageError("--pin needs --kms: without it nothing of the dataset is authenticated")
@@ -352,7 +351,7 @@ class _Job:
             return EXIT_OK
         for each in removed:
             _write(sys.stdout, each)
-        _write(sys.stdout, f"ags1 clean: removed {len(removed):,} leftovers of {target}")
+        _write(sys.stdout, f"removed {len(removed):,} leftovers of {target}")
         return EXIT_OK
 
     def _rewrap(self) -> int:
@@ -368,7 +367,7 @@ class _Job:
         keys = counted(report.keys, "wrapped key")
         _write(
             sys.stdout,
-            f"ags1 rewrap: {verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
+            f"{verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
         )
         return EXIT_OK
 

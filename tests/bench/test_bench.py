@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -285,8 +286,11 @@ def test_a_run_ends_in_table_and_json(tmp_path):
 def test_both_sides_answer_over_a_pipe(monkeypatch):
     monkeypatch.setitem(questions.QUESTIONS, "unknown", questions.QUESTIONS["encrypt"])
 
-    def start():
-        return compare.Sides(ROOT, ROOT, 1 << 20)
+    started = []
+
+    def start(head_first):
+        started.append(head_first)
+        return compare.Sides(ROOT, ROOT, 1 << 20, head_first)
 
     line = compare.ask_both("encrypt_into-4KiB-1", start, seconds=0, limit=0)
     assert line.verdict in ("same", "slower", "faster", "undecided")
@@ -295,6 +299,8 @@ def test_both_sides_answer_over_a_pipe(monkeypatch):
     assert {name: len(samples) for name, samples in line.samples.items()} == dict.fromkeys(
         ["head", "base"], line.rounds
     )
+    # What the first process has more of than the second is no difference between revisions.
+    assert started == [number % 2 == 1 for number in range(line.rounds)]
     # The other process knows no such question: that is said, and the next one is answered.
     assert compare.ask_both("unknown", start, seconds=0, limit=0).verdict == "not asked"
     assert compare.ask_both("encrypt_file", start, seconds=0, limit=0).ratio > 0
@@ -303,7 +309,7 @@ def test_both_sides_answer_over_a_pipe(monkeypatch):
 def test_an_injected_slow_down_is_found_between_two_processes(tmp_path):
     """`python -m bench.trials` does it with 5 % on an idle machine; three times as long is found on any."""
     slow = trials.slower_tree(tmp_path, "encrypt_many", 2.0)
-    line = compare.ask_both("encrypt_many-1KiB-list", lambda: compare.Sides(ROOT, slow, 4 << 20), seconds=0, limit=60)
+    line = compare.ask_both("encrypt_many-1KiB-list", partial(compare.Sides, ROOT, slow, 4 << 20), seconds=0, limit=60)
     assert line.verdict == "slower", line
 
 

@@ -120,7 +120,8 @@ def test_without_pyspark_a_line_says_how_to_get_it(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else find(name))
     spark_part.demonstrate(lambda *arguments, **options: pytest.fail("it went on"))
-    assert capsys.readouterr().out == "\nThe part about Spark needs PySpark: pip install 'ags1[spark]'\n"
+    said = "The part about Spark needs PySpark, half a gigabyte: make demo-spark, or pip install 'ags1[spark]'"
+    assert capsys.readouterr().out == f"\n{said}\n"
 
 
 @pytest.mark.parametrize("version", ["11", None])

@@ -27,7 +27,7 @@ def parsers() -> Iterator[CommandParser]:
     except ImportError:
         pass
     else:
-        roots.append(job_parser.command_parser("ags1 spark"))
+        roots += [job_parser.command_parser(group) for group in ("", "dataset", "parquet", "iceberg")]
     for root in roots:
         yield root
         yield from root.choices().values()
@@ -65,14 +65,14 @@ def test_the_exit_codes_are_one_table(run: Run) -> None:
     table = grammar_parser._EPILOG.partition("\n\n")[0]
     assert table.startswith("exit codes:\n  0    success\n")
     pytest.importorskip("pyspark")
-    assert table in run("spark", "help").out
+    assert table in run("--spark", "--help").out
 
 
 def commands() -> Iterator[CommandParser]:
-    """Every command but those that stand for others, and Spark's."""
+    """Every command but those that stand for others."""
     for group in (grammar_parser, *GROUPS):
         for name, parser in group.command_parser().choices().items():
-            if name not in ("dataset", "iceberg", "parquet", "spark") or group is not grammar_parser:
+            if name not in ("dataset", "iceberg", "parquet") or group is not grammar_parser:
                 yield parser
 
 
@@ -104,8 +104,8 @@ def test_an_example_of_help_is_a_command(example: str) -> None:
         words = shlex.split(part)
         if words[:1] != ["ags1"]:
             continue
-        if words[1] == "spark":
+        if "--spark" in words:
             job_parser = pytest.importorskip("ags1.spark.job_parser", exc_type=ImportError)
-            job_parser.command_parser("ags1 spark").parse(words[2:])
+            job_parser.parse(words[1:])
         else:
             grammar_parser.parse(words[1:])

@@ -47,6 +47,7 @@ OPTIONS = {
     "audit": {
         *("--policy", "--html", "--threads", "--json", "--quiet", "-q", "--progress"),
         *("--kms", "--password-file", "--key-file"),
+        "--spark",
     },
     "info": {"--json"},
     "bench": {"--bytes", "--save", "--baseline", "--threshold", "--json"},
@@ -57,7 +58,6 @@ OPTIONS = {
     "dataset": set(),
     "parquet": set(),
     "iceberg": set(),
-    "spark": set(),
     "completion": set(),
 }
 

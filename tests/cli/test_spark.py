@@ -1,4 +1,4 @@
-"""``ags1 spark``: the same commands as ``python -m ags1.spark``, and nothing of Spark before they need it.
+"""``--spark``: the same commands on a cluster, and nothing of Spark before they need it.
 
 What the commands do is in tests/spark/test_job.py.
 """
@@ -13,12 +13,6 @@ import pytest
 from tests.checks import run_python
 from tests.cli.conftest import Run, make_tree
 
-COMMANDS = (
-    *("encrypt", "decrypt", "verify", "rewrap", "clean", "plan"),
-    *("parquet-encrypt", "parquet-decrypt", "parquet-rekey", "parquet-verify", "verify-table"),
-    *("encrypt-table", "decrypt-table", "rekey-table"),
-)
-
 
 @pytest.fixture
 def _spark_is_there() -> None:
@@ -26,23 +20,18 @@ def _spark_is_there() -> None:
         pytest.importorskip(name)
 
 
-def test_help_names_every_command(run: Run) -> None:
-    shown = run("spark", "--help").out
-    for command in COMMANDS:
-        assert command in shown
-    assert "ags1 spark clean vault/" in shown
-
-
-def test_help_needs_nothing_of_spark() -> None:
+def test_help_without_it_needs_nothing_of_spark() -> None:
     loaded = run_python(
         """
         import sys
         from ags1.cli import main
-        main(["spark", "--help"])
+        main(["dataset", "encrypt", "--help"])
         print("modules:", *sys.modules)
         """
     )
-    modules = loaded.partition("modules:")[2].split()
+    shown, _, names = loaded.partition("modules:")
+    assert "--spark" in shown
+    modules = names.split()
     assert "ags1.cli" in modules
     assert not {name for name in modules if name.split(".")[0] in ("pyspark", "pyarrow") or name == "ags1.spark"}
 
@@ -55,7 +44,7 @@ def test_a_missing_extra_is_told_in_one_line() -> None:
         importlib.util.find_spec = lambda name, *more: None if name in ("pyspark", "pandas") else find(name, *more)
         from ags1.cli import main
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            code = main(["spark", "clean", "vault"])
+            code = main(["dataset", "clean", "vault", "--spark"])
         print(code, said.getvalue(), end="")
         """
     )
@@ -63,19 +52,9 @@ def test_a_missing_extra_is_told_in_one_line() -> None:
 
 
 @pytest.mark.usefixtures("_spark_is_there")
-@pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_has_help_under_this_name_that_fits_a_terminal(run: Run, work: Path, command: str) -> None:
-    result = run("spark", command, "--help")
-    assert result.code == 0
-    assert result.out.startswith(f"usage: ags1 spark {command} ")
-    assert max(map(len, result.out.splitlines())) <= 80
-    assert run("spark", "help", command).out == result.out
-
-
-@pytest.mark.usefixtures("_spark_is_there")
 def test_a_plan_is_made_without_spark(run: Run, work: Path) -> None:
     make_tree(work)
-    result = run("spark", "plan", "tree", "--json", "--slots", "2")
+    result = run("dataset", "plan", "tree", "--spark", "--json", "--slots", "2")
     assert result.code == 0
     (record,) = result.records
     assert (record["files"], record["bytes"], record["tasks"]) == (4, 5011, 2)
@@ -83,7 +62,7 @@ def test_a_plan_is_made_without_spark(run: Run, work: Path) -> None:
         f"""
         import sys
         from ags1.cli import main
-        main(["spark", "plan", {json.dumps(str(work / "tree"))}])
+        main(["dataset", "plan", "--spark", {json.dumps(str(work / "tree"))}])
         print("pyspark" in sys.modules)
         """
     )
@@ -92,13 +71,13 @@ def test_a_plan_is_made_without_spark(run: Run, work: Path) -> None:
 
 @pytest.mark.usefixtures("_spark_is_there")
 def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> None:
-    result = run("spark", "frobnicate")
+    result = run("dataset", "ls", "vault", "--spark")
     assert result.code == 2
-    assert result.err.startswith("ags1: there is no such command; there are encrypt, ")
-    result = run("spark", "clean", "nothing")
+    assert result.err.startswith("ags1: `ags1 dataset ls` is no command that runs on Spark; these are: encrypt, ")
+    result = run("dataset", "clean", "nothing", "--spark")
     assert result.code == 4
     assert "there is no ags1 dataset here, and no leftover of a run" in result.err
-    result = run("spark", "encrypt", "plain", "vault", "--key", "00112233445566778899aabbccddeeff")
+    result = run("dataset", "encrypt", "plain", "vault", "--spark", "--key", "00112233445566778899aabbccddeeff")
     assert result.code == 2
     assert "there is no --key: other users, Spark's pages and its event log would show a key" in result.err
     assert "00112233" not in result.err

@@ -15,7 +15,8 @@ from ags1.core import gcm
 from tests.checks import KEY, pattern, run_python
 
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
-CODE_PATHS = {"vaes-avx512", "aesni-avx", "aesni", "armv8-aes", "generic"}
+IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
+CODE_PATHS = {"vaes-avx512", "aesni-avx", "aesni", "armv8-aes", "armv8-aes-eor3", "generic"}
 SAY = "import ags1, json; print(json.dumps(ags1.backend()))"
 
 
@@ -66,24 +67,57 @@ def test_the_features_are_those_of_the_cpu() -> None:
         assert names.get(feature, feature.lower()) in flags
 
 
-@pytest.mark.skipif(not IS_X86, reason="the switches of OPENSSL_ia32cap are those of x86")
+@pytest.mark.skipif(not IS_ARM, reason="the names of CPU features differ elsewhere")
+def test_the_features_of_an_arm_cpu_are_those_that_its_kernel_names() -> None:
+    flags = set(re.findall(r"^Features\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())
+    names = {"NEON": "asimd", "AES": "aes", "PMULL": "pmull", "SHA3": "sha3"}
+    found = set(ags1.backend()["cpu_features"])
+    assert {name for name in names if name in found} == {name for name, flag in names.items() if flag in flags}
+
+
 @pytest.mark.parametrize(
-    ("switch", "lost", "path"),
+    ("settings", "features", "path"),
     [
-        # AES-NI and PCLMULQDQ; then AVX-512F with VAES and VPCLMULQDQ.
-        ("~0x200000200000000", {"AES-NI", "PCLMULQDQ"}, "generic"),
-        (":~0x60000010000", {"AVX512F", "VAES", "VPCLMULQDQ"}, "aesni-avx"),
+        ("OPENSSL_armcap=0x0", [], "generic"),
+        ("OPENSSL_armcap=0x1", ["NEON"], "generic"),
+        ("OPENSSL_armcap=0x5", ["NEON", "AES"], "generic"),
+        ("OPENSSL_armcap=0xbd", ["NEON", "AES", "PMULL"], "armv8-aes"),
+        ("OPENSSL_armcap=0x1dfd env:0x1dfd", ["NEON", "AES", "PMULL", "SHA3", "UNROLL8_EOR3"], "armv8-aes-eor3"),
     ],
 )
-def test_every_code_path_says_its_name_and_writes_what_the_others_read(switch: str, lost: set[str], path: str) -> None:
+def test_what_openssl_found_of_an_arm_cpu_selects_the_code(
+    settings: str, features: list[str], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = {**gcm.library(), "cpu_settings": settings}
+    monkeypatch.setattr(gcm, "library", lambda: library)
+    assert (ags1.backend()["cpu_features"], ags1.backend()["aes_gcm"]) == (features, path)
+
+
+# Each takes away AES and carry-less multiplication; then what the fastest code needs besides.
+SWITCHES = [
+    ("OPENSSL_ia32cap", "~0x200000200000000", {"AES-NI", "PCLMULQDQ"}, "generic"),
+    ("OPENSSL_ia32cap", ":~0x60000010000", {"AVX512F", "VAES", "VPCLMULQDQ"}, "aesni-avx"),
+    ("OPENSSL_armcap", "0x1", {"AES", "PMULL", "SHA3", "UNROLL8_EOR3"}, "generic"),
+    ("OPENSSL_armcap", "0x25", {"SHA3", "UNROLL8_EOR3"}, "armv8-aes"),
+]
+
+
+@pytest.mark.skipif(not IS_X86 and not IS_ARM, reason="this CPU has no such switches")
+@pytest.mark.parametrize(
+    ("variable", "switch", "lost", "path"),
+    [each for each in SWITCHES if (each[0] == "OPENSSL_armcap") == IS_ARM],
+)
+def test_every_code_path_says_its_name_and_writes_what_the_others_read(
+    variable: str, switch: str, lost: set[str], path: str
+) -> None:
     before = ags1.backend()
-    if "AES-NI" not in before["cpu_features"]:
+    if before["aes_gcm"] == "generic":
         pytest.skip("this CPU has one code path only")
     data = pattern(10_000)
     ours = ags1.encrypt(data, KEY, block_length=3000)
     code = f"""
         import os, sys
-        os.environ["OPENSSL_ia32cap"] = {switch!r}
+        os.environ[{variable!r}] = {switch!r}
         import ags1, json
         ours, key = bytes.fromhex(sys.argv[1]), bytes.fromhex(sys.argv[2])
         data = ags1.decrypt(ours, key)

@@ -79,6 +79,21 @@ def test_messages_of_any_length_agree_with_another_library(key_length: int, leng
     assert gcm.open_message(sealed, key, NONCE, aad) == data
 
 
+def test_messages_that_the_cipher_gets_in_pieces_agree_with_another_library() -> None:
+    """Every remainder by 768 on both sides of each length at which the pieces change (include/ags1/core/pieces.h)."""
+    chooser = random.Random(768)
+    lengths = {*range(2560 - 8, 2560 + 768, 7), 4096, 16 << 10, 64 << 10}
+    for middle in (32 << 10, 64 << 10, 96 << 10, 128 << 10):
+        lengths.update(chooser.randrange(middle - 800, middle + 800) for _ in range(40))
+    data = memoryview(chooser.randbytes(max(lengths)))
+    key, nonce = chooser.randbytes(32), chooser.randbytes(12)
+    other = AESGCM(key)
+    for length in sorted(lengths):
+        sealed = other.encrypt(nonce, data[:length], b"aad")
+        assert gcm.seal_message(data[:length], key, nonce, b"aad") == sealed, length
+        assert gcm.open_message(sealed, key, nonce, b"aad") == data[:length], length
+
+
 @pytest.mark.parametrize("where", ["ciphertext", "tag", "aad", "nonce", "key", "missing-tag-byte"])
 def test_a_changed_bit_anywhere_opens_nothing(where: str) -> None:
     parts = {

@@ -639,3 +639,32 @@ def test_each_run_and_commit_says_a_line_without_keys(
     ):  # fmt: skip
         assert re.search(said, caplog.text), said
     assert not any(shows_secret(caplog.text, each) for each in secrets)
+
+
+def test_portions_of_files_have_the_sizes_of_the_entries_and_are_found_by_their_first(
+    tmp_path: Path, client: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ags1.dataset.manifests.FAN_OUT", 8)
+    for number in range(100):
+        path = tmp_path / "raw" / f"{number % 3}" / f"{number:02}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(number * 1000))
+    (tmp_path / "raw/1/none").mkdir()
+    with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, "lake") as made:
+        expected = [(each.path, each.plaintext_length, each.file_length) for each in made.files]
+    with dataset.open(tmp_path / "vault", client) as opened:
+        leaves = list(opened.files.leaves())
+        assert len(leaves) > 8
+        sizes = [size for leaf in leaves for size in leaf.sizes()]
+        assert [size for size in sizes if not size[0].endswith("/")] == expected
+        assert [size for size in sizes if size[0].endswith("/")] == [("1/none/", 0, 0)]
+        assert [leaf.first for leaf in leaves] == [leaf.sizes()[0][0] for leaf in leaves]
+        assert sum(leaf.file_count for leaf in leaves) == 100
+        assert sum(leaf.plaintext_bytes for leaf in leaves) == opened.plaintext_bytes
+        for leaf in leaves:
+            assert opened.files.leaf(leaf.first).sizes(keep=True) == leaf.sizes()
+        below = [size[0] for leaf in opened.files.leaves("1") for size in leaf.sizes() if size[0].startswith("1/")]
+        assert below == sorted(path for path, _, _ in sizes if path.startswith("1/"))
+        for path in (leaves[0].last, "0/000", "9"):
+            with pytest.raises(FileNotFoundError, match="no portion of the dataset's files begins here"):
+                opened.files.leaf(path)

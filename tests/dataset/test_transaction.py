@@ -240,6 +240,30 @@ def test_any_change_of_a_version_is_noticed(tmp_path: Path) -> None:
             begin(tmp_path)
 
 
+def test_an_applied_transaction_cannot_be_forged_or_forgotten(tmp_path: Path) -> None:
+    with Transaction.begin(Location(tmp_path), client(), "test", keys=KEYS) as transaction:
+        assert transaction.apply_once("nightly", 7)
+        transaction.commit(always=True)
+    commit(tmp_path, {"a": b"1"})
+    assert last(tmp_path).applied == (("nightly", 7),)
+    with Transaction.begin(Location(tmp_path), client(), "test") as transaction:
+        assert not transaction.apply_once("nightly", 7)
+        assert transaction.apply_once("nightly", 8)
+    path = tmp_path / "_ags1/v-2.json"
+    text = path.read_text()
+    assert '"nightly": 7' in text
+    forged = {'"nightly": 7': '"nightly": 8', '"nightly"': '"weekly"'}
+    for one, other in forged.items():
+        path.write_text(text.replace(one, other))
+        with pytest.raises(AuthenticationError, match="was changed"):
+            begin(tmp_path)
+    fields = json.loads(text)
+    for value in ({}, {"nightly": True}, {"nightly": -1}, {"nightly": "7"}, [], None):
+        path.write_text(json.dumps({**fields, "applied": value}, indent=2) + "\n")
+        with pytest.raises(FormatError):
+            begin(tmp_path)
+
+
 def test_a_dataset_of_the_former_format_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "_ags1").mkdir()
     (tmp_path / "_ags1/metadata.json").write_text('{"format-version": 1}')

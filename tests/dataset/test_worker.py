@@ -530,7 +530,7 @@ def test_ranges_that_many_write_are_the_file(tmp_path: Path, vault: str, part_by
     # In any order, and again: a task that is repeated writes the same.
     for unit in [*units[::-1], units[0]]:
         (outcome,) = work.decrypter(Location(tmp_path / "out"), told.append).work([unit])
-        assert outcome.done == (("big", unit.size),), outcome.error
+        assert outcome.done == (("aside/name", unit.size),), outcome.error
         assert told[-1] == unit.size
     assert not (tmp_path / "out/big").exists()
     (tmp_path / "out/big").symlink_to(tmp_path / "raw/big")

@@ -171,6 +171,6 @@ def test_pyicebergs_view_of_a_table_says_who_changes_it(tmp_path: Path) -> None:
         lambda: made.table.overwrite(ROWS),
         lambda: made.table.delete("id = 1"),
     ):
-        with pytest.raises(PermissionError, match="methods of the EncryptedTable"):
+        with pytest.raises(PermissionError, match=r"use [a-z]+ of the EncryptedTable"):
             change()
     assert sorted((tmp_path / "t").rglob("*")) == before

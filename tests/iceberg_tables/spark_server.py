@@ -73,6 +73,10 @@ def _reply(lake: ServedLake, request: dict[str, Any]) -> dict[str, Any]:
         return collected(lake.spark.sql(request["sql"]))
     if "rows" in request:
         return lake.rows(request["rows"], request["version"], request["columns"])
+    if "appended" in request:
+        start, end = request["between"]
+        reader = lake.spark.read.format("iceberg").option("start-snapshot-id", start).option("end-snapshot-id", end)
+        return collected(reader.load(f"{CATALOG}.{NAMESPACE}.{request['appended']}"))
     if "create" in request:
         lake.create(request["create"], request["columns"], **request["options"])
         return {}

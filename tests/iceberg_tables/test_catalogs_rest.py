@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.types import StringType
 
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg import create_table, decrypt_table, encrypt_table, load_table
@@ -237,3 +238,34 @@ def test_a_table_is_not_encrypted_on_a_server_that_loses_keys(case: RestCase, mo
     }
     again = load_table(case.catalog(), name, kms=kms, allow_plaintext=True)
     assert sorted(again.scan().to_arrow()["id"].to_pylist()) == list(range(50))
+
+
+def test_pyicebergs_object_changes_a_table_of_the_server(case: RestCase) -> None:
+    """Schema, properties, branches, tags and rollback, which Java's server applies to its own metadata."""
+    kms, rows = MemoryKms(MASTER_KEYS), pa.table({"id": pa.array([1, 2], pa.int64())})
+    table = create_table(case.catalog(), f"db.{case.name}", rows.schema, kms=kms, key_id="keyA", location=case.location)
+    for _ in range(2):
+        table.append(rows)
+    keys = table.document.fields["encryption-keys"]
+    view = table.table
+    assert view.name() == ("db", case.name)
+    first, last = (each.snapshot_id for each in view.snapshots())
+    with view.transaction() as transaction:
+        transaction.set_properties(owner="me")
+        transaction.update_schema().add_column("note", StringType()).commit()
+    with view.manage_snapshots() as changes:
+        changes.create_branch(first, "side", max_ref_age_ms=9_000, min_snapshots_to_keep=2).create_tag(last, "v2")
+    view.manage_snapshots().rollback_to_snapshot(first).commit()
+    found = load_table(case.catalog(), f"db.{case.name}", kms=kms)
+    assert found.document.fields["encryption-keys"] == keys
+    refs = found.document.fields["refs"]
+    assert {name: each["snapshot-id"] for name, each in refs.items()} == {"main": first, "side": first, "v2": last}
+    assert (refs["side"]["max-ref-age-ms"], refs["side"]["min-snapshots-to-keep"]) == (9_000, 2)
+    assert found.scan().to_arrow().num_rows == 2
+    assert found.scan(ref="v2").to_arrow().num_rows == 4
+    found.append(pa.table({"id": pa.array([3], pa.int64()), "note": ["new"]}))
+    found.table.manage_snapshots().remove_tag("v2").remove_branch("side").commit()
+    assert set(found.refresh().refs) == {"main"}
+    assert found.table.properties["owner"] == "me"
+    assert found.scan().to_arrow().num_rows == 3
+    assert found.verify(None).ok

@@ -251,7 +251,7 @@ def test_names_are_case_sensitive_unless_told_otherwise(spark_tables: SparkTable
         ({"limit": -1}, "limit must not be negative, got -1"),
         ({"snapshot_id": 5}, "the table has no snapshot 5; it has [0-9]+, [0-9]+"),
         ({"as_of": 5}, "the table had no snapshot at 5"),
-        ({"as_of": 5, "snapshot_id": 5}, "give one of snapshot_id, as_of and ref"),
+        ({"as_of": 5, "snapshot_id": 5}, "give one of `snapshot_id`, `as_of`, `ref`"),
     ],
 )
 def test_arguments_that_do_not_fit_the_table_are_refused_at_once(

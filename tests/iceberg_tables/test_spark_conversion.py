@@ -91,7 +91,7 @@ def test_a_session_reads_the_same_rows_after_each_conversion(driver: Driver, hiv
         hive_lake.catalog(), ("tables", table), kms=MemoryKms({"keyB": MASTER_KEYS["keyB"]}), table_key_id="keyB"
     )
     assert opened.verify().ok
-    code, said = driver.said(job=["decrypt-table", name, "--kms", KMS, "--json", "--yes", "--expire"])
+    code, said = driver.said(job=["iceberg", "decrypt", name, "--kms", KMS, "--json", "--yes", "--expire"])
     assert (code, json.loads(said)["report"]["files"]) == (0, 7)
     assert driver.rows(ROWS.format(table)) == rows
     assert beginning_with(directory / "data", ENCRYPTED) == []

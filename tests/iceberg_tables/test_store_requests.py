@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
-from ags1.iceberg import create_table, load_table, rekey_table
+from ags1.iceberg import Fleet, create_table, load_table, rekey_table
 from ags1.kms import MemoryKms
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
@@ -101,3 +103,28 @@ def test_a_scan_and_a_verification_read_a_small_file_once(
     found = by_object(proxy, s3_server)
     assert data_files(found) == [["GET"]] * FILES
     assert {methods for path, of in found.items() if path.endswith(".avro") for methods in of} == {"GET"}
+
+
+def test_a_fleet_in_a_store_is_rekeyed_and_the_old_key_opens_nothing(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path
+) -> None:
+    kms = MemoryKms({"lake": bytes(16), "next": bytes(range(16))})
+    catalog = SqlCatalog(
+        "store", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"s3://{s3_bucket}/lake", **options(s3_server)
+    )
+    catalog.create_namespace("db")
+    for name in ("db.a", "db.b"):
+        made = create_table(catalog, name, ROWS.schema, kms=kms, key_id="lake")
+        made.append(ROWS)
+        made.append(ROWS)
+    assert Fleet(catalog, "db.*", kms=kms).rewrap("next").ok
+    report = Fleet(catalog, "db.*", kms=kms).rekey("next", expire=True)
+    assert report.ok
+    assert [each.outcome for each in report.tables] == ["done", "done"]
+    for each in report.tables:
+        assert each.old_keys is not None
+        assert (each.old_keys.opened, each.old_keys.snapshots, each.old_keys.files) == (["lake"], [], 0)
+        assert each.old_keys.metadata_files
+        only_new = load_table(catalog, each.table, kms=MemoryKms({"next": bytes(range(16))}))
+        assert only_new.scan().count() == 2 * ROWS.num_rows
+    assert [each.outcome for each in Fleet(catalog, "db.*", kms=kms).rekey("next").tables] == ["already done"] * 2

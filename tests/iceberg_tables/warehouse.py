@@ -328,6 +328,11 @@ class HiveLake(SparkReader):
         rows: list[list[Any]] = self._said({"rows": table, "columns": columns, "version": version})["rows"]
         return rows
 
+    def appended(self, table: str, start: int, end: int) -> list[list[Any]]:
+        """The rows of Spark's incremental reader after one snapshot, up to another, in the canonical form."""
+        rows: list[list[Any]] = self._said({"appended": table, "between": [start, end]})["rows"]
+        return rows
+
     @cached_property
     def rest(self) -> str:
         """URL of a REST catalog over Java's handlers; tests/iceberg_tables/rest_server.py says what is added to it."""

@@ -50,6 +50,15 @@ ags1.spark.register(spark)
 reader = spark.read.format("ags1").option("kms", kms)
 rows = reader.option("decode", "json").option("include", "*.json").load(vault)
 said["read"] = rows.selectExpr("sum(id)").collect()[0][0]
+people = spark.range(10).selectExpr("id", "'text ' || id AS text")
+given = {"kms": kms, "keys": out + "/keys", "row_key": "id"}
+ags1.spark.encrypt_columns(people, {"text": "lake"}, **given).write.parquet(out + "/people")
+plain = ags1.spark.decrypt_columns(spark.read.parquet(out + "/people"), {"text": "lake"}, **given)
+said["columns"] = [plain.schema["text"].dataType.simpleString(), plain.exceptAll(people).count(), plain.count()]
+ags1.spark.register_columns(spark, kms=kms, keys=out + "/keys", key_ids=["lake"], decrypt=True)
+people.createOrReplaceTempView("people")
+query = "SELECT text, ags1_decrypt(ags1_encrypt(text, 'lake'), 'lake') AS plain FROM people"
+said["functions"] = spark.sql(query).where("CAST(plain AS string) = text").count()
 with dataset.open(vault, kms) as opened:
     name = opened.files["a.txt"].parts[0].name
 Path(vault, name).write_bytes(b"damaged")
@@ -85,6 +94,8 @@ def test_everything_runs_over_connect(connect_spark: Run, kms_url: str, tmp_path
     assert said["parquet"] == [[{"ok": 1}, 1]] * 3
     assert pq.read_table(out / "back" / "a.parquet").equals(table)
     assert said["read"] == 7
+    assert said["columns"] == ["string", 0, 10]
+    assert said["functions"] == 10
     assert said["damaged"] == [["a.txt", "truncated"]]
     kind, text, failed = said["error"]
     assert kind in ("FormatError", "TruncatedError")

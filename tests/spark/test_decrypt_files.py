@@ -181,10 +181,11 @@ def test_an_interrupted_run_is_taken_over_by_its_record_and_leaves_nothing(job: 
     with pytest.raises(AuthenticationError):
         job.run()
     found = read_tree(job.target)
-    (record,) = (path for path in found if path.startswith(".ags1-decrypt-"))
-    done = {path for path in found if path != record}
+    records = {path for path in found if path.startswith(".ags1-decrypt-")}
+    assert records
+    done = found.keys() - records
     assert len(done) > 100
-    # What the record names, and has another length by now, is done again; so is what no record names.
+    # What a record names, and has another length by now, is done again; so is what no record names.
     (job.target / "a.txt").write_bytes(b"cut")
     (job.target / "large.bin").unlink()
     # And what somebody wrote to since, whatever its length.
@@ -198,12 +199,15 @@ def test_what_no_record_names_is_not_believed(job: Job) -> None:
     damage(job.objects["many/149"], 20)
     with pytest.raises(AuthenticationError):
         job.run()
-    (record,) = (job.target / path for path in read_tree(job.target) if path.startswith(".ags1-decrypt-"))
+    records = [job.target / path for path in read_tree(job.target) if path.startswith(".ags1-decrypt-")]
+    record, data = records[0], records[0].read_bytes()
+    for each in records:
+        each.unlink()
     # As after a power cut: the name is there, and the data is not.
     (job.target / "a.txt").write_bytes(bytes(len(EXPECTED["a.txt"])))
-    for forged in (b"\0" * 100, json.dumps([["a.txt", len(EXPECTED["a.txt"])]]).encode(), record.read_bytes()[:-1]):
-        record.with_name(record.name.replace("-000001", f"-{len(forged):06d}")).write_bytes(forged)
-    record.unlink()
+    # The last one is a record, under the name of another.
+    for forged in (b"\0" * 100, json.dumps([["a.txt", len(EXPECTED["a.txt"])]]).encode(), data[:-1], data):
+        record.with_name(f"{record.name.rpartition('-')[0]}-{len(forged):012d}.sealed").write_bytes(forged)
     result = job.run(on_error="collect")
     assert "skipped" not in result.counts
     assert (job.target / "a.txt").read_bytes() == EXPECTED["a.txt"]

@@ -1,4 +1,4 @@
-"""``python -m ags1.spark``: exit codes, reports, JSON and messages as its help promises."""
+"""Commands with ``--spark``: exit codes, reports, JSON and messages as its help promises."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ class NoSession:
         raise AssertionError(f"the session's {name} was asked for")
 
 
-@pytest.mark.parametrize("command", ["encrypt-table lake.db.t --key-id k", "decrypt-table t", "rekey-table t"])
+@pytest.mark.parametrize("command", ["encrypt lake.db.t --key-id k", "decrypt t", "rekey t"])
 def test_no_table_is_converted_without_being_told_so(command: str, job: Job, kms_url: str) -> None:
-    answer = job(*command.split(), "--kms", kms_url, spark=NoSession())
+    answer = job("iceberg", *command.split(), "--kms", kms_url, spark=NoSession())
     assert answer.code == 2
     assert "--dry-run to see what it would do, or --yes to do it" in answer.err
 
@@ -132,7 +132,7 @@ def test_no_table_is_converted_without_being_told_so(command: str, job: Job, kms
     ],
 )
 def test_what_cannot_work_is_told_before_spark_is_started(job: Job, more: str, message: str) -> None:
-    answer = job("encrypt", "a", "b", "--key-id", "k", *more.split(), spark=NoSession())
+    answer = job("dataset", "encrypt", "a", "b", "--key-id", "k", *more.split(), spark=NoSession())
     assert answer.code == 2
     assert message in answer.err
     assert len(answer.err.splitlines()) == 1
@@ -140,16 +140,16 @@ def test_what_cannot_work_is_told_before_spark_is_started(job: Job, more: str, m
 
 def test_a_master_beside_that_of_spark_submit_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    answer = job("clean", "x", "--master", "local")
+    answer = job("dataset", "clean", "x", "--master", "local")
     assert answer.code == 2
     assert "spark-submit has chosen the master already: give it --master" in answer.err
 
 
 def test_a_plan_of_local_files_needs_no_spark(job: Job, source: Path) -> None:
-    shown = job("plan", source, "--part-bytes", "1M", "--slots", "2", "--parallelism", "3", "--json")
+    shown = job("dataset", "plan", source, "--part-bytes", "1M", "--slots", "2", "--parallelism", "3", "--json")
     assert shown.code == 0
     assert shown.record == {
-        "command": "plan",
+        "command": "dataset plan",
         "ok": True,
         "error": None,
         "files": 3,
@@ -163,19 +163,19 @@ def test_a_plan_of_local_files_needs_no_spark(job: Job, source: Path) -> None:
         "largest_task": (1 << 20) + 5,
         "errors": [],
     }
-    text = job("plan", source, "--slots", "2", "--exclude", "*.bin").out
+    text = job("dataset", "plan", source, "--slots", "2", "--exclude", "*.bin").out
     assert text == "files   2, 5 B; the largest has 5 B\ntasks   2 on 2 slots; the largest has 5 B\n"
 
 
 def test_a_plan_of_which_patterns_leave_nothing_is_no_plan(job: Job, source: Path) -> None:
     refused = f"{source}: no file is left by --include '*.bim': correct the patterns"
-    assert job("plan", source, "--include", "*.bim") == Answer(2, "", f"ags1: {refused}\n")
-    shown = job("plan", source, "--include", "*.bim", "--json")
-    assert (shown.code, shown.record) == (2, {"command": "plan", "ok": False, "error": refused})
+    assert job("dataset", "plan", source, "--include", "*.bim") == Answer(2, "", f"ags1: {refused}\n")
+    shown = job("dataset", "plan", source, "--include", "*.bim", "--json")
+    assert (shown.code, shown.record) == (2, {"command": "dataset plan", "ok": False, "error": refused})
 
 
 def test_a_plan_of_nothing_is_no_plan(job: Job, tmp_path: Path) -> None:
-    answer = job("plan", tmp_path / "missing")
+    answer = job("dataset", "plan", tmp_path / "missing")
     assert (answer.code, answer.out) == (4, "")
     assert answer.err == f"ags1: {tmp_path / 'missing'}: No such file or directory\n"
 
@@ -208,7 +208,7 @@ def test_an_error_is_a_line_and_an_exit_code(
     job: Job, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
     monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(error))
-    arguments = ("decrypt", "a", "b", "--kms", "local:k.json?password_file=p")
+    arguments = ("dataset", "decrypt", "a", "b", "--kms", "local:k.json?password_file=p")
     answer = job(*arguments, spark=object())
     assert (answer.code, answer.out, answer.err) == (code, "", f"ags1: {message}\n")
     answer = job(*arguments, "--json", spark=object())
@@ -225,7 +225,7 @@ def test_a_file_that_ends_a_run_gives_it_the_exit_code_of_its_error(
         raise_for(Outcome("a/b", status="error", error="no good", kind=kind), "decrypt", None)
 
     monkeypatch.setattr(ags1.spark, "decrypt_files", fail)
-    answer = job("decrypt", "a", "b", "--kms", "local:k.json?password_file=p", spark=object())
+    answer = job("dataset", "decrypt", "a", "b", "--kms", "local:k.json?password_file=p", spark=object())
     assert answer.code == code
     assert "a/b: no good" in answer.err
     assert "run it again to continue, or with --keep-going" in answer.err
@@ -235,14 +235,17 @@ def test_a_traceback_is_shown_to_who_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(RuntimeError("odd")))
-    assert main(["decrypt", "a", "b", "--kms", "local:k.json?password_file=p", "--traceback"], spark=object()) == 4
+    assert (
+        main(["dataset", "decrypt", "a", "b", "--kms", "local:k.json?password_file=p", "--traceback"], spark=object())
+        == 4
+    )
     assert "in function" in capsys.readouterr().err
 
 
 def test_names_cannot_move_the_cursor_nor_fail_to_be_printed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(ValueError("a\x1b[2Jb\udcff")))
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    assert main(["decrypt", "a", "b", "--kms", "local:k.json?password_file=p"], spark=object()) == 2
+    assert main(["dataset", "decrypt", "a", "b", "--kms", "local:k.json?password_file=p"], spark=object()) == 2
     written: Any = sys.stderr
     written.flush()
     assert written.buffer.getvalue() == b"ags1: a\\x1b[2Jb\\xff\n"
@@ -293,7 +296,7 @@ def test_a_missing_source_is_noticed_before_spark_is_started(
     where = tmp_path / "nowhere"
     target = [] if command == "verify" else [tmp_path / "out"]
     more = ["--key-id", "lake"] if command == "encrypt" else []
-    answer = job(command, where, *target, *more, "--kms", "local:keys.json")
+    answer = job("dataset", command, where, *target, *more, "--kms", "local:keys.json")
     assert (answer.code, answer.err) == (4, f"ags1: {where}: No such file or directory\n")
 
 
@@ -304,7 +307,7 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     spark_job: Job, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
     vault, plain, report = tmp_path / "vault", tmp_path / "plain", tmp_path / "report.jsonl"
-    made = spark_job("encrypt", source, vault, "--key-id", "lake", "--part-bytes", "1M", "--report", report)
+    made = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--part-bytes", "1M", "--report", report)
     assert made.code == 0
     assert re.fullmatch(r"ags1 encrypt: 3 files \(3\.1 MB\) in .* s, .*/s, version 1\n", made.out)
     assert "ags1 encrypt: 3 of 3 files" in made.err
@@ -312,16 +315,16 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     assert set(rows) == set(FILES)
     assert rows["a/b/c.txt"]["target"] == str(objects(vault, kms_url)["a/b/c.txt"][0])
 
-    quiet = spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet")
+    quiet = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--quiet")
     assert quiet == Answer(0, "", "")
 
     report = tmp_path / "report.parquet"
-    checked = spark_job("verify", vault, "--json", "--quiet", "--report", report)
+    checked = spark_job("dataset", "verify", vault, "--json", "--quiet", "--report", report)
     assert (checked.code, checked.err) == (0, "")
     record = checked.record
     assert record.pop("seconds") > 0
     assert record == {
-        "command": "verify",
+        "command": "dataset verify",
         "ok": True,
         "error": None,
         "counts": {"ok": 3},
@@ -333,39 +336,41 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     }
     assert sorted(pq.read_table(report)["path"].to_pylist()) == sorted(FILES)
 
-    dry = spark_job("rewrap", vault, "--new-key-id", "lake2", "--dry-run", "--json")
+    dry = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2", "--dry-run", "--json")
     assert (dry.record["dry_run"], dry.record["new_key_id"]) == (True, "lake2")
-    said = spark_job("rewrap", vault, "--new-key-id", "lake2").out
-    assert re.fullmatch(rf"ags1 rewrap: put \d+ wrapped keys? of {vault} under 'lake2', instead of 'lake'\n", said)
-    refused = spark_job("verify", vault, "--expected-key-id", "lake")
+    said = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2").out
+    assert re.fullmatch(rf"put \d+ wrapped keys? of {vault} under 'lake2', instead of 'lake'\n", said)
+    refused = spark_job("dataset", "verify", vault, "--expected-key-id", "lake")
     assert refused.code == 3
     assert "is under the master key 'lake2', but 'lake' is expected" in refused.err
 
-    nothing = spark_job("decrypt", vault, plain, "--exclude", "*", "--quiet")
+    nothing = spark_job("dataset", "decrypt", vault, plain, "--exclude", "*", "--quiet")
     assert nothing == Answer(2, "", f"ags1: {vault}: no file is left by --exclude '*': correct the patterns\n")
     assert not contents(plain)
-    assert spark_job("decrypt", vault, plain, "--exclude", "empty").code == 0
+    assert spark_job("dataset", "decrypt", vault, plain, "--exclude", "empty").code == 0
     assert contents(plain) == {name: data for name, data in FILES.items() if name != "empty"}
-    assert spark_job("clean", vault).out.endswith(f"ags1 clean: removed 0 leftovers of {vault}\n")
+    assert spark_job("dataset", "clean", vault).out.endswith(f"removed 0 leftovers of {vault}\n")
 
 
 def test_files_of_a_pattern_get_their_own_master_key(
     spark_job: Job, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
     vault = tmp_path / "vault"
-    assert spark_job("encrypt", source, vault, "--key-id", "lake", "--keys", "a/**=lake2", "--quiet").code == 0
+    assert (
+        spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--keys", "a/**=lake2", "--quiet").code == 0
+    )
     with dataset.open(vault, kms_url) as opened:
         of_class = {each.id: each.key_id for each in opened.classes}
         assert {entry.path: of_class[entry.key_class] for entry in opened.files} == {
             name: "lake2" if name.startswith("a/") else "lake" for name in FILES
         }
-    wrong = spark_job("encrypt", source, vault, "--key-id", "lake", "--keys", "lake2")
+    wrong = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--keys", "lake2")
     assert wrong.code == 2
     assert "needs GLOB=ID" in wrong.err
 
 
 def test_what_the_job_encrypts_python_reads(spark_job: Job, source: Path, tmp_path: Path, kms_url: str) -> None:
-    assert spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake").code == 0
+    assert spark_job("dataset", "encrypt", source, tmp_path / "vault", "--key-id", "lake").code == 0
     with dataset.open(tmp_path / "vault", kms.load(kms_url)) as vault, vault.open("a/big.bin") as file:
         assert file.read() == FILES["a/big.bin"]
 
@@ -374,25 +379,25 @@ def test_problems_are_found_reported_and_change_the_exit_code(
     spark_job: Job, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
     vault = tmp_path / "vault"
-    assert spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
+    assert spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
     places = objects(vault, kms_url)
     places["empty"][0].unlink()
     shutil.copy(places["a/b/c.txt"][0], vault / "stranger")
 
-    checked = spark_job("verify", vault, "--report", tmp_path / "r.json")
+    checked = spark_job("dataset", "verify", vault, "--report", tmp_path / "r.json")
     assert checked.code == 1
     assert re.search(r"^  empty: missing: ", checked.out, re.MULTILINE)
     assert re.search(r"^  stranger: foreign: ", checked.out, re.MULTILINE)
     rows = {row["path"]: row["status"] for row in map(json.loads, (tmp_path / "r.json").read_text().splitlines())}
     assert rows == {"a/big.bin": "ok", "a/b/c.txt": "ok", "empty": "error", "stranger": "error"}
-    silent = spark_job("verify", vault, "--quiet")
+    silent = spark_job("dataset", "verify", vault, "--quiet")
     assert (silent.code, silent.out) == (1, "")
     assert "  empty: missing: " in silent.err
 
-    failed = spark_job("decrypt", vault, tmp_path / "one", "--quiet")
+    failed = spark_job("dataset", "decrypt", vault, tmp_path / "one", "--quiet")
     assert failed.code == 4
     assert re.fullmatch(r"ags1: decrypt: .*is in the manifest, but its object is missing .*'empty'.*\n", failed.err)
-    others = spark_job("decrypt", vault, tmp_path / "two", "--keep-going", "--json")
+    others = spark_job("dataset", "decrypt", vault, tmp_path / "two", "--keep-going", "--json")
     assert (others.code, others.record["counts"], others.record["error"]) == (4, {"ok": 2, "error": 1}, "1 file failed")
     assert [each["path"] for each in others.record["errors"]] == ["empty"]
     assert set(contents(tmp_path / "two")) == {"a/big.bin", "a/b/c.txt"}
@@ -400,14 +405,14 @@ def test_problems_are_found_reported_and_change_the_exit_code(
 
 def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, source: Path, tmp_path: Path) -> None:
     for arguments, code, message in (
-        (("verify", tmp_path / "none"), 4, "there is no ags1 dataset here"),
-        (("clean", tmp_path / "none"), 4, "there is no ags1 dataset here, and no leftover of a run"),
+        (("dataset", "verify", tmp_path / "none"), 4, "there is no ags1 dataset here"),
+        (("dataset", "clean", tmp_path / "none"), 4, "there is no ags1 dataset here, and no leftover of a run"),
         (
-            ("encrypt", source, tmp_path / "v", "--key-id", "nobody"),
+            ("dataset", "encrypt", source, tmp_path / "v", "--key-id", "nobody"),
             3,
             "there is no key with this id; the ids are lake, lake2",
         ),
-        (("verify-table", tmp_path), 4, "there are no metadata files in"),
+        (("iceberg", "verify", tmp_path), 4, "there are no metadata files in"),
     ):
         answer = spark_job(*arguments)
         assert (answer.code, answer.out) == (code, "")
@@ -420,7 +425,7 @@ def test_a_report_that_cannot_be_written_does_not_hide_what_was_done(
 ) -> None:
     report = tmp_path / "r.json"
     report.symlink_to(tmp_path / "gone" / "r.json")
-    answer = spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake", "--report", report)
+    answer = spark_job("dataset", "encrypt", source, tmp_path / "vault", "--key-id", "lake", "--report", report)
     assert answer.code == 4
     assert answer.out.startswith("ags1 encrypt: 3 files ")
     assert "ags1: the work is done, but the report could not be written: " in answer.err
@@ -432,12 +437,12 @@ def test_parquet_is_encrypted_verified_rekeyed_and_decrypted(spark_job: Job, tmp
     vault, other, back = tmp_path / "vault", tmp_path / "other", tmp_path / "back"
     columns = ("--column-key-id", "name=lake2")
     for command, options in (
-        ("parquet-encrypt", (tmp_path / "plain", vault, "--footer-key-id", "lake", *columns)),
-        ("parquet-verify", (vault,)),
-        ("parquet-rekey", (vault, other, "--footer-key-id", "lake2", "--plaintext-footer")),
-        ("parquet-decrypt", (other, back)),
+        ("encrypt", (tmp_path / "plain", vault, "--footer-key-id", "lake", *columns)),
+        ("verify", (vault,)),
+        ("rekey", (vault, other, "--footer-key-id", "lake2", "--plaintext-footer")),
+        ("decrypt", (other, back)),
     ):
-        answer = spark_job(command, *options, "--json")
+        answer = spark_job("parquet", command, *options, "--json")
         assert (answer.code, answer.record["counts"]) == (0, {"ok": 2}), answer
     assert (vault / "a.parquet").read_bytes()[:4] == b"PARE"
     assert (other / "a.parquet").read_bytes()[:4] == b"PAR1"
@@ -447,7 +452,7 @@ def test_parquet_is_encrypted_verified_rekeyed_and_decrypted(spark_job: Job, tmp
     damaged = bytearray((other / "a.parquet").read_bytes())
     damaged[100] ^= 1
     (other / "a.parquet").write_bytes(damaged)
-    answer = spark_job("parquet-verify", other)
+    answer = spark_job("parquet", "verify", other)
     assert answer.code == 1
     assert "  a.parquet: " in answer.out
 
@@ -482,7 +487,7 @@ def test_a_kms_that_refuses_executors_is_told_in_one_line(
     spark_job: Job, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
     url = f"module:tests.spark.test_job.KmsOfTheDriver?{urlencode({'of': kms_url})}"
-    answer = spark_job("encrypt", source, tmp_path / "vault", "--key-id", "lake", "--kms", url, "--quiet")
+    answer = spark_job("dataset", "encrypt", source, tmp_path / "vault", "--key-id", "lake", "--kms", url, "--quiet")
     assert answer.code == 3
     assert answer.err.startswith("ags1: ")
     assert "the KMS does not know this executor" in answer.err
@@ -497,17 +502,17 @@ def test_spark_submit_takes_the_path_and_answers_the_exit_code(
     spark_job: Job, run_spark: Run, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
     vault = tmp_path / "vault"
-    assert spark_job("encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
+    assert spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
     objects(vault, kms_url)["empty"][0].unlink()
     script = Path(ags1.spark.__file__).with_name("__main__.py")
     # As if this package were only where the script is.
     options = {"submit": True, "check": False, "env": {"PYTHONPATH": ""}}
-    done = run_spark(script, "verify", vault, "--kms", kms_url, "--json", **options)
+    done = run_spark(script, "dataset", "verify", vault, "--kms", kms_url, "--json", **options)
     assert done.returncode == 1, done.stderr
     # spark-submit mixes both streams, and the newest PySpark begins with a warning.
     assert json.loads(done.stdout[done.stdout.index("{") :])["counts"] == {"ok": 2, "error": 1}
     (events,) = (tmp_path / "spark-1" / "events").iterdir()
-    assert '"App Name":"ags1 verify"' in events.read_text()
+    assert '"App Name":"ags1 dataset verify"' in events.read_text()
 
 
 _WAITING_KMS = """
@@ -562,7 +567,18 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
         # One task after another, each in a new process, which asks the KMS: that of the second file waits for it.
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "ags1.spark", "encrypt", source, vault, "--key-id", "lake", "--traceback"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "ags1.spark",
+                    "dataset",
+                    "encrypt",
+                    source,
+                    vault,
+                    "--key-id",
+                    "lake",
+                    "--traceback",
+                ),
                 *("--kms", f"module:waiting_kms.Kms?{urlencode(named)}", "--parallelism", "2", "--master", "local[1]"),
                 *("--conf", "spark.python.worker.reuse=false"),
             ],
@@ -592,8 +608,8 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
     (name,) = (name for name in contents(vault) if not name.startswith("_ags1/"))
     assert run_of(name) == run
 
-    done = spark_job("encrypt", source, vault, "--key-id", "lake", "--json")
+    done = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--json")
     assert (done.code, done.record["counts"]) == (0, {"skipped": 1, "ok": 1})
-    assert spark_job("clean", vault, "--kms", kms_url, "--grace", "0s").code == 0
+    assert spark_job("dataset", "clean", vault, "--kms", kms_url, "--grace", "0s").code == 0
     assert unfinished(vault) == []
-    assert spark_job("verify", vault).code == 0
+    assert spark_job("dataset", "verify", vault).code == 0

@@ -1,4 +1,4 @@
-"""The arguments of ``python -m ags1.spark``: those of the functions, help that fits, no key among them."""
+"""The arguments of commands with ``--spark``: those of the functions, help that fits, no key among them."""
 
 from __future__ import annotations
 
@@ -17,47 +17,50 @@ pytest.importorskip("pandas")
 pytest.importorskip("pyspark")
 
 import ags1.spark
+from ags1.cli.grammar import dataset_parser, iceberg_parser, parquet_parser
+from ags1.cli.grammar import parser as grammar_parser
 from ags1.parquet import DecryptionConfig, EncryptionConfig
 from ags1.spark.job import main
 from ags1.spark.job_parser import JOB_OPTIONS, command_parser, parse
-from ags1.support.command_line import UsageError
+from ags1.support.command_line import CommandParser, UsageError
 
-PROG = "python -m ags1.spark"
 COMMANDS = {
-    "encrypt": "encrypt_files",
-    "decrypt": "decrypt_files",
-    "verify": "verify_files",
+    "dataset encrypt": "encrypt_files",
+    "dataset decrypt": "decrypt_files",
+    "dataset verify": "verify_files",
     "audit": "audit",
-    "plan": None,
-    "rewrap": "rewrap",
-    "clean": "clean",
-    "encrypt-table": "encrypt_table",
-    "decrypt-table": "decrypt_table",
-    "rekey-table": "rekey_table",
-    "verify-table": "verify_table",
-    "parquet-encrypt": "encrypt_parquet",
-    "parquet-decrypt": "decrypt_parquet",
-    "parquet-rekey": "rekey_parquet",
-    "parquet-verify": "verify_parquet",
+    "dataset plan": None,
+    "dataset rewrap": "rewrap",
+    "dataset clean": "clean",
+    "iceberg encrypt": "encrypt_table",
+    "iceberg decrypt": "decrypt_table",
+    "iceberg rekey": "rekey_table",
+    "iceberg verify": "verify_table",
+    "parquet encrypt": "encrypt_parquet",
+    "parquet decrypt": "decrypt_parquet",
+    "parquet rekey": "rekey_parquet",
+    "parquet verify": "verify_parquet",
 }
 # Arguments that are enough for each.
 ENOUGH = {
-    "encrypt": "a b --kms aws: --key-id k",
-    "decrypt": "a b --kms aws:",
-    "verify": "a --kms aws:",
+    "dataset encrypt": "a b --kms aws: --key-id k",
+    "dataset decrypt": "a b --kms aws:",
+    "dataset verify": "a --kms aws:",
     "audit": "a",
-    "plan": "a",
-    "rewrap": "a --kms aws: --new-key-id k",
-    "clean": "a",
-    "encrypt-table": "lake.db.t --kms aws: --key-id k",
-    "decrypt-table": "lake.db.t --kms aws:",
-    "rekey-table": "lake.db.t --kms aws:",
-    "verify-table": "t --kms aws:",
-    "parquet-encrypt": "a b --kms aws: --footer-key-id k",
-    "parquet-decrypt": "a b --kms aws:",
-    "parquet-rekey": "a b --kms aws: --footer-key-id k",
-    "parquet-verify": "a",
+    "dataset plan": "a",
+    "dataset rewrap": "a --kms aws: --new-key-id k",
+    "dataset clean": "a",
+    "iceberg encrypt": "lake.db.t --kms aws: --key-id k",
+    "iceberg decrypt": "lake.db.t --kms aws:",
+    "iceberg rekey": "lake.db.t --kms aws:",
+    "iceberg verify": "t --kms aws:",
+    "parquet encrypt": "a b --kms aws: --footer-key-id k",
+    "parquet decrypt": "a b --kms aws:",
+    "parquet rekey": "a b --kms aws: --footer-key-id k",
+    "parquet verify": "a",
 }
+GROUPS = ("dataset", "parquet", "iceberg")
+LOCAL_GROUPS = [each.command_parser() for each in (dataset_parser, parquet_parser, iceberg_parser)]
 KEY_TEXT = "00112233445566778899aabbccddeeff"
 
 
@@ -89,14 +92,32 @@ def job(capsys: pytest.CaptureFixture[str]) -> Job:
     return run
 
 
-def parsers() -> dict[str, Any]:
-    choices = next(each.choices for each in command_parser(PROG)._actions if each.dest == "command")
-    assert isinstance(choices, dict)
-    return choices
+def parsers() -> dict[str, CommandParser]:
+    """The parser of each command that runs on Spark."""
+    tops = command_parser().choices()
+    found = {name: parser for name, parser in tops.items() if name not in GROUPS}
+    return found | {
+        f"{name} {action}": each for name in GROUPS for action, each in command_parser(name).choices().items()
+    }
 
 
 def test_there_are_the_documented_commands() -> None:
     assert set(parsers()) == set(COMMANDS)
+
+
+def test_spark_has_no_commands_but_those_of_the_command_line() -> None:
+    """Except for what is for a cluster alone: what a run would take, and what a killed one has left."""
+    others = {f"{each.prog.partition(' ')[2]} {name}" for each in LOCAL_GROUPS for name in each.choices()}
+    assert set(COMMANDS) - others == {"audit", "dataset plan", "dataset clean"}
+    for name, parser in parsers().items():
+        assert "--spark" in parser.options(), name
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"dataset plan", "dataset clean"}))
+def test_the_same_command_without_spark_names_the_option(command: str) -> None:
+    group, _, action = command.rpartition(" ")
+    of = next((each for each in LOCAL_GROUPS if each.prog.endswith(f" {group}")), grammar_parser.command_parser())
+    assert "--spark" in of.choices()[action].options()
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -111,7 +132,7 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 @pytest.mark.parametrize("command", [name for name, function in COMMANDS.items() if function])
 def test_the_options_are_the_parameters_of_the_function_with_its_defaults(command: str) -> None:
-    options = vars(parse([command, *ENOUGH[command].split()], PROG))
+    options = vars(parse([*command.split(), *ENOUGH[command].split()]))
     assert options["function"] == COMMANDS[command]
     given = {name: value for name, value in options.items() if name not in JOB_OPTIONS}
     if "pin" in given:
@@ -127,19 +148,20 @@ def test_the_options_are_the_parameters_of_the_function_with_its_defaults(comman
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_80_columns_and_shows_every_way_to_start(job: Job, command: str) -> None:
-    answer = job(*filter(None, [command]), "--help")
+    answer = job(*command.split(), "--help")
     assert answer.code == 0
     assert max(map(len, answer.out.splitlines())) <= 80
     for text in ("spark-submit --master yarn", "--archives 'env.tgz#environment'", "k8s://", "ags1.spark --path"):
         assert text in answer.out
-    assert f"\n  {PROG} {command or 'encrypt'} " in answer.out
+    assert f"\n  ags1 {command or 'dataset encrypt'} " in answer.out
     assert "exit codes" in answer.out
-    assert job(*filter(None, ["help", command])).out == answer.out
+    assert job("help", *command.split()).out == answer.out
+    assert job(*command.split(), "--spark", "--help").out == answer.out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_names_every_option(job: Job, command: str) -> None:
-    shown = job(command, "--help").out
+    shown = job(*command.split(), "--help").out
     for action in parsers()[command]._actions:
         for option in action.option_strings:
             assert re.search(rf"^  .*{re.escape(option)}\b", shown, re.MULTILINE)
@@ -155,28 +177,35 @@ def test_the_path_is_that_of_a_script() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("frobnicate", "there is no such command"),
-        ("--frob", "unknown option --frob"),
-        ("encrypt", "required: SOURCE, TARGET"),
-        ("encrypt a", "required: TARGET"),
-        ("encrypt a b c --kms aws: --key-id k", "too many arguments"),
-        ("encrypt a b --key-id k", "a KMS is needed: --kms URL or the variable AGS1_KMS"),
-        ("encrypt a b --kms aws:", "required: --key-id"),
-        ("rewrap a --kms aws:", "required: --new-key-id"),
-        ("parquet-encrypt a b --kms aws:", "required: --footer-key-id"),
-        ("encrypt a b --frob=7", "unknown option --frob "),
-        ("encrypt a b --part-bytes 0", "at least 1 byte is needed"),
-        ("encrypt a b --part-bytes 1.5M", "'1.5M' is not a number of bytes"),
-        ("encrypt a b --parallelism 0", "'0' is not a number of 1 or more"),
-        ("encrypt a b --report r.csv", "a report ends with .parquet, .json, .jsonl: 'r.csv' does not"),
-        ("encrypt a b --conf x", "argument --conf: needs NAME=VALUE"),
-        ("decrypt a b --expected-version x", "'x' is not a version such as 7"),
-        ("parquet-encrypt a b --column-key-id pii", "needs COLUMNS=ID, such as ssn,salary=alias/pii"),
-        ("parquet-encrypt a b --column-key-id a,,b=pii", "there is an empty column name"),
-        ("parquet-verify a --aad-prefix-hex xyz", "argument --aad-prefix-hex: 'xyz' is not hexadecimal"),
-        ("parquet-verify a --cache-seconds nan", "'nan' is not a number of seconds"),
         (
-            "verify-table t --kms aws: --snapshot last",
+            "frobnicate",
+            "`ags1 frobnicate` is no command that runs on Spark; these are: dataset, parquet, iceberg, audit",
+        ),
+        (
+            "dataset ls v",
+            "`ags1 dataset ls` is no command that runs on Spark; these are: encrypt, decrypt, verify, plan",
+        ),
+        ("--frob", "unknown option --frob"),
+        ("dataset encrypt", "required: SOURCE, TARGET"),
+        ("dataset encrypt a", "required: TARGET"),
+        ("dataset encrypt a b c --kms aws: --key-id k", "too many arguments"),
+        ("dataset encrypt a b --key-id k", "a KMS is needed: --kms URL or the variable AGS1_KMS"),
+        ("dataset encrypt a b --kms aws:", "required: --key-id"),
+        ("dataset rewrap a --kms aws:", "required: --new-key-id"),
+        ("parquet encrypt a b --kms aws:", "required: --footer-key-id"),
+        ("dataset encrypt a b --frob=7", "unknown option --frob "),
+        ("dataset encrypt a b --part-bytes 0", "at least 1 byte is needed"),
+        ("dataset encrypt a b --part-bytes 1.5M", "'1.5M' is not a number of bytes"),
+        ("dataset encrypt a b --parallelism 0", "'0' is not a number of 1 or more"),
+        ("dataset encrypt a b --report r.csv", "a report ends with .parquet, .json, .jsonl: 'r.csv' does not"),
+        ("dataset encrypt a b --conf x", "argument --conf: needs NAME=VALUE"),
+        ("dataset decrypt a b --expected-version x", "'x' is not a version such as 7"),
+        ("parquet encrypt a b --column-key-id pii", "needs COLUMNS=ID, such as ssn,salary=alias/pii"),
+        ("parquet encrypt a b --column-key-id a,,b=pii", "there is an empty column name"),
+        ("parquet verify a --aad-prefix-hex xyz", "argument --aad-prefix-hex: 'xyz' is not hexadecimal"),
+        ("parquet verify a --cache-seconds nan", "'nan' is not a number of seconds"),
+        (
+            "iceberg verify t --kms aws: --snapshot last",
             "'last' is neither the id of a snapshot (`ags1 iceberg inspect` shows them), nor all, nor current",
         ),
     ],
@@ -185,7 +214,7 @@ def test_wrong_usage_is_told_in_one_line_with_the_help_to_read(job: Job, argumen
     answer = job(*arguments.split())
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err
-    assert re.search(r"\(see `python -m ags1\.spark( [a-z-]+)? --help`\)\n$", answer.err)
+    assert re.search(r"\(see `ags1( [a-z]+){0,2}( --spark)? --help`\)\n$", answer.err)
     assert len(answer.err.splitlines()) == 1
 
 
@@ -201,7 +230,7 @@ def test_wrong_usage_is_told_in_one_line_with_the_help_to_read(job: Job, argumen
 )
 def test_a_key_among_the_arguments_is_refused_and_not_repeated(job: Job, option: str, instead: str) -> None:
     for arguments in ([option, KEY_TEXT], [f"{option}={KEY_TEXT}"]):
-        answer = job("encrypt", "a", "b", *arguments)
+        answer = job("dataset", "encrypt", "a", "b", *arguments)
         assert (answer.code, answer.out) == (2, "")
         assert f"there is no {option}: other users, Spark's pages and its event log would show a key" in answer.err
         assert f"name the master key ({instead})" in answer.err
@@ -213,7 +242,7 @@ def test_a_key_among_the_arguments_is_refused_and_not_repeated(job: Job, option:
     ["spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword", "spark.hadoop.fs.azure.account.key.x.net"],
 )
 def test_a_secret_among_the_settings_is_refused_and_not_repeated(job: Job, setting: str) -> None:
-    for option, command in (("--conf", "encrypt a b"), ("--property", "verify-table t")):
+    for option, command in (("--conf", "dataset encrypt a b"), ("--property", "iceberg verify t")):
         answer = job(*command.split(), option, f"{setting}={KEY_TEXT}")
         assert answer.code == 2
         assert f"{setting} is a secret, and other users can read the arguments" in answer.err
@@ -227,24 +256,25 @@ def test_settings_that_only_name_where_a_secret_is_are_taken() -> None:
         "spark.hadoop.fs.s3a.aws.credentials.provider",
     )
     given = [part for name in names for part in ("--conf", f"{name}=x=y")]
-    assert parse(["clean", "a", *given], PROG).conf == dict.fromkeys(names, "x=y")
+    assert parse(["dataset", "clean", "a", *given]).conf == dict.fromkeys(names, "x=y")
 
 
 def test_options_may_stand_anywhere() -> None:
     for line in ("a b --key-id k --kms aws:", "--kms aws: a --key-id k b", "--kms aws: --key-id k a b"):
-        options = parse(["encrypt", *line.split()], PROG)
+        options = parse(["dataset", "encrypt", *line.split()])
         assert (options.source, options.target, options.kms, options.key_id) == ("a", "b", "aws:", "k")
 
 
 def test_values_are_what_the_functions_take() -> None:
     line = "a b --kms aws: --footer-key-id k --aad-prefix-hex 00ff --single-wrapping --no-resume -q"
     columns = ["--column-key-id", "ssn,pay\\,ment=p", "--column-key-id", "a\\.b.c=p", "--column-key-id", "z=q"]
-    options = parse(["parquet-encrypt", *line.split(), *columns], PROG)
+    options = parse(["parquet", "encrypt", *line.split(), *columns])
     assert options.column_key_ids == {"p": ["ssn", "pay,ment", ("a.b", "c")], "q": ["z"]}
     assert options.aad_prefix == b"\x00\xff"
     assert (options.double_wrapping, options.resume, options.progress) == (False, False, False)
     options = parse(
         [
+            "dataset",
             "encrypt",
             "a",
             "b",
@@ -259,13 +289,12 @@ def test_values_are_what_the_functions_take() -> None:
             "--include",
             "*.b",
         ],
-        PROG,
     )
     assert (options.part_bytes, options.include, options.exclude) == (2 << 30, ["*.a", "*.b"], None)
     for text, value in (("all", "all"), ("current", None), ("-5", -5)):
-        assert parse(["verify-table", "t", "--kms", "aws:", f"--snapshot={text}"], PROG).snapshot_id == value
+        assert parse(["iceberg", "verify", "t", "--kms", "aws:", f"--snapshot={text}"]).snapshot_id == value
     assert parse(
-        ["verify-table", "t", "--kms", "aws:", "--property", "a=b", "--property", "c=d=e"], PROG
+        ["iceberg", "verify", "t", "--kms", "aws:", "--property", "a=b", "--property", "c=d=e"]
     ).properties == {
         "a": "b",
         "c": "d=e",
@@ -274,7 +303,7 @@ def test_values_are_what_the_functions_take() -> None:
 
 def test_a_variable_stands_for_the_kms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGS1_KMS", "gcp:")
-    assert parse(["verify", "a"], PROG).kms == "gcp:"
-    assert parse(["verify", "a", "--kms", "aws:"], PROG).kms == "aws:"
+    assert parse(["dataset", "verify", "a"]).kms == "gcp:"
+    assert parse(["dataset", "verify", "a", "--kms", "aws:"]).kms == "aws:"
     with pytest.raises(UsageError, match="required: --key-id"):
-        parse(["encrypt", "a", "b"], PROG)
+        parse(["dataset", "encrypt", "a", "b"])

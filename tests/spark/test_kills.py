@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from functools import partial
@@ -169,6 +170,59 @@ def test_what_a_killed_driver_leaves(
     assert ags1.spark.clean(spark, thrown) == [f"_ags1/runs/{run}"]
     cleaned(spark, thrown, OLD, kms_url)
     assert ags1.spark.clean(spark, thrown, kms=kms_url, grace=0) == []
+
+
+HALTED = """
+import os, signal, sys, threading
+from functools import partial
+from pyspark.sql import SparkSession
+import ags1.spark
+from ags1.spark import decryption, encryption
+from ags1.spark.engine import _planning
+from tests.spark.works import HaltedDecryption, HaltedEncryption
+
+verb, source, target, kms, signals = sys.argv[1:]
+
+def die():
+    while len(os.listdir(signals)) < 2:
+        threading.Event().wait(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+threading.Thread(target=die, daemon=True).start()
+_planning._FIRST_WAVE_UNITS = 1 << 30
+encryption.EncryptWork = partial(HaltedEncryption, signals=signals)
+decryption.DecryptWork = partial(HaltedDecryption, signals=signals)
+options = {"kms": kms, "key_id": "lake", "parallelism": 2}
+run = ags1.spark.encrypt_files if verb == "encrypt" else ags1.spark.decrypt_files
+run(SparkSession.builder.getOrCreate(), source, target, **options)
+"""
+MANY: Tree = {f"{index % 20:02}/{index:05}": b"%d" % index for index in range(20_000)}
+
+
+@pytest.mark.timeout(300)
+def test_a_driver_that_is_killed_at_seven_tenths_loses_one_tenth_at_most(
+    spark: SparkSession, kms_url: str, run_spark: Run, tmp_path: Path
+) -> None:
+    raw, vault, plain = write_tree(tmp_path / "raw", MANY), tmp_path / "vault", tmp_path / "plain"
+
+    def killed(verb: str, source: Path, target: Path) -> int:
+        signals = tmp_path / verb
+        signals.mkdir()
+        done = run_spark(HALTED, verb, source, target, kms_url, signals, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        return sum(len(names) for place, _, names in os.walk(target) if Path(place).name.isdecimal())
+
+    def assert_gone_on(result: Result, before: int) -> None:
+        assert 0.69 * len(MANY) < before < 0.71 * len(MANY)
+        counts = result.counts
+        assert counts["ok"] + counts["skipped"] == len(MANY)
+        assert before - counts["skipped"] <= len(MANY) // 10
+
+    before = killed("encrypt", raw, vault)
+    assert_gone_on(encrypt(spark, raw, vault, kms_url), before)
+    before = killed("decrypt", vault, plain)
+    assert_gone_on(ags1.spark.decrypt_files(spark, vault, plain, kms=kms_url, progress=False), before)
+    assert read_tree(plain) == MANY
 
 
 # -- tasks that are late -----------------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ import ags1.spark
 from ags1 import dataset
 from ags1.dataset import classes, runs
 from ags1.spark import encryption
+from ags1.spark.engine._column_keys import LEAD, RUN, data_key, read_key
+from ags1.spark.engine._sealing import kms_client
+from ags1.storage import Location
 from tests.spark.works import Interrupted
 
 raw, out, kms, secrets, shown = sys.argv[1:]
@@ -56,10 +59,13 @@ def failing(call):
     else:
         raise SystemExit("it did not fail")
 
-def looked_at(result):
-    frame = result.dataframe
+def explained(frame):
     texts.extend(frame._jdf.queryExecution().explainString(frame._sc._jvm.org.apache.spark.sql.execution.ExplainMode
                  .fromString(mode)) for mode in ("extended", "formatted", "codegen", "cost"))
+    return frame
+
+def looked_at(result):
+    frame = explained(result.dataframe)
     texts.append(repr(result) + str(result) + str(frame.collect()) + repr(vars(result)))
     said[result._verb] = result.counts
     return result
@@ -89,6 +95,25 @@ failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **opt
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **{**options, "kms": bytes(32)}))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="other", **options))
 ags1.spark.rewrap(spark, vault, "lake2", kms=kms)
+
+# Columns: what tasks derive is derived here once more, to be looked for.
+table, columns = out + "/column-keys", {"text": "lake"}
+given = {"kms": kms, "keys": table, "row_key": "id", "form": "gcm"}
+people = spark.range(1000).selectExpr("id", "'text ' || id AS text")
+explained(ags1.spark.encrypt_columns(people, columns, **given)).write.parquet(out + "/people")
+sealed = spark.read.parquet(out + "/people")
+plain = explained(ags1.spark.decrypt_columns(sealed, columns, **given))
+said["columns"] = plain.exceptAll(people).count() + abs(plain.count() - 1000)
+ags1.spark.register_columns(spark, kms=kms, keys=table, key_ids=["lake"], decrypt=True)
+people.createOrReplaceTempView("people")
+query = "SELECT id, ags1_decrypt(ags1_encrypt(text, 'lake', 'text', id), 'lake', 'text', id) AS text FROM people"
+said["functions"] = explained(spark.sql(query)).where("text = encode('text ' || id, 'utf-8')").count()
+failing(ags1.spark.decrypt_columns(sealed.withColumn("id", sealed.id + 1), columns, **given).collect)
+leads = {bytes(row.text[:LEAD]) for row in sealed.collect()}
+for lead in leads:
+    record = read_key(Location(table), kms, "text", lead[:RUN].hex(), "lake")
+    keys.add(bytes(data_key(record.reference.unwrap(kms_client(kms)), lead[RUN:])).hex())
+said["data keys"] = len(leads)
 
 pages = ["/jobs/", "/stages/", "/SQL/", "/environment/", "/executors/", "/storage/"]
 api = f"/api/v1/applications/{spark.sparkContext.applicationId}"
@@ -182,6 +207,8 @@ def test_the_job_did_what_there_was_to_do_though_an_executor_died(job: Job) -> N
     assert sum(job.said["encrypt"].values()) == len(CONTENTS) + 1
     assert job.said["decrypt"] == {"ok": len(CONTENTS) + 1}
     assert job.said["verify"] == {"ok": len(CONTENTS), "error": 1}
+    assert (job.said["columns"], job.said["functions"]) == (0, 1000)
+    assert job.said["data keys"] > 1
     plain = read_tree(job.out / "plain")
     assert plain == {**CONTENTS, "b.txt": b"another file"}
     with pytest.raises(AuthenticationError, match=r"a\.txt\..*: block 0 failed authentication"):
@@ -203,6 +230,9 @@ def test_what_is_searched_is_what_there_is(job: Job) -> None:
     assert b"Physical Plan" in texts
     assert b"ags1 encrypt: " in texts, "the pages do not say what runs"
     assert b"AuthenticationError" in texts
+    assert b"column 'text', row 0 of partition" in texts
+    assert b"MapInArrow" in texts
+    assert b"ags1_encrypt" in texts or b"function(text" in texts
     assert b"the worker failed" in b"".join(places.values())
     # The check finds what is there: ids of keys, and a key that is put there in any spelling.
     secrets = job.secrets()

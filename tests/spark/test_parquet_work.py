@@ -25,8 +25,8 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
 from ags1.kms.run_records import RunName, RunSeal
-from ags1.spark.decryption import _Records
 from ags1.spark.engine import _sealing
+from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._parquet_work import (
     LEFT_OUT,
@@ -537,13 +537,16 @@ def test_records_of_decryption_are_not_listed_written_or_removed_through_a_link(
     outside.mkdir()
     target.mkdir()
     seal = RunSeal(Key(bytes(32)), RunName("decryption", "12345678-owner", "0123456789abcdef-run"))
-    _Records(Location(outside), seal).write([("a", 1, "")])
-    (made,) = outside.iterdir()
+    (outside / "a").touch(), (target / "b").touch()
+    elsewhere = DecryptionRecords(Location(outside), seal)
+    elsewhere.begin()
+    elsewhere.write([("a", 1)])
+    (made,) = outside.glob(".ags1-*")
     (target / made.name).symlink_to(made)
     before = {each.name: each.read_bytes() for each in made.iterdir()}
     assert before
-    records = _Records(Location(target), seal)
-    for call in (records.read, records.remove, lambda: records.write([("b", 1, "")])):
+    records = DecryptionRecords(Location(target), seal)
+    for call in (records.read, records.begin, records.remove, lambda: records.write([("b", 1)])):
         with pytest.raises(NotADirectoryError):
             call()
         assert {each.name: each.read_bytes() for each in made.iterdir()} == before

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.checks import MIB, pattern
 from tests.spark.conftest import Run
@@ -18,10 +22,6 @@ from tests.spark.sessions import ROOT
 from tests.spark.trees import assert_dataset, write_tree
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
-
-# PySpark itself comes with every Spark.
-DISTRIBUTIONS = ("pyarrow", "pandas", "numpy", "python-dateutil", "six", "tzdata", "pytz")
-NOT_NEEDED = ("tests", "include", "__pycache__")
 
 venv_pack = pytest.importorskip("venv_pack")
 
@@ -54,33 +54,64 @@ spark.stop()
 """
 
 
+def documented(program: str) -> list[str]:
+    """The arguments of a program of the environment, as docs/spark.md has them."""
+    lines = (ROOT / "docs/spark.md").read_text().splitlines()
+    line = next(each for each in lines if each.startswith(f"environment/bin/{program} "))
+    return shlex.split(line, comments=True)[1:]
+
+
+def needed(requirement: Requirement, found: dict[str, importlib.metadata.Distribution]) -> None:
+    """Add what pip would install for a requirement, from the environment of the tests."""
+    distribution = importlib.metadata.distribution(requirement.name)
+    if not requirement.extras and distribution.name in found:
+        return
+    found[distribution.name] = distribution
+    for text in distribution.requires or ():
+        each = Requirement(text)
+        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *requirement.extras)):
+            needed(each, found)
+
+
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What venv-pack makes of a virtual environment with this package and what it needs on executors."""
-    directory = tmp_path_factory.mktemp("environment")
-    environment = directory / "environment"
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with what the documentation says."""
+    environment = tmp_path_factory.mktemp("environment") / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=600)
     packages = next(environment.glob("lib/python*/site-packages"))
+    found: dict[str, importlib.metadata.Distribution] = {}
+    for text in documented("pip")[1:]:
+        needed(Requirement(text), found)
+    assert found.keys() >= {"ags1", "pyarrow", "pandas", "obstore", "boto3"}
+    # It comes with every Spark.
+    assert "pyspark" not in found
     _link(ROOT / "ags1", packages / "ags1")
-    for name in DISTRIBUTIONS:
-        try:
-            files = importlib.metadata.distribution(name).files or []
-        except importlib.metadata.PackageNotFoundError:
-            # Not all versions need all.
-            continue
-        for top in {file.parts[0] for file in files if file.parts[0] != ".."}:
-            _link(Path(str(importlib.metadata.distribution(name).locate_file(top))), packages / top)
-    packed = directory / "environment.tar.gz"
+    for distribution in (each for name, each in found.items() if name != "ags1"):
+        files = distribution.files or []
+        for top in {file.parts[0] for file in files if file.parts[0] not in ("..", "__pycache__")}:
+            _link(Path(str(distribution.locate_file(top))), packages / top)
+    return environment
+
+
+@pytest.fixture(scope="module")
+def archive(environment: Path) -> Path:
+    """What venv-pack makes of it."""
+    packed = environment.with_name("environment.tar.gz")
+    arguments = documented("venv-pack")
+    (named,) = (value for name, value in itertools.pairwise(arguments) if name == "-o")
+    assert named == packed.name
+    packing = venv_pack.Env(str(environment))
+    for excluded in (value for name, value in itertools.pairwise(arguments) if name == "--exclude"):
+        packing = packing.exclude(excluded)
     # Spark unpacks .tar.gz by tar, but .tar by itself, without the permissions.
-    # Nothing is compressed: it does not go far.
-    venv_pack.pack(prefix=str(environment), output=str(packed), compress_level=0)
+    packing.pack(output=str(packed))
     return packed
 
 
 def _link(source: Path, target: Path) -> None:
-    """A copy without its bytes, and without what nobody imports."""
+    """A copy without its bytes."""
     if source.is_dir():
-        shutil.copytree(source, target, copy_function=_copy, ignore=shutil.ignore_patterns(*NOT_NEEDED))
+        shutil.copytree(source, target, copy_function=_copy, dirs_exist_ok=True)
     elif source.is_file():
         _copy(source, target)
 
@@ -117,3 +148,28 @@ def test_executors_run_in_the_archive_and_encrypt_there(
         assert Path(arrow).is_relative_to(prefix)
     assert len(set(said["found"][::4])) == 2
     assert_dataset(target, contents, kms_url)
+
+
+def test_the_archive_is_small_and_names_the_job_without_pyspark(environment: Path, archive: Path) -> None:
+    assert archive.stat().st_size < 150e6
+    with tarfile.open(archive) as packed:
+        members = packed.getmembers()
+    assert sum(each.size for each in members) < 400e6
+    assert not [each.name for each in members if "/pyspark/" in each.name]
+    python = [str(environment / "bin/python")]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*python, *arguments], env=variables, cwd="/", capture_output=True, text=True, timeout=600
+        )
+
+    path = Path(run("-m", "ags1.spark", "--path").stdout.strip())
+    assert path.is_relative_to(environment)
+    assert path.name == "__main__.py"
+    assert path.is_file()
+    # What does need it says so.
+    for arguments in (("-m", "ags1.spark", "clean", "vault"), ("-c", "from ags1.spark import encrypt_files")):
+        done = run(*arguments)
+        assert done.returncode != 0
+        assert done.stderr.splitlines()[-1].endswith("ags1.spark needs pyspark: pip install 'ags1[spark]'")

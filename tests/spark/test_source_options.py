@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from dataclasses import fields
+from dataclasses import Field, fields
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,19 @@ def test_a_key_in_place_of_a_reference_is_not_repeated() -> None:
         ({"pushdown": "yes"}, "pushdown must be false or once"),
         ({"threads": "0"}, "threads must be a number from 1"),
         ({"decode": "csv", "sep": "||"}, "sep must be one ASCII character"),
-        ({"decode": "text", "encoding": "latin-1"}, "has no option 'encoding'"),
+        ({"decode": "text", "encoding": "latin-1"}, "has no option 'encoding' but utf-8 or utf8: only UTF-8 is read"),
+        ({"decode": "csv", "dateFormat": "dd.MM.yyyy"}, "has no option 'dateFormat': .*with to_date after reading"),
+        ({"decode": "csv", "timestampFormat": "x"}, "has no option 'timestampFormat': .*with to_timestamp"),
+        ({"decode": "parquet", "mergeSchema": "true"}, r"'mergeSchema' but false: .* give one with \.schema"),
+        ({"pathGlobFilter": "*.csv"}, "'pathGlobFilter': include has globs of paths"),
+        ({"recursiveFileLookup": "true"}, "'recursiveFileLookup': all directories are read; partition_discovery"),
+        ({"decode": "json", "allowSingleQuotes": "false"}, "'allowSingleQuotes' but true: read the lines with"),
+        ({"decode": "json", "prefersDecimal": "true"}, "'prefersDecimal' but false: give a schema"),
+        ({"decode": "csv", "maxColumns": "5"}, "has no option 'maxColumns': there is no limit"),
+        ({"decode": "csv", "samplingRatio": "0.1"}, "'samplingRatio' but 1 or 1.0: sampling_bytes"),
+        ({"decode": "csv", "sep": "\\"}, "sep must not be the quote, the escape or the comment"),
+        ({"decode": "csv", "multiLine": "true", "lineSep": ";"}, "multiline and line_sep contradict"),
+        ({"decode": "json", "comment": "#"}, "comment is for decode=csv, not json"),
         ({"decode": "csv", "time_zone": "Nowhere"}, "time_zone must be a time zone"),
         ({"mode": "lenient", "decode": "json"}, "mode must be one of permissive, dropmalformed, failfast"),
         ({"content": "false", "columns": "path"}, "contradict each other"),
@@ -76,6 +89,18 @@ def test_a_key_in_place_of_a_reference_is_not_repeated() -> None:
 def test_a_mistake_is_said(given: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         options(**given)
+
+
+def test_options_of_spark_that_say_what_is_done_anyway_are_none() -> None:
+    usual = {"encoding": "UTF-8", "allowSingleQuotes": "true", "samplingRatio": "1.0", "mergeSchema": "false"}
+    assert options(decode="json", **usual) == options(decode="json")
+    assert options(decode="json", primitivesAsString=True).as_strings
+    assert options(decode="csv", ignoreLeadingWhiteSpace=True).trim_left
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "+02:00", "GMT+1", "PST", "Z", "UTC"])
+def test_time_zones_are_named_as_in_spark(zone: str) -> None:
+    assert options(decode="csv", timeZone=zone).time_zone == zone
 
 
 def test_without_a_key_the_places_for_it_are_said() -> None:
@@ -102,6 +127,10 @@ def test_a_separator_that_can_overlap_itself_is_not_split_by() -> None:
     assert not options(decode="text", lineSep="|;").whole_files
 
 
+def is_option(field: Field[Any]) -> bool:
+    return bool(field.metadata)
+
+
 def test_help_lists_every_option_with_its_default() -> None:
     pytest.importorskip("pyspark")
     import ags1.spark.source.data_source as source
@@ -110,7 +139,7 @@ def test_help_lists_every_option_with_its_default() -> None:
     reading, _, rest = text.partition("Writing  ")
     writing, _, streaming = rest.partition("Streaming  ")
     defaults = SourceOptions()
-    for field in fields(SourceOptions):
+    for field in filter(is_option, fields(SourceOptions)):
         found = re.search(rf"^``{field.name}`` +(\S+)", reading, re.MULTILINE)
         assert found, f"{field.name} is missing"
         default = getattr(defaults, field.name)
@@ -118,7 +147,7 @@ def test_help_lists_every_option_with_its_default() -> None:
             assert found[1] == str(default).lower(), field.name
         elif isinstance(default, int) and default > 0:
             assert found[1].removesuffix("m") == str(default >> 20 if found[1].endswith("m") else default), field.name
-    for field in fields(WriteOptions):
-        assert re.search(rf"^``{field.name}`` ", writing, re.MULTILINE), f"{field.name} is missing"
+    for field in filter(is_option, fields(WriteOptions)):
+        assert re.search(rf"^``{field.name}``[ ,]", writing, re.MULTILINE), f"{field.name} is missing"
     of_streams = {field.name for field in fields(StreamOptions)} - {field.name for field in fields(SourceOptions)}
     assert set(re.findall(r"^``(\w+)`` ", streaming, re.MULTILINE)) == of_streams

@@ -7,6 +7,8 @@ import datetime
 import logging
 import os
 import pickle
+import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,16 +19,17 @@ import pytest
 
 import ags1
 from ags1 import dataset
+from ags1.dataset import manifests
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.keys import KeyMetadata
 from ags1.kms import load
 from ags1.spark.source import _inputs
 from ags1.spark.source._directories import constant, inferred, is_hidden, values_of
 from ags1.spark.source._filters import Condition, may_have, understood
-from ags1.spark.source._inputs import ListedFiles, SourceFileKeys, cached_input, open_input
+from ags1.spark.source._inputs import DatasetFiles, ListedFiles, SourceFileKeys, cached_input, open_input
 from ags1.spark.source._options import SourceOptions
-from ags1.spark.source._splits import END, Split, packed, plan, unpacked
-from tests.checks import KEY, PREFIX
+from ags1.spark.source._splits import END, Split, packed, plan, plan_leaves, splits_of, unpacked
+from tests.checks import KEY, PREFIX, every
 from tests.spark.source_files import options
 
 MIB = 1 << 20
@@ -73,6 +76,117 @@ def test_splits_travel_without_loss() -> None:
     name = os.fsdecode(b"caf\xe9 \xc3\xa9")
     splits = [Split(ListedFiles(name, 3, 5, 41), 0, END), Split(ListedFiles("b", 0, 7, 43), 7, 9)]
     assert unpacked(packed("uuid 7", splits)) == ("uuid 7", splits)
+
+
+# -- leaves ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def leafy(tmp_path_factory: pytest.TempPathFactory, kms_url: str) -> Path:
+    """A dataset of 300 files in leaves of a few."""
+    directory = tmp_path_factory.mktemp("leafy")
+    chance = random.Random(7)
+    for number in range(300):
+        name = f"k={number % 7}/{'_' if number % 31 == 0 else ''}{number:03}.{'txt' if number % 3 else 'gz'}"
+        path = directory / "raw" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(chance.choice((0, 5, 5, 5, 300_000, 2 * MIB + 77)) if number > 100 else 5))
+    (directory / "raw/k=3/none").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifests, "FAN_OUT", 8)
+        patch.setattr(manifests, "_SMALL", 2)
+        with load(kms_url) as client:
+            dataset.encrypt(directory / "raw", directory / "vault", client, "lake").close()
+    return directory / "vault"
+
+
+LEAFY: list[dict[str, object]] = [
+    {},
+    {"split_bytes": "1m"},
+    {"min_partitions": 40},
+    {"min_partitions": 7, "decode": "text"},
+    {"prefix": "k=3", "split_bytes": "1m"},
+    {"prefix": "k=3/none"},
+    {"include": "*.txt", "exclude": "k=1", "split_bytes": "2m"},
+    {"include": "nothing"},
+    {"content": False, "min_partitions": 9},
+    {"decode": "text", "split_bytes": "1m"},
+]
+
+
+@every("given", LEAFY)
+@every("wanted", [None, lambda file: int(file.name[2]) % 2 == 0, lambda file: False])
+def test_places_in_leaves_are_the_splits_of_all_files(
+    leafy: Path, kms_url: str, given: dict[str, object], wanted: Any
+) -> None:
+    source = open_input(options(path=leafy, kms=kms_url, **given))
+    assert isinstance(source, DatasetFiles)
+    chosen = source._options
+    expected = plan((each for each in source.files() if wanted is None or wanted(each)), chosen)
+    places = plan_leaves(source, chosen, wanted)
+    tasks = [[each for each in splits_of(task, source) if wanted is None or wanted(each.file)] for task in places]
+    if wanted is not None:
+        assert tasks == expected
+    else:
+        # Leaves that are not read are not divided, so tasks may end elsewhere.
+        flat = [(each.file, each.start, each.end) for task in tasks for each in task]
+        files = list(dict.fromkeys(file for file, _, _ in flat))
+        assert files == list(source.files())
+        for file in files:
+            ranges = [(start, end) for each, start, end in flat if each is file or each == file]
+            assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+            assert ranges[-1][1] == END
+        assert len(expected) * 0.5 - 1 <= len(tasks) <= len(expected) * 2 + 1
+    # What travels does not grow with the number of files.
+    assert sum(map(len, places)) <= 2 * 300 / 4 + sum(map(len, expected))
+    source.close()
+
+
+def test_leaves_of_small_files_are_not_read_by_the_driver(
+    leafy: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_input(options(path=leafy, kms=kms_url, prefix="k=0"))
+    assert isinstance(source, DatasetFiles)
+    read: list[str] = []
+    sizes = dataset.Leaf.sizes
+    monkeypatch.setattr(dataset.Leaf, "sizes", lambda leaf, **more: read.append(leaf.first) or sizes(leaf, **more))
+    (*_, last) = (leaf for leaf, _ in source.leaves(lambda leaf: False))
+    # The last one has files of the next directory too.
+    assert set(read) <= {last.first}
+    read.clear()
+    assert plan_leaves(source, source._options, None)
+    assert set(read) <= {last.first}
+    source.close()
+
+
+def test_the_metadata_of_many_files_is_one_batch_and_no_file_is_opened(
+    leafy: Path, kms_url: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark")
+    from ags1.spark.source._reader import read_splits
+
+    with dataset.open(leafy, kms_url) as opened:
+        expected = [
+            {"path": each.path, "length": each.plaintext_length, "file_length": each.file_length,
+             "blocks": max(1, -(-each.plaintext_length // MIB)), "k": int(each.path[2])}
+            for each in opened.files
+        ]  # fmt: skip
+    # Only its manifests are there.
+    shutil.copytree(leafy / "_ags1", tmp_path / "vault/_ags1")
+    kinds = {"path": pa.string(), "length": pa.int64(), "file_length": pa.int64(), "blocks": pa.int64()}
+    schema = pa.schema({**kinds, "k": pa.int32()})
+
+    def batches(**given: object) -> list[pa.RecordBatch]:
+        source = open_input(options(path=tmp_path / "vault", kms=kms_url, content=False, **given))
+        assert isinstance(source, DatasetFiles)
+        tasks = plan_leaves(source, source._options, None)
+        return [each for task in tasks for each in read_splits(source, task, schema, source._options, [])]
+
+    (batch,) = batches()
+    assert batch.to_pylist() == expected
+    several = batches(batch_bytes=2000)
+    assert 5 < len(several) < 40
+    assert pa.Table.from_batches(several).to_pylist() == expected
 
 
 # -- directories -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ags1.errors import FormatError
-from ags1.spark.source.decoders import decoder_for
+from ags1.spark.source.decoders import Plain, decoder_for
 from tests.spark.source_files import END, options, plain, rows, rows_cut_everywhere
 
 UTC = datetime.timezone.utc
@@ -36,7 +36,7 @@ def inferred(data: bytes, **given: Any) -> dict[str, str]:
 def test_bad_json_becomes_null_and_keeps_its_text(batch_bytes: int) -> None:
     found = rows_cut_everywhere(JSON, options(decode="json", batch_bytes=batch_bytes), TYPED)
     assert [row["a"] for row in found] == [1, 2, None, None, None, 3, None]
-    assert [row["b"] for row in found] == ["x", None, "y", None, "7", '{"q":[1,2.5]}', None]
+    assert [row["b"] for row in found] == ["x", None, "y", None, "7", '{"q":[1,2.50]}', None]
     assert found[0]["t"] == datetime.datetime(2026, 1, 1, tzinfo=UTC)
     assert [row["_corrupt_record"] for row in found] == [
         *(None, None, '{"a":"bad","b":"y"}', "no json", None, None, "[1]")
@@ -56,10 +56,11 @@ def test_bad_json_fails_and_is_not_shown() -> None:
     assert "bad" not in str(caught.value)
 
 
-def test_two_records_in_a_line_are_not_two_rows() -> None:
-    data = b'{"a":1}{"a":2}\n{"a":3}\n{"a":\n4}\n'
+def test_two_records_in_a_line_are_the_first_and_an_array_is_several_rows() -> None:
+    data = b'{"a":1}{"a":2}\n{"a":3}\n{"a":\n4}\n[{"a":5},{"a":6}]\n[]\n[{"a":7},8]\n'
     found = rows_cut_everywhere(data, options(decode="json"), TYPED)
-    assert [row["a"] for row in found] == [None, 3, None, None]
+    assert [row["a"] for row in found] == [1, 3, None, None, 5, 6, None]
+    assert [row["_corrupt_record"] for row in found if row["_corrupt_record"]] == ['{"a":', "4}", '[{"a":7},8]']
 
 
 def test_one_bad_line_among_many_does_not_change_the_others() -> None:
@@ -99,7 +100,9 @@ def test_types_of_json() -> None:
         "when": datetime.datetime(2026, 7, 1, 10, tzinfo=UTC),
         "small": 7,
     }
-    assert second == dict.fromkeys(schema.names)
+    # Epoch seconds are a time; what is bad inside a list does not make the list bad.
+    when = datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert second == {**dict.fromkeys(schema.names), "list": [{"x": None}], "when": when}
 
 
 def test_the_schema_of_json_is_that_of_all_records() -> None:
@@ -116,10 +119,12 @@ def test_a_schema_of_json_with_bad_records_has_a_column_for_them() -> None:
 
 
 def test_a_json_document_is_not_split() -> None:
-    data = b'[\n{"a": 1},\n{"a": 2, "b": "x"}, 5]'
+    data = b'[\n{"a": 1},\n{"a": 2, "b": "x"}]'
     found = rows_cut_everywhere(data, options(decode="json", multiLine=True), TYPED)
-    assert [row["a"] for row in found] == [1, 2, None]
-    assert found[2]["_corrupt_record"] == "5"
+    assert [row["a"] for row in found] == [1, 2]
+    data = data.replace(b"]", b", 5]")
+    (bad,) = rows_cut_everywhere(data, options(decode="json", multiLine=True), TYPED)
+    assert (bad["a"], bad["_corrupt_record"]) == (None, data.decode())
 
 
 def test_only_columns_of_the_path_are_wanted() -> None:
@@ -143,9 +148,10 @@ CSV_SCHEMA = pa.schema(
 
 @pytest.mark.parametrize("batch_bytes", [16, 4096])
 def test_csv_by_the_names_in_its_header(batch_bytes: int) -> None:
-    found = rows_cut_everywhere(CSV, options(decode="csv", header=True, batch_bytes=batch_bytes), CSV_SCHEMA)
-    assert [row["id"] for row in found] == [1, 2, 3, 4, 5, None, 7]
-    assert [row["name"] for row in found] == ["a,b", None, 'say "hi"', None, "a", None, ""]
+    chosen = options(decode="csv", header=True, escape='"', batch_bytes=batch_bytes)
+    found = rows_cut_everywhere(CSV, chosen, CSV_SCHEMA)
+    assert [row["id"] for row in found] == [1, 2, 3, 4, 5, 6, 7]
+    assert [row["name"] for row in found] == ["a,b", None, 'say "hi"', None, "a", "open", None]
     assert found[0]["when"] == datetime.date(2026, 1, 1)
     bad = [row["_corrupt_record"] for row in found if row["_corrupt_record"] is not None]
     assert bad == ['3,"say ""hi""",x', "4", "5,a,2026-01-02,extra", '6,"open']
@@ -170,8 +176,9 @@ def test_csv_without_a_header_is_in_the_order_of_the_schema() -> None:
 def test_csv_with_line_ends_in_quotes_is_not_split() -> None:
     data = b'id,name\r\n1,"two\r\nlines ""q"" "\r\n2,x"y\r\n3,a""b\r\n'
     schema = pa.schema([("id", pa.int32()), ("name", pa.string())])
-    found = rows_cut_everywhere(data, options(decode="csv", header=True, multiLine=True), schema)
-    assert [row["name"] for row in found] == ['two\r\nlines "q" ', 'x"y', 'a""b']
+    found = rows_cut_everywhere(data, options(decode="csv", header=True, multiLine=True, escape='"'), schema)
+    # The line end of the file is LF, as Spark has it.
+    assert [row["name"] for row in found] == ['two\nlines "q" ', 'x"y', 'a""b']
 
 
 def test_a_header_behind_empty_lines_is_no_row() -> None:
@@ -185,7 +192,7 @@ def test_an_escape_and_a_null_value() -> None:
     schema = pa.schema([("a", pa.string()), ("b", pa.int32())])
     chosen = options(decode="csv", escape="\\", nullValue="NA")
     found = rows_cut_everywhere(b'"x\\"y",NA\nNA,5\n"NA",6\n', chosen, schema)
-    assert found == [{"a": 'x"y', "b": None}, {"a": None, "b": 5}, {"a": "NA", "b": 6}]
+    assert found == [{"a": 'x"y', "b": None}, {"a": None, "b": 5}, {"a": None, "b": 6}]
 
 
 def test_the_schema_of_csv() -> None:
@@ -208,7 +215,7 @@ def test_the_schema_of_csv() -> None:
 
 
 def test_names_that_come_twice_are_told_apart() -> None:
-    assert list(inferred(b"a,a,\n1,2,3\n", decode="csv", header=True)) == ["a", "a1", "_c2"]
+    assert list(inferred(b"a,a,\n1,2,3\n", decode="csv", header=True)) == ["a0", "a1", "_c2"]
 
 
 def test_a_header_with_none_of_the_columns_is_an_error() -> None:
@@ -217,11 +224,77 @@ def test_a_header_with_none_of_the_columns_is_an_error() -> None:
 
 
 def test_a_hexadecimal_number_is_no_number() -> None:
-    found = rows(plain(b"0x1F\n 7 \n"), options(decode="csv"), pa.schema([("n", pa.int64())]), [0, END])
-    assert found == [{"n": None}, {"n": 7}]
+    found = rows(plain(b"0x1F\n 7 \n+7\n"), options(decode="csv"), pa.schema([("n", pa.int64())]), [0, END])
+    assert found == [{"n": None}, {"n": None}, {"n": 7}]
 
 
 def test_a_column_that_csv_cannot_hold_is_named() -> None:
     schema = pa.schema([("l", pa.list_(pa.int64()))])
     with pytest.raises(FormatError, match="file: the column 'l': text cannot be read as a column of the type list"):
         rows(plain(b"1\n"), options(decode="csv"), schema, [0, END])
+
+
+# -- columns that the schema does not have -----------------------------------------------------------------------------
+
+
+def test_a_late_field_of_json_is_inferred_or_an_error() -> None:
+    data = b'{"a":1}\n' * 1000 + b'{"a":2,"s":{"late":1}}\n'
+    assert inferred(data, decode="json") == {"a": "int64", "s": "struct<late: int64>"}
+    sampled = options(decode="json", sampling_bytes=100)
+    schema = decoder_for(sampled).infer([plain(data)])
+    assert schema.names == ["a"]
+    with pytest.raises(FormatError, match="file: there is a field s, which the schema does not have"):
+        rows(plain(data), sampled, schema, [0, END])
+    assert len(rows(plain(data), options(decode="json"), schema, [0, END])) == 1001
+    deep = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])
+    with pytest.raises(FormatError, match="there is a field late"):
+        rows(plain(data), sampled, deep, [0, END])
+
+
+def test_fields_of_json_that_differ_in_case_are_refused() -> None:
+    with pytest.raises(FormatError, match="differ only in case, which Spark cannot tell apart: A, a"):
+        inferred(b'{"a":1}\n{"A":2}\n', decode="json")
+
+
+def test_a_header_and_a_schema_with_other_columns_are_an_error() -> None:
+    a_and_b = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    chosen = {"decode": "csv", "header": True}
+    for data, said in ((b"a,b,late\n1,x,2\n", "late, which the schema does not have"), (b"a\n1\n", "no b")):
+        with pytest.raises(FormatError, match=f"file: its header has {said}: give a schema"):
+            rows(plain(data), options(**chosen), a_and_b, [0, END])
+        assert rows(plain(data), options(**chosen, enforceSchema=False), a_and_b, [0, END])[0]["a"] == 1
+        assert decoder_for(options(**chosen, columns="a")).infer([plain(data)]).names[0] == "a"
+    found = rows(plain(b"x,y\n1,2\n"), options(**chosen, enforceSchema=True), a_and_b, [0, END])
+    assert found == [{"a": 1, "b": "2"}]
+    files = [plain(b"a,b\n1,x\n"), plain(b"b,a\ny,2\n"), plain(b"a,c\n1,x\n")]
+    decoder = decoder_for(options(**chosen, inferSchema=True))
+    assert decoder.infer(files[:2]).equals(a_and_b.set(0, pa.field("a", pa.int32())))
+    with pytest.raises(FormatError, match="no b, c, which the schema does not have"):
+        decoder.infer(files)
+
+
+def test_columns_of_the_directories_may_be_in_a_header_too() -> None:
+    file = Plain("day=1/f.csv", "day=1/f.csv", plain(b"a,day\n5,2\n").source)
+    assert rows(file, options(decode="csv", header=True), pa.schema([("a", pa.int64())]), [0, END]) == [{"a": 5}]
+
+
+def test_a_record_with_many_stray_quotes_is_an_error_and_no_crash() -> None:
+    line = b'"a' + b'"\\b' * 5000
+    with pytest.raises(FormatError, match="too many quotes"):
+        rows(plain(line), options(decode="csv"), pa.schema([("a", pa.string())]), [0, END])
+    deep = b'{"a":' + b"[" * 100000
+    assert rows(plain(deep), options(decode="json"), pa.schema([("a", pa.string())]), [0, END]) == [{"a": None}]
+
+
+@pytest.mark.parametrize(
+    "number", ["1234567890123456789012345678900", "3.4e39", "-1e30", "99999999999999999999999999999"]
+)
+def test_a_number_too_large_for_a_decimal_is_no_other_number(number: str) -> None:
+    # Arrow's own conversions lose its upper digits without a word.
+    schema = pa.schema([("a", pa.decimal128(38, 10)), ("b", pa.list_(pa.field("element", pa.decimal128(38, 10))))])
+    data = f'{{"a":{number},"b":[1.5]}}\n{{"a":1,"b":[{number}]}}\n'.encode()
+    first, second = rows(plain(data), options(decode="json"), schema, [0, END])
+    assert (first["a"], first["b"]) == (None, [decimal.Decimal("1.5")])
+    assert (second["a"], second["b"]) == (1, None)
+    found = rows(plain(f"2.5\n{number}\n".encode()), options(decode="csv"), pa.schema([schema.field("a")]), [0, END])
+    assert [row["a"] for row in found] == [decimal.Decimal("2.5"), None]

@@ -150,9 +150,11 @@ def test_csv_is_quoted_where_it_has_to_be(spark: SparkSession, as_a_task: Write,
     frame = spark.createDataFrame(rows, "text string, number double").coalesce(1)
     as_a_task(frame, decode="csv", header=True, sep=";")
     (data,) = plain(vault, kms_url).values()
-    assert data.decode() == 'text;number\nplain;1.5\n"say ""x"";";\n"";2.0\n;NaN\n" blank";-1.0\n'
+    assert data.decode() == 'text;number\nplain;1.5\n"say \\"x\\";";\n"";2.0\n;NaN\n" blank";-1.0\n'
     read = spark.read.format("ags1").options(kms=kms_url, decode="csv", header="true", sep=";")
-    assert repr(read.schema(frame.schema).load(str(vault)).collect()) == repr(frame.collect())
+    # An empty text is null when it is read, as Spark has it.
+    expected = frame.replace("", None, "text").collect()
+    assert repr(read.schema(frame.schema).load(str(vault)).collect()) == repr(expected)
 
 
 def test_a_null_alone_in_a_line_is_a_row_all_the_same(

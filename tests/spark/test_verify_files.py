@@ -253,9 +253,9 @@ def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp
     """None of these needs a session, because the dataset is local."""
     pin = tmp_path / "pin"
     job = ["--kms", kms_url, "--pin", str(pin)]
-    assert main(["clean", str(vault), *job]) == 0
+    assert main(["dataset", "clean", str(vault), *job]) == 0
     first = dataset.Pins.load(pin)
-    assert main(["rewrap", str(vault), "--new-key-id", "lake2", *job]) == 0
+    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", *job]) == 0
     now = dataset.Pins.load(pin)
     assert (now.uuid, now.key_id, now.version) == (first.uuid, "lake2", first.version + 1)
     with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
@@ -263,7 +263,7 @@ def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp
     with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
         ags1.spark.clean(None, vault, kms=kms_url, pins=first)
     (vault / f"_ags1/v-{now.version}.json").unlink()
-    assert main(["clean", str(vault), *job]) != 0
-    assert main(["rewrap", str(vault), "--new-key-id", "lake", *job]) != 0
-    assert main(["clean", str(vault), "--kms", kms_url, "--pin", str(vault / "pin")]) != 0
+    assert main(["dataset", "clean", str(vault), *job]) != 0
+    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake", *job]) != 0
+    assert main(["dataset", "clean", str(vault), "--kms", kms_url, "--pin", str(vault / "pin")]) != 0
     assert dataset.Pins.load(pin) == now

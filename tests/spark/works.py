@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import KeyAccessError
-from ags1.spark.engine._dataset_work import EncryptWork
+from ags1.spark.engine._dataset_work import DecryptWork, EncryptWork
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
 
@@ -97,6 +98,43 @@ class Interrupted(EncryptWork):
                 raise ValueError("the worker failed")
             Path(self.signals, "waiting").touch()
             await_file(str(Path(self.signals, "go")))
+
+
+class Halting(list[Any]):
+    """Units of which one gets seven tenths, and then nothing more."""
+
+    signals = ""
+
+    def __iter__(self) -> Iterator[Any]:
+        for index, unit in enumerate(super().__iter__()):
+            if index == len(self) * 7 // 10:
+                Path(self.signals, str(os.getpid())).touch()
+                await_file(str(Path(self.signals, "go")))
+            yield unit
+
+
+@dataclass
+class HaltedEncryption(EncryptWork):
+    """Encryption that does seven tenths of a task, and then says so and waits."""
+
+    signals: str = ""
+
+    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+        halting = Halting(units)
+        halting.signals = self.signals
+        yield from super().run(halting, tell)
+
+
+@dataclass
+class HaltedDecryption(DecryptWork):
+    """The same for decryption."""
+
+    signals: str = ""
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        halting = Halting(units)
+        halting.signals = self.signals
+        yield from super().run(halting, tell)
 
 
 @dataclass

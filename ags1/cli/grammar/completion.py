@@ -30,11 +30,6 @@ def _whole() -> CommandParser:
     parser = grammar_parser.command_parser()
     for group in (dataset_parser.command_parser(), iceberg_parser.command_parser(), parquet_parser.command_parser()):
         parser.replace_command(group.prog.partition(" ")[2], group)
-    try:
-        from ags1.spark import job_parser
-    except ImportError:
-        return parser
-    parser.replace_command("spark", job_parser.command_parser("ags1 spark"))
     return parser
 
 

@@ -59,7 +59,8 @@ def _add_writing(action: _Action) -> None:
         "dataset.datasets:encrypt",
         _SOURCE | {"vault": ("TARGET", "directory or URL of the dataset; made if it is missing")},
         "encrypt a directory into a dataset, or bring a dataset up to date",
-        "key-id keys KMS pin CHOICE delete keep-going dry-run no-resume again no-durable single-writer attempts WORK",
+        "key-id keys KMS pin CHOICE delete keep-going dry-run no-resume again no-durable single-writer attempts "
+        "spark WORK",
         needs="--key-id ID",
         more="Each file gets a key of its own. Only what is new, changed or not whole is encrypted, and what an "
         "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given; "
@@ -123,7 +124,7 @@ ags1 dataset repair vault/ raw/""",
         "dataset.datasets:rewrap",
         DATASET,
         "put a dataset, or one class of keys, under another master key; no file changes",
-        f"new-key-id! new-kms key-id {_OPEN} attempts dry-run SAY",
+        f"new-key-id! new-kms key-id {_OPEN} attempts dry-run spark SAY",
         more="Keep the old master key until this has succeeded and `ags1 dataset expire` has removed the older "
         "versions; whoever has a copy of those still needs it.",
         fields="dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error",
@@ -176,7 +177,7 @@ ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K""",
         "dataset.show:verify",
         DATASET,
         "authenticate every file; name what is missing, swapped, damaged or foreign",
-        f"version {_OPEN} WORK",
+        f"version {_OPEN} spark WORK",
         more="What interrupted runs have left is named, and is no fault. A whole directory that was put back from an "
         "older copy is authentic: only a pin shows that, such as --pin or --expected-version.",
         fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, created, ags1, error",
@@ -189,7 +190,7 @@ ags1 dataset verify vault/ --expected-version 12""",
         "dataset.datasets:decrypt",
         DATASET | {"plain": ("TARGET", "directory or URL; made if it is missing")},
         "decrypt a dataset into a directory",
-        f"version {_OPEN} CHOICE keep-going dry-run durable no-clobber WORK",
+        f"version {_OPEN} CHOICE keep-going dry-run durable no-clobber spark WORK",
         more="Files of the same names in TARGET are replaced, each atomically, unless --no-clobber is given. They have "
         "the modes and times of the sources. Nothing is written through a link.",
         fields=_RUN,

@@ -32,6 +32,15 @@ table:
   may be older or newer than what a catalog has; which one that is, is said.
 """
 
+_FLEET_HELP = """
+many tables:
+  With --catalog, TABLE may be a pattern in quotes, such as 'db.*' or '*.events'.
+  What is to be done is read from each table, so a run that was killed is just
+  begun again. A table that fails stops no other, and the report names it. It
+  says what other master keys still open, which it tries: keep them enabled
+  until then, because a key that is refused proves nothing.
+"""
+
 _SCAN_HELP = """
 forms:
   table   aligned columns for a person
@@ -67,6 +76,13 @@ what happens:
   and one commit makes the new files the table's: until then the table is as it
   was. A run that was killed is resumed by the next one. Old snapshots keep
   their files until they are expired.
+"""
+
+_RETENTION_HELP = """
+how long it stays:
+  --min-snapshots, --max-snapshot-age and --max-ref-age are what Iceberg's own
+  expiry obeys, such as Spark's expire_snapshots. `ags1 iceberg expire` keeps
+  the newest snapshot of every branch and tag, and removes all others.
 """
 
 _CREATE_HELP = """
@@ -178,6 +194,7 @@ def command_parser(only: str | None = None) -> CommandParser:
     _add_reading(action)
     _add_keys(action)
     _add_conversions(action)
+    _add_metadata(action)
     _add_writing(action)
     _add_maintenance(action)
     return parser
@@ -209,7 +226,7 @@ def _add_reading(action: _Action) -> None:
         "scan",
         "iceberg.scan:scan",
         "show rows of a table, or write them to a file",
-        "TABLE columns filter snapshot ref as-of limit output ROWS",
+        "TABLE columns filter snapshot ref as-of from-snapshot to-snapshot limit output ROWS",
         more="PyIceberg plans: files that the filter excludes are not opened.",
         epilog=_SCAN_HELP,
         examples="""\
@@ -218,6 +235,8 @@ ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
     --filter "amount > 10 and country = 'CH'"
 ags1 iceberg scan db.events --catalog prod --kms local:keys.json --limit 20
 ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01
+ags1 iceberg scan t/ --kms local:keys.json --from-snapshot 3051729675574597004
+ags1 iceberg scan t/ --filter '_last_updated_sequence_number >= 7'
 ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         changes={
             "format": {
@@ -232,24 +251,28 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "audit",
         "iceberg.tables:audit",
         "say what is wrong with the encryption of a table",
-        "TABLE snapshot ref SAY",
+        "TABLE snapshot ref FLEET SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
         "disagree. Data files are not read. Exit code 1 if there are errors; warnings and notes are told.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
         "ags1, error",
-        examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json",
+        epilog=_FLEET_HELP,
+        examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json\n"
+        "ags1 iceberg audit 'db.*' --catalog prod --kms local:keys.json",
         changes=_ALL,
     )
     action(
         "verify",
         "iceberg.tables:verify",
         "authenticate every block and module of the files of a table, and name those that fail",
-        "TABLE snapshot ref threads SAY",
+        "TABLE snapshot ref threads spark FLEET SAY",
         more="Exit code 1 if a file fails; 3 if only keys are missing; 5 if all that is wrong "
         "is plaintext, also where it was allowed.",
         fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
         "snapshot_ids), seconds, error",
-        examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current",
+        epilog=_FLEET_HELP,
+        examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current\n"
+        "ags1 iceberg verify 'db.*' --catalog prod --kms local:keys.json",
         changes=_ALL,
     )
     action(
@@ -272,10 +295,10 @@ def _add_keys(action: _Action) -> None:
         "rewrap",
         "iceberg.keys:rewrap",
         "put a table under another master key, or the newest version of it; no file of it changes",
-        "new-key-id! new-kms CHANGE",
+        "new-key-id! new-kms FLEET CHANGE",
         more="Key encryption keys are re-wrapped, and the table's property encryption.key-id names the new master "
         "key. Keep the old one as long as somebody needs older metadata files.",
-        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id"),
+        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id") + _FLEET_HELP,
         fields=fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error",
         examples="ags1 iceberg rewrap db.events --catalog prod --kms 'aws:?region=eu-central-1' \\\n"
         "    --new-key-id alias/lake-2027 --dry-run",
@@ -302,9 +325,9 @@ def _add_conversions(action: _Action) -> None:
         "encrypt",
         "iceberg.convert:encrypt",
         "encrypt a table in place, or what others added to it as plaintext",
-        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads CONVERSION",
+        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads spark FLEET CONVERSION",
         more="Format version 2 becomes 3.",
-        epilog=_CONVERSION_HELP,
+        epilog=_CONVERSION_HELP + _FLEET_HELP,
         fields=fields,
         examples="ags1 iceberg encrypt db.events --catalog prod --kms local:keys.json --key-id lake --dry-run\n"
         "ags1 iceberg encrypt t/ --kms local:keys.json --key-id lake --expire --yes",
@@ -313,7 +336,7 @@ def _add_conversions(action: _Action) -> None:
         "decrypt",
         "iceberg.convert:decrypt",
         "make a plaintext table of an encrypted one, in place",
-        "expire threads CONVERSION",
+        "expire threads spark CONVERSION",
         epilog=_CONVERSION_HELP,
         fields=fields,
         examples="ags1 iceberg decrypt db.events --catalog prod --kms local:keys.json --dry-run",
@@ -322,12 +345,13 @@ def _add_conversions(action: _Action) -> None:
         "rekey",
         "iceberg.convert:rekey",
         "give every file of a table a new key, in place",
-        "new-key-id table-data-key-bits expire statistics partition-paths threads CONVERSION",
+        "new-key-id table-data-key-bits expire statistics partition-paths threads spark FLEET CONVERSION",
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file.",
-        epilog=_CONVERSION_HELP,
+        epilog=_CONVERSION_HELP + _FLEET_HELP,
         fields=fields,
         examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire\n"
-        "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027",
+        "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027\n"
+        "ags1 iceberg rekey 'db.*' --catalog prod --kms local:keys.json --new-key-id lake-2027 --expire",
         changes={"new-key-id": {"help": "another master key (the same)"}},
     )
     action(
@@ -436,6 +460,63 @@ ags1 iceberg compact lake/events --kms local:keys.json --yes \\
             **_BRANCH,
             "older-than": {"help": "keep younger snapshots, for time travel: 12h or 30d (5d)"},
         },
+    )
+
+
+def _add_metadata(action: _Action) -> None:
+    options = "catalog PINNED allow-location property dry-run SAY"
+    fields = "table, snapshot_id, metadata_location, dry_run, error"
+    chosen = {
+        "snapshot": {"help": "of this snapshot (the current one)"},
+        "ref": {"help": "of the snapshot of this branch or tag"},
+        "as-of": {"help": "of the snapshot that was current then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)"},
+    }
+    for name, plural, further in (("branch", "branches", "min-snapshots max-snapshot-age "), ("tag", "tags", "")):
+        action(
+            name,
+            f"iceberg.refs:{name}",
+            f"list the {plural} of a table, or make, move or drop one",
+            f"snapshot ref as-of replace-ref drop {further}max-ref-age {options}",
+            places={"name": (f"[{name.upper()}]", f"name of the {name}; without it, all are listed")},
+            more="Needs no KMS.",
+            epilog=_RETENTION_HELP,
+            fields=f"{fields}; of a list name, snapshot_id, min_snapshots_to_keep, max_snapshot_age_ms, "
+            "max_ref_age_ms, error",
+            examples=f"""\
+ags1 iceberg {name} db.events --catalog prod
+ags1 iceberg {name} db.events checked --catalog prod --max-ref-age 90d
+ags1 iceberg {name} db.events checked --catalog prod --replace --as-of 2026-11-01
+ags1 iceberg {name} db.events checked --catalog prod --drop""",
+            changes=chosen,
+            subject="table",
+        )
+    action(
+        "rollback",
+        "iceberg.refs:rollback",
+        "make an earlier snapshot the current one",
+        f"snapshot ref as-of yes {options}",
+        more="The snapshot must be among those that the current one was made from. Later ones stay until they are "
+        "expired. Needs no KMS. It asks first.",
+        fields=fields,
+        examples="ags1 iceberg rollback db.events --catalog prod --as-of 2026-11-01T12:30 --dry-run",
+        changes={
+            "snapshot": {"help": "this one"},
+            "ref": {"help": "that of this tag"},
+            "as-of": {"help": "the one that was current then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)"},
+        },
+        subject="table",
+    )
+    action(
+        "set",
+        "iceberg.refs:set_properties",
+        "set properties of a table",
+        f"unset {options}",
+        places={"files": ("NAME=VALUE...", "a property", {"nargs": "*", "default": []})},
+        more="Needs no KMS. Properties that begin with encryption. are refused, with the command for them.",
+        fields=fields,
+        examples="ags1 iceberg set db.events --catalog prod gc.enabled=false\n"
+        "ags1 iceberg set db.events --catalog prod --unset gc.enabled --dry-run",
+        subject="table",
     )
 
 

@@ -85,27 +85,6 @@ exit codes: 0 the policy holds, or there is none; 1 something is damaged;
   3 the KMS refused a key; 4 something could not be read; 5 a violation
 """
 
-_SPARK_HELP = """\
-commands:
-  encrypt, decrypt, verify     datasets: directories of encrypted files
-  rewrap, clean, plan          another master key; leftovers; what would be done
-  audit                        say what of a lake is encrypted, and what is not
-  parquet-encrypt, parquet-decrypt, parquet-rekey, parquet-verify
-                               directories of Parquet files, column by column
-  encrypt-table, decrypt-table, rekey-table, verify-table
-                               an Iceberg table, in place
-
-examples:
-  ags1 spark encrypt raw/ vault/ --kms 'local:keys.json?key_file=k' \\
-      --key-id lake --master 'local[8]'
-  ags1 spark verify s3a://vault --kms 'aws:?region=eu-central-1' --master yarn
-  ags1 spark clean vault/
-
-`ags1 spark COMMAND --help` explains each command; `ags1 spark help`, clusters
-and spark-submit. The variable AGS1_KMS stands for --kms. Needs the extra:
-ags1[spark].
-"""
-
 _COMPLETION_HELP = """
 ~/.zfunc, or where you keep such functions, must be in fpath of zsh.
 
@@ -146,6 +125,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
     UsageError: they make no sense; no value that might be a key is shown. SystemExit: help or the version was shown.
     """
+    if "--spark" in arguments[: arguments.index("--") if "--" in arguments else None]:
+        return argparse.Namespace(run=lambda options: _spark(arguments))
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
     if arguments and arguments[0] in _GROUPS:
@@ -167,6 +148,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
         options.kms = os.environ.get("AGS1_KMS") or None
     return options  # type: ignore[no-any-return]
+
+
+def _spark(arguments: list[str]) -> int:
+    from ags1.spark.job import main
+
+    return main(arguments)
 
 
 def _hint(option: str) -> str | None:
@@ -275,7 +262,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         "audit",
         {"location": ("LOCATION", "directory, file or URL, with all that is below it")},
         "say what of a bucket, directory, dataset or table is encrypted, and what is not",
-        "policy KMS html threads SAY",
+        "policy KMS html threads spark SAY",
         more="Looks at the beginning of each file and at the footers of Parquet, and decrypts no data.",
         epilog=_AUDIT_HELP,
         changes={
@@ -333,13 +320,6 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
     )
     parser.add_command("iceberg", {}, "read, audit, verify and maintain encrypted Iceberg tables")
     parser.add_command(
-        "spark",
-        {"arguments": ("COMMAND", "what to do, and with what", {"nargs": argparse.REMAINDER})},
-        "encrypt, decrypt and verify trees of files with Spark",
-        epilog=_SPARK_HELP,
-        run=spark,
-    )
-    parser.add_command(
         "completion",
         {"shell": ("SHELL", "bash, zsh, fish or tcsh", {"choices": ("bash", "zsh", "fish", "tcsh")})},
         "print what makes a shell complete the commands and options of ags1",
@@ -347,13 +327,6 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         run=lazily("grammar.completion:completion"),
     )
     return parser
-
-
-def spark(options: argparse.Namespace) -> int:
-    """Run ``ags1 spark``: what ``python -m ags1.spark`` does, under this command's name."""
-    from ags1.spark.job import main
-
-    return main(options.arguments, prog="ags1 spark")
 
 
 def lazily(where: str) -> Callable[[argparse.Namespace], int]:

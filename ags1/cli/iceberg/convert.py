@@ -7,6 +7,7 @@ import datetime
 
 from ags1.cli import say, say_json
 from ags1.cli.consent import agreed, need_consent
+from ags1.cli.iceberg import fleet
 from ags1.cli.iceberg.opening import Opened, opened
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 def encrypt(options: argparse.Namespace) -> int:
+    if fleet.is_pattern(options):
+        return fleet.encrypt(options)
     from ags1.iceberg import encrypt_table, plan_conversion
 
     length = options.data_key_length
@@ -54,6 +57,8 @@ def decrypt(options: argparse.Namespace) -> int:
 
 
 def rekey(options: argparse.Namespace) -> int:
+    if fleet.is_pattern(options):
+        return fleet.rekey(options)
     from ags1.iceberg import plan_conversion, rekey_table
 
     length = options.data_key_length

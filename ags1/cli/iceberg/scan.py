@@ -52,6 +52,8 @@ def scan(options: argparse.Namespace) -> int:
                 snapshot_id=options.snapshot_id,
                 as_of=options.as_of,
                 ref=options.ref,
+                from_snapshot=options.from_snapshot,
+                to_snapshot=options.to_snapshot,
                 limit=options.limit,
             )
             with Reporter(options, ("reading", "read"), to_stdout=target != STANDARD) as reporter:

@@ -6,6 +6,7 @@ import argparse
 import time
 
 from ags1.cli import say, say_json, warn, warn_some
+from ags1.cli.iceberg import fleet
 from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
 from ags1.cli.report import Reporter, in_time
 from ags1.support.command_line import UsageError
@@ -45,6 +46,8 @@ def files(options: argparse.Namespace) -> int:
 
 
 def audit(options: argparse.Namespace) -> int:
+    if fleet.is_pattern(options):
+        return fleet.audit(options)
     from ags1.iceberg.walk.table_audit import audit as look
     from ags1.iceberg.walk.table_walk import walk
 
@@ -70,6 +73,8 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
+    if fleet.is_pattern(options):
+        return fleet.verify(options)
     from ags1.iceberg.walk.table_verification import verify_table
     from ags1.iceberg.walk.table_walk import walk
 

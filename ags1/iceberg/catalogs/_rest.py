@@ -32,10 +32,11 @@ _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-nu
 
 class RestTable(CatalogTable):
     has_metadata_files = False
+    identifier: tuple[str, ...]
 
     def __init__(self, catalog: RestCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
         self._catalog = catalog
-        self._identifier = identifier
+        self.identifier = identifier
         self._given = dict(io_properties)
         self._token: str | None = None
         self.name = ".".join(identifier)
@@ -92,7 +93,7 @@ class RestTable(CatalogTable):
         bare = {**fields, "snapshots": [], "refs": {}, "encryption-keys": []}
         bare.pop("current-snapshot-id", None)
         staged = {
-            "name": self._identifier[-1],
+            "name": self.identifier[-1],
             "location": fields["location"],
             "schema": _current(fields, "schemas", "schema-id", "current-schema-id"),
             "partition-spec": _current(fields, "partition-specs", "spec-id", "default-spec-id"),
@@ -125,11 +126,11 @@ class RestTable(CatalogTable):
     def _url(self, endpoint: str) -> str:
         from pyiceberg.catalog.rest import Endpoints
 
-        parts = self._catalog._split_identifier_for_path(self._identifier)
+        parts = self._catalog._split_identifier_for_path(self.identifier)
         return self._catalog.url(getattr(Endpoints, endpoint), prefixed=True, **parts)
 
     def _body(self, requirements: list[Update], updates: list[Update]) -> dict[str, Any]:
-        identifier = {"namespace": list(self._identifier[:-1]), "name": self._identifier[-1]}
+        identifier = {"namespace": list(self.identifier[:-1]), "name": self.identifier[-1]}
         return {"identifier": identifier, "requirements": requirements, "updates": updates}
 
     def _ask(self, method: str, url: str, body: Any = None, params: dict[str, str] | None = None) -> dict[str, Any]:

@@ -42,10 +42,10 @@ class SqlTable(PointerTable):
         from sqlalchemy import insert
         from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-        if not self._catalog.namespace_exists(self._identifier[:-1]):
+        if not self._catalog.namespace_exists(self.identifier[:-1]):
             raise RefusedError(f"{self.name}: the catalog has no such namespace: create it first")
         row = self._catalog._create_table_row(
-            ".".join(self._identifier[:-1]), self._identifier[-1], new.metadata_location
+            ".".join(self.identifier[:-1]), self.identifier[-1], new.metadata_location
         )
         with self._catalog.engine.connect() as connection:
             try:
@@ -74,6 +74,6 @@ class SqlTable(PointerTable):
 
         return (
             IcebergTables.catalog_name == self._catalog.name,
-            IcebergTables.table_namespace == ".".join(self._identifier[:-1]),
-            IcebergTables.table_name == self._identifier[-1],
+            IcebergTables.table_namespace == ".".join(self.identifier[:-1]),
+            IcebergTables.table_name == self.identifier[-1],
         )

@@ -96,6 +96,8 @@ class CatalogTable(abc.ABC):
     ----------
     name : str
         For messages.
+    identifier : tuple of str or None
+        Its name in the catalog; None without a catalog.
     io_properties : mapping
         Properties for PyIceberg's FileIO: those of the catalog, and those that it issued for the table.
     has_metadata_files : bool
@@ -105,6 +107,7 @@ class CatalogTable(abc.ABC):
     has_metadata_files = True
 
     name: str
+    identifier: tuple[str, ...] | None = None
     io_properties: Mapping[str, str]
 
     def places(self, state: TableState) -> TableLocations:
@@ -201,11 +204,12 @@ class RefusedError(OSError):
 class PointerTable(CatalogTable):
     """A table in a catalog that stores the metadata file's location: the file is written first, then the location."""
 
+    identifier: tuple[str, ...]
     _sent = False
 
     def __init__(self, catalog: Any, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
         self._catalog = catalog
-        self._identifier = identifier
+        self.identifier = identifier
         self.name = ".".join(identifier)
         self.io_properties = io_properties
 

@@ -47,7 +47,7 @@ class PinnedTable(CatalogTable):
                 "to pin"
             )
         self._table, self._advanced = table, advanced
-        self.name = table.name
+        self.name, self.identifier = table.name, table.identifier
 
     @property
     def io_properties(self) -> Mapping[str, str]:  # type: ignore[override]

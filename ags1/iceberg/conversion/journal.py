@@ -26,6 +26,7 @@ from ags1.storage import Location, make_parent, open_output, read_whole, remove_
 
 __all__ = [
     "DIRECTORY",
+    "KIND",
     "Journal",
     "Killed",
     "Records",
@@ -40,14 +41,14 @@ __all__ = [
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
 
-_KIND, _MAINTENANCE = "table conversion", "table maintenance"
+KIND, _MAINTENANCE = "table conversion", "table maintenance"
 _RUN, _MAX_RUN = "run.json", 1 << 20
 _RESULTS = "files-"
 
 
 def new_name(table: str) -> RunName:
     """The name of a new run; `table` is the UUID of the table."""
-    return RunName(_KIND, table, str(uuid.uuid4()))
+    return RunName(KIND, table, str(uuid.uuid4()))
 
 
 class Records:
@@ -134,7 +135,7 @@ def open_run(found: FoundRun, kms: Any, key_id: str, table: str, refused: Callab
             raise AuthenticationError(f"{found.directory}: is under the master key {work_key.key_id!r}, not {key_id!r}")
         return work_key.unwrap(kms)
 
-    opened = found.open(_KIND, table, unwrap)
+    opened = found.open(KIND, table, unwrap)
     results: list[FileResult] = []
     for name, value in opened.records(_RESULTS, refused):
         try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
 from itertools import chain
@@ -31,10 +31,10 @@ from pyiceberg.types import DecimalType, UUIDType
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.metadata.manifests import DATA, POSITION_DELETES, ManifestEntry, kind_of
+from ags1.iceberg.metadata.manifests import ADDED, DATA, POSITION_DELETES, ManifestEntry, kind_of
 from ags1.iceberg.scan._delete_index import DELETED_PATH, DeleteIndex, Deletes
 from ags1.iceberg.scan._row_filter import RowFilter
-from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_partition, of_summaries
+from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_lineage, of_partition, of_summaries
 from ags1.iceberg.scan.deletion_vectors import DeletionVector
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
@@ -106,24 +106,33 @@ class ScanTask(FileScanTask):
         self.deletes = deletes
 
 
-def plan_scan(plan: Any, row_filter: RowFilter) -> list[ScanTask]:
+def plan_scan(plan: Any, row_filter: RowFilter, appends: Sequence[Any] | None = None) -> list[ScanTask]:
     """Return the tasks of PyIceberg's scan over an EncryptedFileIO, with this filter instead of the scan's own.
 
-    A FormatError or KeyAccessError names a file that cannot be read; it is never left out.
+    `appends` are snapshots: the files that they added are read, as they were then, instead of the scan's snapshot. A
+    FormatError or KeyAccessError names a file that cannot be read; it is never left out.
     """
-    snapshot = plan.snapshot()
-    if snapshot is None:
+    snapshots = [each for each in (plan.snapshot(),) if each is not None] if appends is None else appends
+    if not snapshots:
         return []
-    if not snapshot.manifest_list:
-        raise FormatError(
-            f"snapshot {snapshot.snapshot_id} has no manifest list: tables that name manifests in the metadata itself, "
-            "as version 1 once did, are not read"
-        )
+    for snapshot in snapshots:
+        if not snapshot.manifest_list:
+            raise FormatError(
+                f"snapshot {snapshot.snapshot_id} has no manifest list: tables that name manifests in the metadata "
+                "itself, as version 1 once did, are not read"
+            )
     files = SnapshotFiles(plan.io)
+    added_by = None if appends is None else frozenset(each.snapshot_id for each in appends)
     # PyIceberg's cache of manifests is not used: another table could have put one there under the same path.
-    listed = files.manifests({"manifest-list": snapshot.manifest_list})
-    with naming(snapshot.manifest_list):
-        planner = _Planner(plan, row_filter, files, listed)
+    lists = [{"manifest-list": each.manifest_list} for each in snapshots]
+    with closing(in_parallel(files.manifests, lists, SMALL_FILES_AT_ONCE)) as found:
+        listed = list(chain.from_iterable(found))
+    if added_by is not None:
+        # A manifest is in the lists of all later snapshots too.
+        wanted = (each for each in listed if each["content"] == DATA and each["added_snapshot_id"] in added_by)
+        listed = list({each["manifest_path"]: each for each in wanted}.values())
+    with naming(snapshots[-1].manifest_list):
+        planner = _Planner(plan, row_filter, files, listed, added_by)
     deletes = DeleteIndex(plan.table_metadata.specs())
     with closing(in_parallel(planner.passing, planner.deletes, SMALL_FILES_AT_ONCE)) as manifests:
         for each in chain.from_iterable(manifests):
@@ -160,8 +169,15 @@ class _Planner:
     `deletes` and `data` are the manifests to read.
     """
 
-    def __init__(self, plan: Any, row_filter: RowFilter, files: SnapshotFiles, listed: list[dict[str, Any]]) -> None:
-        self._io, self._files, self._filter = plan.io, files, row_filter
+    def __init__(
+        self,
+        plan: Any,
+        row_filter: RowFilter,
+        files: SnapshotFiles,
+        listed: list[dict[str, Any]],
+        added_by: frozenset[int] | None,
+    ) -> None:
+        self._io, self._files, self._filter, self._added_by = plan.io, files, row_filter, added_by
         metadata = plan.table_metadata
         self._specs = {number: _Spec(spec, metadata.schema()) for number, spec in metadata.specs().items()}
         listed = [each for each in listed if self._may_pass(each)]
@@ -171,9 +187,18 @@ class _Planner:
 
     def _may_pass(self, listed: Mapping[str, Any]) -> bool:
         summaries, spec = listed.get("partitions"), self._specs[listed["partition_spec_id"]]
-        if not summaries:
-            return True
-        return True in self._filter.possible(lambda column: of_summaries(column, spec.fields, summaries, spec.kinds))
+
+        def ranges(column: FilteredColumn) -> list[ValueRange]:
+            if column.is_lineage:
+                return of_lineage(column, listed["sequence_number"]) if listed["content"] == DATA else []
+            return of_summaries(column, spec.fields, summaries, spec.kinds) if summaries else []
+
+        return True in self._filter.possible(ranges)
+
+    def _is_wanted(self, entry: ManifestEntry) -> bool:
+        if self._added_by is None:
+            return entry.is_live
+        return entry.status == ADDED and entry.snapshot_id in self._added_by
 
     def passing(self, listed: Mapping[str, Any]) -> list[_Found]:
         """Return the files of a manifest that may have matching rows."""
@@ -181,12 +206,12 @@ class _Planner:
         spec = self._specs[listed["partition_spec_id"]]
         found = []
         for entry in self._files.entries(listed, metrics=not of_data or bool(self._filter.field_ids)):
-            if not entry.is_live:
+            if not self._is_wanted(entry):
                 continue
             if (entry.file["content"] == DATA) != of_data:
                 raise FormatError(f"{path}: has {entry.path} as {kind_of(entry.file)}, and is not for these")
             with naming(path):
-                possible = self._possible(entry.file, spec)
+                possible = self._possible(entry, spec)
             if True not in possible:
                 continue
             number = self._checked(entry)
@@ -197,10 +222,13 @@ class _Planner:
             found.append(_Found(file, number, residual, vector))
         return found
 
-    def _possible(self, file: Mapping[str, Any], spec: _Spec) -> frozenset[bool | None]:
+    def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool | None]:
         """Return the possible values of the filter for the rows of a file."""
+        file = entry.file
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
+            if column.is_lineage:
+                return of_lineage(column, entry.sequence_number) if file["content"] == DATA else []
             found = of_partition(column, spec.fields, file["partition"])
             return [*found, of_file(column, file)] if file["content"] == DATA else found
 

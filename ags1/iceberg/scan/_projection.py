@@ -28,6 +28,7 @@ from ags1.errors import FormatError
 __all__ = [
     "LAST_UPDATED",
     "LINEAGE",
+    "LINEAGE_IDS",
     "POSITION",
     "ROW_ID",
     "FurtherColumns",
@@ -48,6 +49,7 @@ LINEAGE = {
         NestedField(POSITION, "_pos", LongType(), required=False),
     )
 }
+LINEAGE_IDS = frozenset(field.field_id for field in LINEAGE.values())
 
 
 def expected_type(scan: Any, field_id: int) -> Any:
@@ -207,9 +209,10 @@ class RowLineage:
     def __init__(
         self, schema: Schema, first_row_id: int | None, sequence_number: int | None, *, is_avro: bool = False
     ) -> None:
-        places = {field.field_id: place for place, field in enumerate(schema.fields)}
+        # A filter may need a column that the scan has too.
         self._row_id, self._last_updated, self._position = (
-            places.get(each) for each in (ROW_ID, LAST_UPDATED, POSITION)
+            [place for place, field in enumerate(schema.fields) if field.field_id == each]
+            for each in (ROW_ID, LAST_UPDATED, POSITION)
         )
         self._first = first_row_id
         self._number = sequence_number if is_avro or first_row_id is not None else None
@@ -219,16 +222,16 @@ class RowLineage:
 
         `start` is the position in the file of the first one.
         """
-        if self._row_id is not None or self._position is not None:
+        if self._row_id or self._position:
             positions = _positions(BitMap64(range(start, start + rows.num_rows)))
-            if self._position is not None:
-                rows = self._with(rows, self._position, positions)
-            if self._row_id is not None:
-                computed = None if self._first is None else compute.add(positions, self._first)
-                rows = self._with(rows, self._row_id, computed)
-        if self._last_updated is not None:
-            number = None if self._number is None else pyarrow.scalar(self._number, pyarrow.int64())
-            rows = self._with(rows, self._last_updated, number)
+            for place in self._position:
+                rows = self._with(rows, place, positions)
+            computed = None if self._first is None else compute.add(positions, self._first)
+            for place in self._row_id:
+                rows = self._with(rows, place, computed)
+        number = None if self._number is None else pyarrow.scalar(self._number, pyarrow.int64())
+        for place in self._last_updated:
+            rows = self._with(rows, place, number)
         return rows
 
     def _with(self, rows: Any, place: int, computed: Any) -> Any:
@@ -287,6 +290,8 @@ def path_to(fields: Iterable[NestedField], field_id: int) -> list[NestedField] |
 
 def _path(schema: Schema, metadata: Any, field_id: int) -> list[NestedField]:
     """From the table's schema, or else the newest that has the field."""
+    if field_id in LINEAGE_IDS:
+        return [field for field in LINEAGE.values() if field.field_id == field_id]
     older = sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
     # The table's schema first: the scan may have asked for a part of a struct.
     for each in (metadata.schema(), schema, *older):

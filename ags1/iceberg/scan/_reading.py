@@ -368,7 +368,7 @@ def _hopeful_groups(source: RowGroups, file_schema: Schema, row_filter: RowFilte
     def may_pass(group: Any) -> bool:
         def ranges(column: FilteredColumn) -> list[ValueRange]:
             name = top.get(column.field_id)
-            if name not in leaves or column.nested:
+            if name not in leaves or column.nested or column.is_lineage:
                 return []
             found = of_row_group(column, group.column(leaves[name]).statistics, physical.field(name).type)
             return [] if found is None else [found]

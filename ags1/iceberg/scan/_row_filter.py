@@ -32,13 +32,14 @@ from ags1.iceberg.scan._filter_nodes import (
 )
 from ags1.iceberg.scan._filter_text import TextFilter, bound_text
 from ags1.iceberg.scan._literal_values import value_of
+from ags1.iceberg.scan._projection import LINEAGE
 from ags1.iceberg.scan._variant import is_variant
 
 __all__ = ["RowFilter"]
 
 
 class RowFilter:
-    """A filter that is bound to the schema of the table or of its snapshot.
+    """A filter that is bound to the schema of the table or of its snapshot, and to the columns of row lineage.
 
     `field_ids` are the columns that it needs. A ValueError reports a column that does not exist, or a type that cannot
     be compared with a literal.
@@ -46,7 +47,7 @@ class RowFilter:
 
     def __init__(self, expression: Any, schema: Schema, case_sensitive: bool = True) -> None:
         self.expression = expression
-        self._root = _bound(expression, schema, case_sensitive)
+        self._root = _bound(expression, _with_lineage(schema), case_sensitive)
         self.field_ids = tuple(dict.fromkeys(each.field_id for each in self._root.columns()))
 
     def passing(self, columns: Arrays, count: int) -> pyarrow.Array:
@@ -63,6 +64,13 @@ class RowFilter:
 
 
 # -- binding -------------------------------------------------------------------------------------------------------
+
+
+def _with_lineage(schema: Schema) -> Schema:
+    """Return a schema with the lineage columns, but for those whose name the table has for another column."""
+    names = {each.lower() for each in schema.column_names}
+    further = [field for name, field in LINEAGE.items() if name not in names]
+    return Schema(*schema.fields, *further, schema_id=schema.schema_id)
 
 
 def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> FilterNode:

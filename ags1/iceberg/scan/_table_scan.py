@@ -28,7 +28,7 @@ class EncryptedTableScan:
 
     Attributes
     ----------
-    plan : pyiceberg.table.DataScan
+    plan : pyiceberg.table.DataScan or IncrementalAppendScan
         PyIceberg's scan, for methods that are missing here. Its own reads filter rows as PyIceberg does, and refuse a
         filter that was given as text.
     schema : pyiceberg.schema.Schema
@@ -36,10 +36,15 @@ class EncryptedTableScan:
     """
 
     def __init__(
-        self, plan: Any, row_filter: RowFilter, columns: Sequence[str] | None = None, lineage: Collection[str] = ()
+        self,
+        plan: Any,
+        row_filter: RowFilter,
+        columns: Sequence[str] | None = None,
+        lineage: Collection[str] = (),
+        appends: Sequence[Any] | None = None,
     ) -> None:
         self.plan = plan
-        self._filter = row_filter
+        self._filter, self._appends = row_filter, appends
         self.schema = _in_order(plan, columns, lineage)
 
     def plan_files(self) -> list[ScanTask]:
@@ -55,7 +60,7 @@ class EncryptedTableScan:
         KeyAccessError
             A key is not available, or a file is plaintext although it must be encrypted.
         """
-        return plan_scan(self.plan, self._filter)
+        return plan_scan(self.plan, self._filter, self._appends)
 
     def _arrow_scan(self, *, narrow: bool = False) -> EncryptedArrowScan:
         plan = self.plan
@@ -90,6 +95,7 @@ class EncryptedTableScan:
         made = EncryptedTableScan(
             plan.update(row_filter=expression, limit=min(limits, default=None)),
             self._filter if row_filter is None else RowFilter(expression, metadata.schema(), plan.case_sensitive),
+            appends=self._appends,
         )
         fields = {each.name: each for each in self.schema.fields}
         made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))

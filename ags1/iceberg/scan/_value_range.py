@@ -16,7 +16,9 @@ from typing import Any
 import pyarrow
 from pyiceberg import transforms, types
 
-__all__ = ["FilteredColumn", "ValueRange", "of_file", "of_partition", "of_row_group", "of_summaries"]
+from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE_IDS
+
+__all__ = ["FilteredColumn", "ValueRange", "of_file", "of_lineage", "of_partition", "of_row_group", "of_summaries"]
 
 _WHOLE: dict[type, tuple[int, ...]] = {
     types.BooleanType: (1,),
@@ -50,6 +52,11 @@ class FilteredColumn:
     name: str
     type: Any
     nested: bool
+
+    @property
+    def is_lineage(self) -> bool:
+        """Whether it is no column of the table: a null in a file stands for a number that its manifest has."""
+        return self.field_id in LINEAGE_IDS
 
     @property
     def is_float(self) -> bool:
@@ -109,6 +116,11 @@ def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
         values=total is None or nulls is None or nans is None or total > nulls + nans,
         nans=nans != 0,
     )
+
+
+def of_lineage(column: FilteredColumn, sequence_number: int | None) -> list[ValueRange]:
+    """Return the range of a lineage column in files up to this data sequence number: no row was updated after it."""
+    return [ValueRange(upper=sequence_number, nans=False)] if column.field_id == LAST_UPDATED else []
 
 
 def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, Any]) -> list[ValueRange]:

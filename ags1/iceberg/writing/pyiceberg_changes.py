@@ -21,16 +21,19 @@ from pyiceberg.table.update import (
     AddSortOrderUpdate,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     update_table_metadata,
 )
 
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID
 from ags1.iceberg.scan._variant import metadata_text
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -43,17 +46,20 @@ _ALLOWED = (
     AddSortOrderUpdate,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
 )
 # What does the same with the keys, by the action of the update.
 _INSTEAD = {
     "add-snapshot": "append, delete, overwrite and upsert of the EncryptedTable",
     "remove-snapshots": "ags1.iceberg.expire_snapshots",
     "set-location": "ags1.iceberg.relocate_table",
+    "upgrade-format-version": "ags1.iceberg.encrypt_table",
 }
 _LISTS = {"schemas": "schema-id", "partition-specs": "spec-id", "sort-orders": "order-id"}
 _NUMBERS = (
@@ -101,7 +107,13 @@ def _refuse(name: str, update: Any) -> None:
             f"{name}: PyIceberg cannot make this change ({update.action}) of an encrypted table"
             + (f": use {instead}" if instead else "")
         )
-    named = set(getattr(update, "updates", ())) | set(getattr(update, "removals", ()))
+    given = set(getattr(update, "updates", ()))
+    if ours := sorted(each for each in given if each.startswith("ags1.") or each == IO_IMPLEMENTATION):
+        raise PermissionError(
+            f"{name}: how a table is read is not for the table to say, so that one with the property {ours[0]} would "
+            "not be opened: give it to the catalog, or to load_table"
+        )
+    named = given | set(getattr(update, "removals", ()))
     if not named.isdisjoint((KEY_ID, DATA_KEY_LENGTH)):
         raise PermissionError(
             f"{name}: its master key is changed by ags1.iceberg.encrypt_table, rekey_table and decrypt_table, and not "
@@ -125,6 +137,14 @@ def _changed(fields: Mapping[str, Any], base: Any, made: Any) -> dict[str, Any]:
         there.update({each: value for each, value in new.items() if old.get(each) != value})
         for each in old.keys() - new.keys():
             there.pop(each, None)
+    old, new = ({each["snapshot-id"]: each for each in model.get("statistics") or ()} for model in (before, after))
+    if old != new:
+        kept = [
+            each
+            for each in found.get("statistics") or ()
+            if new.get(each["snapshot-id"]) == old.get(each["snapshot-id"])
+        ]
+        found["statistics"] = [*kept, *(each for number, each in new.items() if old.get(number) != each)]
     log = (after.get("snapshot-log") or [])[len(before.get("snapshot-log") or ()) :]
     if log:
         found["snapshot-log"] = [*found.get("snapshot-log", ()), *log]

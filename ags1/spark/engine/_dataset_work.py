@@ -1,17 +1,19 @@
 """Encryption, decryption and verification in a task: the workers of :mod:`ags1.dataset`.
 
-Encrypted files are synced and recorded. A unit to decrypt has a manifest entry, or a range of one, with sealed keys;
-the task unwraps the keys of the classes. Or it names a leaf of the manifests, which the task reads: no key of a
-manifest travels.
+Files are synced and recorded while the next ones are done. A unit to decrypt has a manifest entry, or a range of one,
+with sealed keys; the task unwraps the keys of the classes. Or it names a leaf of the manifests, which the task reads:
+no key of a manifest travels.
 Entries travel as plain tuples: there are many, and pickling an instance of a class costs ten times as much.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ags1.core.gcm import random_bytes
@@ -27,13 +29,19 @@ from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadU
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import Ags1Error
 from ags1.layout import encrypted_length
+from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._results import error_of
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import Opener, class_keys, kms_client, of_process
 from ags1.storage import Location, Unsynced
+from ags1.support.parallel import in_parallel
 
 __all__ = ["DecryptWork", "EncryptWork", "Told", "VerifyWork", "packed", "rows_of"]
+
+# A killed driver loses what its tasks have not recorded: of each the portion that is synced, and the one behind it.
+_RECORD_FILES = 500
+_RECORD_SECONDS = 2.0
 
 
 def packed(entry: DatasetEntry) -> tuple[Any, ...]:
@@ -49,7 +57,34 @@ def _unpacked(data: Any) -> Any:
     return DatasetEntry(path, tuple(Part(*each) for each in parts), key_class, version, source, mode)
 
 
-def _synced(unsynced: Unsynced, found: list[Done]) -> list[Done]:
+def _settled(target: Location, outcomes: Iterable[Done], record: Callable[[list[Done]], None]) -> Iterator[Done]:
+    """Sync and record outcomes in portions while the next ones are made; an outcome is yielded after that."""
+
+    def settle(found: list[Done]) -> list[Done]:
+        found = _synced(target, found)
+        record(found)
+        return found
+
+    with closing(in_parallel(settle, _portions(outcomes), 1)) as portions:
+        for portion in portions:
+            yield from portion
+
+
+def _portions(outcomes: Iterable[Done]) -> Iterator[list[Done]]:
+    portion: list[Done] = []
+    begun = time.monotonic()
+    for each in outcomes:
+        portion.append(each)
+        if len(portion) >= _RECORD_FILES or time.monotonic() - begun >= _RECORD_SECONDS:
+            yield portion
+            portion, begun = [], time.monotonic()
+    if portion:
+        yield portion
+
+
+def _synced(target: Location, found: list[Done]) -> list[Done]:
+    unsynced = Unsynced(target)
+    unsynced.add(*(name for each in found for name, _ in each.done or ()))
     try:
         unsynced.sync()
     except OSError as error:
@@ -72,32 +107,38 @@ def _row(unit: Unit, done: Done, where: str) -> Outcome:
 
 @dataclass
 class DecryptWork:
-    """Decrypts files of a dataset into a tree. The ``data`` of a unit is its packed entry, or a ReadUnit.
+    """Decrypts files of a version of a dataset into a tree. The ``data`` of a unit is its packed entry, or a ReadUnit.
 
-    The classes hold wrapped keys only.
+    The classes hold wrapped keys only. `uuid` and `digest` are those of the dataset, for its records.
     """
 
     source: Location
     target: Location
     classes: tuple[KeyClass, ...]
     kms: str
+    uuid: str
+    digest: str
     verb: str = "decrypt"
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Decrypt some files. A file with a row is on the disk."""
-        told, unsynced = Told(tell), Unsynced(self.target)
+        """Decrypt some files. A file with a row is on the disk, and recorded if it is whole."""
+        told = Told(tell)
         keys = class_keys(self.classes, self.kms, self.source)
         worker = DecryptWorker(self.source, self.target, keys, progress=told.within)
-        found: list[Done] = []
-        for done in worker.run(_unpacked(unit.data) for unit in units):
-            unit = done.unit
-            if done.error is None:
-                unsynced.add(unit.path if isinstance(unit, DatasetEntry) else unit.into)
-            found.append(done)
-            told.past(worker.size_of(unit), is_file=isinstance(unit, DatasetEntry) or unit.start == 0)
-        found = _synced(unsynced, found)
+        records = DecryptionRecords.of(self.target, self.classes, keys, self.uuid, self.digest)
+
+        def outcomes() -> Iterator[Done]:
+            for unit, done in zip(units, worker.run(_unpacked(unit.data) for unit in units), strict=True):
+                told.past(worker.size_of(done.unit), is_file=unit.start == 0)
+                yield done
+
+        def record(found: list[Done]) -> None:
+            # Only the driver knows when all ranges of a big file are there. A missing record costs repeated work.
+            with suppress(OSError):
+                records.write(pair for each in found for pair in each.done or () if isinstance(each.unit, DatasetEntry))
+
         above = self.target.text.rstrip("/")
-        for unit, each in zip(units, found, strict=True):
+        for unit, each in zip(units, _settled(self.target, outcomes(), record), strict=True):
             yield _row(unit, each, f"{above}/{unit.path}")
 
 
@@ -200,20 +241,18 @@ class EncryptWork:
     verb: str = "encrypt"
 
     def run(self, units: list[EncryptUnit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        told, unsynced = Told(tell), Unsynced(self.target)
+        told = Told(tell)
         keys = self.opener.keys()
         worker = EncryptWorker(self.source, self.target, keys, progress=told.within, again=self.again)
-        found: list[Done] = []
-        # Another attempt of this task may have used the names from the driver, and may still be writing to them.
-        named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
-        for done in worker.run(named):
-            if done.done is not None:
-                unsynced.add(*(name for name, _ in done.done))
-            found.append(done)
-            told.past(done.unit.size, is_file=done.unit.start == 0)
-        found = _synced(unsynced, found)
-        self._record(keys, found)
-        yield from (self._row(each) for each in found)
+
+        def outcomes() -> Iterator[Done]:
+            # Another attempt of this task may have used the names from the driver, and may still be writing to them.
+            named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
+            for done in worker.run(named):
+                told.past(done.unit.size, is_file=done.unit.start == 0)
+                yield done
+
+        yield from map(self._row, _settled(self.target, outcomes(), partial(self._record, keys)))
 
     def _record(self, keys: RunKeys, found: list[Done]) -> None:
         """Note the files that are complete, for the next run if this one is interrupted."""

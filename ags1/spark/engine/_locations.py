@@ -6,7 +6,7 @@
 
 Executors get the :class:`ags1.storage.Location` pickled. Credentials for storage are in it only if they are in Spark's
 configuration, which the executors have anyway; otherwise each machine finds its own (environment, profiles, instance
-roles).
+roles). Tasks of the data source get a captured session, whose secrets are sealed, and make the Location themselves.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+from ags1.spark.engine._captured import CapturedSession
 from ags1.storage import Location, is_url
 
 __all__ = ["locate"]
@@ -40,7 +41,7 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
     name : str or path
         A local path, which may be relative, ``file:/...``, ``dbfs:/...``, or a URL. ``s3a``, ``s3n``, ``wasb`` and
         ``wasbs`` have their meaning in Hadoop.
-    spark : SparkSession, optional
+    spark : SparkSession or CapturedSession, optional
         Session with Hadoop's settings of the storage: endpoint, region and credentials.
 
     Returns
@@ -58,6 +59,8 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
         The package for this storage is missing; the message names it.
     FileNotFoundError
         ``dbfs:`` where it is not mounted.
+    PermissionError
+        The captured session has credentials that nobody sealed.
     """
     if isinstance(name, os.PathLike):
         name = os.fspath(name)
@@ -146,6 +149,8 @@ def _check_fsspec(protocol: str, name: str) -> None:
 
 def _settings(spark: Any) -> Callable[[str], str | None]:
     """Return a function that looks up Hadoop settings; those of the session, without the prefix, win as in Spark."""
+    if isinstance(spark, CapturedSession):
+        return spark.get
 
     def get(name: str) -> str | None:
         if spark is None:

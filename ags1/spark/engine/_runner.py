@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import KeyAccessError
+from ags1.spark.engine._failures import start_failure
 from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
 from ags1.spark.engine._progress import Counters, Meter, Teller, open_meter
 from ags1.spark.engine._sealing import Opener, Sealer
@@ -256,7 +257,13 @@ class Engine:
             if self._is_over:
                 return []
             frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)
-            table = frame.toArrow()
+            try:
+                table = frame.toArrow()
+            except Exception as error:
+                failure = start_failure(error)
+                if failure is None:
+                    raise
+                raise failure from error
         outcomes = [Outcome(*row) for data in table.column(0) for row in pickle.loads(data.as_buffer())]
         refused = next((each for each in outcomes if each.path == _NO_FILE), None)
         if refused is not None:

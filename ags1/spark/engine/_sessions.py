@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +21,11 @@ class Session:
         if not hasattr(spark, "range") or not hasattr(spark, "createDataFrame"):
             raise TypeError(f"spark must be a SparkSession, not {type(spark).__name__}")
         self.spark = spark
-        self._context = None if is_connect(spark) else spark.sparkContext
+        self._context = context = None if is_connect(spark) else spark.sparkContext
+        is_default = getattr(context, "pythonExec", "") == "python3" and "PYSPARK_PYTHON" not in os.environ
+        if context is not None and self.is_local and is_default:
+            # What PySpark takes may be another Python than this one, which has ags1.
+            context.pythonExec = sys.executable
 
     @property
     def is_local(self) -> bool:

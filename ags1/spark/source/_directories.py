@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ags1.errors import FormatError
-from ags1.spark.source.decoders._types import parsed
+from ags1.spark.source.decoders._values import parsed
 from ags1.spark.source.encoders._texts import has_text, is_octets, text_of
 
 __all__ = ["SourceDirectories", "constant", "escaped", "inferred", "is_hidden", "partitioned_schema", "values_of"]
@@ -89,7 +89,7 @@ def constant(value: str | None, field: pa.Field, name: str, time_zone: str) -> A
     """The value of a directory as an Arrow scalar of a column's type."""
     if value is None:
         return pa.scalar(None, field.type)
-    text = value.lstrip("+") if pa.types.is_integer(field.type) else value
+    text = value if pa.types.is_string(field.type) else value.strip()
     try:
         return parsed(pa.array([text], pa.string()), field.type, time_zone)[0]
     except (ValueError, pa.ArrowNotImplementedError):

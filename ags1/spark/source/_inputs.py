@@ -14,7 +14,7 @@ import errno
 import glob
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,8 +28,9 @@ from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.spark.source._directories import is_hidden
 from ags1.spark.source._options import SourceOptions
+from ags1.spark.source._time_travel import version_as_of
 from ags1.spark.source.decoders import Plain
-from ags1.storage import Location, list_files, match, status
+from ags1.storage import Location, in_order, list_files, match, status
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.streams.stream import Reader
 from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_file
@@ -37,6 +38,7 @@ from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_fi
 __all__ = ["DatasetFiles", "Input", "ListedFiles", "SourceFileKeys", "cached_input", "no_dataset", "open_input"]
 
 _KEPT = 4
+_AHEAD = 8
 _SIZES = (16, 24, 32)
 _log = logging.getLogger("ags1.spark")
 _warned_of: set[int] = set()
@@ -89,10 +91,12 @@ def open_input(options: SourceOptions, identity: str | None = None) -> Input:
     """Open the input of the options; `identity` is the one that the driver read, so that a task reads the same."""
     if options.keyref:
         return _KeyedFiles(options)
-    if options.decode == "parquet" and (len(options.path) > 1 or not _is_dataset(locate(options.path[0]))):
+    if options.decode == "parquet" and (
+        len(options.path) > 1 or not _is_dataset(locate(options.path[0], options.session))
+    ):
         return _ParquetFiles(options)
     if identity is None:
-        return DatasetFiles(options)
+        return DatasetFiles(options, version_as_of(options))
     number, digest = identity.split(" ")
     return DatasetFiles(options, int(number), digest)
 
@@ -133,7 +137,7 @@ class DatasetFiles:
 
     def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
         self._options = options
-        location = locate(options.path[0])
+        location = locate(options.path[0], options.session)
         expected = options.expected_version if number is None and options.expected_version >= 0 else None
         try:
             self.dataset = datasets.open(
@@ -150,20 +154,53 @@ class DatasetFiles:
                 raise
             raise no_dataset(location) from None
         self.identity = f"{self.dataset.version} {self.dataset.digest}"
+        self._filter = Filter(options.include or None, options.exclude or None)
+        self._below = f"{options.prefix.rstrip('/')}/" if options.prefix else ""
+        self._is_local = location.is_local
         self._decryption = _decryption(options, plaintext=True)
 
     def files(self) -> Iterator[ListedFiles]:
+        return (file for _, files in self.leaves(lambda leaf: True) for _, file in files or ())
+
+    def leaves(
+        self, is_read: Callable[[datasets.Leaf], bool]
+    ) -> Iterator[tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]]:
+        """Leaves of the manifests; the files of those that are to be read, with their numbers in the leaf.
+
+        One that the options may leave out some of is read in any case.
+        """
         prefix = self._options.prefix
         if prefix and not self.dataset.files.is_directory(prefix):
             raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
-        return self.wanted(self.dataset.files.below(prefix))
+
+        def read(leaf: datasets.Leaf) -> tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]:
+            is_whole = not self._filter and leaf.first.startswith(self._below) and leaf.last.startswith(self._below)
+            if is_whole and not is_read(leaf):
+                return leaf, None
+            return leaf, self._wanted(leaf.sizes())
+
+        leaves = self.dataset.files.leaves(prefix)
+        return map(read, leaves) if self._is_local else in_order(read, leaves, at_once=_AHEAD)
+
+    def of_leaf(self, first: str, begin: int, behind: int) -> list[ListedFiles]:
+        """Files of the leaf that begins with an entry, by their numbers in it."""
+        sizes = self.dataset.files.leaf(first).sizes(keep=self._options.content)
+        return [file for _, file in self._wanted(sizes[begin:behind])]
+
+    def _wanted(self, sizes: list[tuple[str, int, int]]) -> list[tuple[int, ListedFiles]]:
+        """The files that the options select, with their numbers."""
+        found = []
+        for number, (path, length, file_length) in enumerate(sizes):
+            if path.endswith("/") or not path.startswith(self._below) or _left_out(path, self._options):
+                continue
+            if self._filter.accepts(path):
+                found.append((number, ListedFiles(path, 0, length, file_length)))
+        return found
 
     def wanted(self, entries: Iterator[datasets.DatasetEntry]) -> Iterator[ListedFiles]:
         """The files that the options select."""
-        wanted = Filter(self._options.include or None, self._options.exclude or None)
         for entry in entries:
-            if wanted.accepts(entry.path) and not _left_out(entry.path, self._options):
-                yield ListedFiles(entry.path, 0, entry.plaintext_length, entry.file_length)
+            yield from (file for _, file in self._wanted([(entry.path, entry.plaintext_length, entry.file_length)]))
 
     def open(self, file: ListedFiles) -> Plain:
         reader = self.dataset.open(file.path)
@@ -207,7 +244,7 @@ class _Files:
         seen: set[str] = set()
         for path in self._options.path:
             count = 0
-            for url, base, size in _found(locate(path)):
+            for url, base, size in _found(locate(path, self._options.session)):
                 count += 1
                 name = url[base:]
                 hidden = _left_out(name, self._options) or name.endswith(KEY_METADATA_SUFFIX)
@@ -225,7 +262,7 @@ class _KeyedFiles(_Files):
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._keys = SourceFileKeys(options)
-        if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0])):
+        if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0], options.session)):
             raise ValueError(
                 f"{options.path[0]} is a dataset, where each file has a key of its own: give the option kms, not keyref"
             )
@@ -240,7 +277,7 @@ class _KeyedFiles(_Files):
             else:
                 _warn_of_length(file.path)
         reader = Reader(
-            locate(file.path),
+            locate(file.path, self._options.session),
             metadata.encryption_key,
             aad_prefix=metadata.aad_prefix or b"",
             length=length,
@@ -265,7 +302,7 @@ class _ParquetFiles(_Files):
         self._decryption = _decryption(options, plaintext=options.allow_plaintext)
 
     def open(self, file: ListedFiles) -> Plain:
-        return Plain(file.path, file.path, locate(file.path), self._decryption)
+        return Plain(file.path, file.path, locate(file.path, self._options.session), self._decryption)
 
 
 def _found(location: Location) -> Iterator[tuple[str, int, int]]:

@@ -18,7 +18,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DECODES", "DROP", "FAIL", "LINE_DECODES", "PERMISSIVE", "SourceOptions", "StreamOptions", "WriteOptions"]
+    from ags1.spark.engine._captured import CapturedSession
+
+__all__ = [
+    "DECODES",
+    "DROP",
+    "FAIL",
+    "LINE_DECODES",
+    "PERMISSIVE",
+    "SourceOptions",
+    "StreamOptions",
+    "WriteOptions",
+    "refuse_table",
+]
 
 DECODES = ("binary", "text", "json", "csv", "avro", "arrow", "parquet")
 PERMISSIVE, DROP, FAIL = MODES = ("permissive", "dropmalformed", "failfast")
@@ -27,10 +39,8 @@ MIB = 1 << 20
 # Names in other formats and tools.
 _CALLED = {
     "format": "decode",
-    "pathglobfilter": "include",
     "kmsurl": "kms",
     "version": "expectedversion",
-    "versionasof": "expectedversion",
     "codec": "compression",
     "maxpartitionbytes": "splitbytes",
     "filename": "pathcolumn",
@@ -41,7 +51,57 @@ _ALIASES = {
     "delimiter": "sep",
     "lineseparator": "linesep",
     "paths": "path",
+    "ignoreleadingwhitespace": "trimleft",
+    "ignoretrailingwhitespace": "trimright",
+    "primitivesasstring": "asstrings",
 }
+# Options of Spark's own sources that are not here: values that mean what is done anyway, and what to do instead.
+_TRUE, _FALSE = ("true",), ("false",)
+_AS_STRING = "use a column of strings, with {} after reading, or date_format before writing"
+_NO_LIMIT = "there is no limit"
+_STRICT = "read the lines with decode=text, and use from_json with this option"
+_OF_SPARK: dict[str, tuple[tuple[str, ...], str]] = {
+    "encoding": (("utf-8", "utf8"), "only UTF-8 is read: use decode=binary, and decode(content, charset)"),
+    "dateformat": ((), _AS_STRING.format("to_date")),
+    "timestampformat": ((), _AS_STRING.format("to_timestamp")),
+    "timestampntzformat": ((), _AS_STRING.format("to_timestamp_ntz")),
+    "enabledatetimeparsingfallback": (_TRUE, _AS_STRING.format("to_date or to_timestamp")),
+    "locale": (("en-us", "en_us"), "read the column as a string, and use to_number or to_date"),
+    "preferdate": (_TRUE, "give a schema with .schema(...)"),
+    "infertimestamp": (_FALSE, "give a schema with .schema(...)"),
+    "prefersdecimal": (_FALSE, "give a schema with .schema(...)"),
+    "dropfieldifallnull": (_FALSE, "give a schema with .schema(...)"),
+    "samplingratio": (("1", "1.0"), "sampling_bytes limits what is looked at"),
+    "mergeschema": (_FALSE, "the schema is that of the first file: give one with .schema(...)"),
+    "pathglobfilter": ((), "include has globs of paths, such as include=*.csv"),
+    "recursivefilelookup": (
+        (), "all directories are read; partition_discovery=false makes no columns of them, and prefix chooses one"
+    ),
+    "modifiedbefore": ((), "choose files with include, exclude or prefix"),
+    "modifiedafter": ((), "choose files with include, exclude or prefix"),
+    "basepath": ((), "load the dataset, and choose a directory with prefix"),
+    "ignoremissingfiles": (_FALSE, "use on_error=skip"),
+    "ignorecorruptfiles": (_FALSE, "use on_error=skip; what is not authentic fails always"),
+    "unescapedquotehandling": (("stop_at_delimiter",), "use decode=text, and from_csv with this option"),
+    "chartoescapequoteescaping": ((), "it is the option escape"),
+    "maxcolumns": ((), _NO_LIMIT),
+    "maxcharspercolumn": (("-1",), _NO_LIMIT),
+    "inputbuffersize": ((), "use batch_bytes"),
+    "quoteall": (_FALSE, "values are quoted where they have to be"),
+    "escapequotes": (_TRUE, "values with quotes are quoted"),
+    "ignorenullfields": (_TRUE, "fields that are null are left out"),
+    "allowcomments": (_FALSE, _STRICT),
+    "allowunquotedfieldnames": (_FALSE, _STRICT),
+    "allowsinglequotes": (_TRUE, _STRICT),
+    "allownumericleadingzeros": (_FALSE, _STRICT),
+    "allownonnumericnumbers": (_TRUE, _STRICT),
+    "allowbackslashescapinganycharacter": (_FALSE, _STRICT),
+    "allowunquotedcontrolchars": (_FALSE, _STRICT),
+    "singlevariantcolumn": ((), "read the lines with decode=text, and use parse_json"),
+    "datetimerebasemode": (("corrected",), "files with dates in the old calendar are refused"),
+    "int96rebasemode": (("corrected",), "files with dates in the old calendar are refused"),
+}  # fmt: skip
+_OF_SPARK["charset"] = _OF_SPARK["encoding"]
 # Likely names of secrets, without separators. Options that only refer to a secret are allowed.
 _SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|apikey|accesskey|privatekey|key$|keys$|^pin$|^dek$"
@@ -82,6 +142,16 @@ def _version(text: str) -> int:
     if not text.strip().isdecimal():
         raise ValueError(f"must be a number, not {text!r}")
     return int(text)
+
+
+def _timestamp(text: str) -> str:
+    import datetime
+
+    try:
+        datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"must be a date or a time, such as 2026-01-31 or 2026-01-31 12:00:00, not {text!r}") from None
+    return text.strip()
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -160,11 +230,11 @@ def _character_or_none(text: str) -> str:
 
 
 def _zone(text: str) -> str:
-    from zoneinfo import ZoneInfo
+    from ags1.spark.source._zones import zone_of
 
     try:
-        ZoneInfo(text)
-    except (KeyError, ValueError, OSError):
+        zone_of(text)
+    except ValueError:
         raise ValueError(f"must be a time zone, such as Europe/Berlin, not {text!r}") from None
     return text
 
@@ -202,6 +272,9 @@ class SourceOptions:
     kms: str = _option("", _kms)
     expected_version: int = _option(-1, _version)
     """-1 for any."""
+    version_as_of: int = _option(-1, _version)
+    """-1 for the last."""
+    timestamp_as_of: str = _option("", _timestamp)
     key_id: str = _option("")
     keyref: str = _option("", _keyref)
     aad_prefix: str = _option("")
@@ -223,7 +296,8 @@ class SourceOptions:
     corrupt_column: str = _option("_corrupt_record", str, _RECORDS)
     on_error: str = _option("fail", _one_of("fail", "skip"))
     pushdown: bool = _option(False, _pushdown)
-    sampling_bytes: int = _option(MIB, _size, _RECORDS)
+    sampling_bytes: int = _option(0, _size, _RECORDS)
+    """0 for all."""
     max_unpacked_bytes: int = _option(256 * MIB, _size, LINE_DECODES)
     line_sep: bytes = _option(b"", _separator, LINE_DECODES)
     """b"" for any of LF, CR LF and CR."""
@@ -233,35 +307,58 @@ class SourceOptions:
     infer_schema: bool = _option(False, _flag, _CSV)
     sep: str = _option(",", _character, _CSV)
     quote: str = _option('"', _character_or_none, _CSV)
-    escape: str = _option("", _character_or_none, _CSV)
+    escape: str = _option("\\", _character_or_none, _CSV)
+    comment: str = _option("", _character_or_none, _CSV)
     null_value: str = _option("", str, _CSV)
-    time_zone: str = _option("UTC", _zone, _RECORDS)
+    empty_value: str = _option("", str, _CSV)
+    nan_value: str = _option("NaN", str, _CSV)
+    positive_inf: str = _option("Inf", str, _CSV)
+    negative_inf: str = _option("-Inf", str, _CSV)
+    trim_left: bool = _option(False, _flag, _CSV)
+    trim_right: bool = _option(False, _flag, _CSV)
+    enforce_schema: str = _option("", _one_of("true", "false"), _CSV)
+    """Empty for a header that must have the columns of the schema."""
+    as_strings: bool = _option(False, _flag, frozenset({"json"}))
+    time_zone: str = _option("UTC", _zone)
     missing_keys: str = _option("error", _one_of("error", "drop"), _PARQUET)
     allow_plaintext: bool = _option(False, _flag, _PARQUET)
+    session: CapturedSession | None = None
+    """No option: what was registered with the data source."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str], session: CapturedSession | None = None) -> Self:
         """Read options as Spark gives them. The message of a ValueError does not repeat a secret's value."""
         values = _values(cls, options)
-        made = cls(**values)
-        _check_decode(cls, values, made.decode)
+        _check_decode(cls, values, values.get("decode", cls.decode))
+        if session is not None and session.time_zone:
+            values.setdefault("time_zone", _zone(session.time_zone))
+        made = cls(**values, session=session)
         made._check()
         return made
 
     def _check(self) -> None:
         if not self.path:
-            raise ValueError('give a path: spark.read.format("ags1").load(PATH), or the option path')
+            raise ValueError(
+                f"give a path: spark.read.{_FORMAT}.load(PATH), or the option path. Of a table Spark hands on "
+                "only the columns, so each query names the rest: SELECT * FROM t WITH (path = '...', kms = '...')"
+            )
         if not self.kms and not self.keyref:
             raise ValueError(
                 "where is the key? Give the option kms (a URL as ags1.kms.load takes it) for a dataset or encrypted "
                 "Parquet files, or keyref=env:NAME or keyref=file:PATH for single AGS1 files"
             )
+        if (self.version_as_of >= 0) + bool(self.timestamp_as_of) + (self.expected_version >= 0) > 1:
+            raise ValueError("give only one of version_as_of, timestamp_as_of and expected_version")
         if not self.content and self.columns:
             raise ValueError("the options content=false and columns contradict each other")
         if self.aad_prefix and self.aad_prefix_hex:
             raise ValueError("give only one of aad_prefix and aad_prefix_hex")
         if len(self.path) > 1 and not self.keyref and self.decode != "parquet":
             raise ValueError("a dataset is one path; several paths are for AGS1 files with a keyref")
+        if self.decode == "csv" and self.multiline and self.line_sep:
+            raise ValueError("the options multiline and line_sep contradict each other for decode=csv")
+        if self.decode == "csv" and self.sep in (self.quote, self.escape, self.comment):
+            raise ValueError("the option sep must not be the quote, the escape or the comment")
         if len(set(self.columns)) != len(self.columns):
             raise ValueError("the option columns names a column twice")
 
@@ -310,13 +407,19 @@ class WriteOptions:
     compression: str = _option("", _lower)
     max_file_bytes: int = _option(1024 * MIB, _size)
     partition_by: tuple[str, ...] = _option((), _list)
+    partition_overwrite_mode: str = _option("", _one_of("static", "dynamic"))
+    txn_app_id: str = _option("")
+    txn_version: int = _option(-1, _version)
+    """-1 for none."""
     header: bool = _option(False, _flag, _CSV)
     sep: str = _option(",", _character, _CSV)
     quote: str = _option('"', _character_or_none, _CSV)
+    escape: str = _option("\\", _character_or_none, _CSV)
     null_value: str = _option("", str, _CSV)
+    session: CapturedSession | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, options: Mapping[str, str], session: CapturedSession | None = None) -> WriteOptions:
         values = _values(cls, options)
         for name, what in _NEEDED.items():
             if not values.get(name):
@@ -327,12 +430,19 @@ class WriteOptions:
             raise ValueError(f"the option compression must be one of {', '.join(known)} for decode={values['decode']}")
         if len(set(values.get("partition_by", ()))) != len(values.get("partition_by", ())):
             raise ValueError("the option partition_by names a column twice")
-        return cls(**values)
+        if bool(values.get("txn_app_id")) != ("txn_version" in values):
+            raise ValueError("give the options txn_app_id and txn_version together")
+        if values.get("partition_overwrite_mode") == "dynamic" and not values.get("partition_by"):
+            raise ValueError("the option partition_overwrite_mode=dynamic needs partition_by too")
+        return cls(**values, session=session)
 
 
 _FORMAT = 'format("ags1")'
 _NEEDED = {
-    "path": f"give a path: df.write.{_FORMAT}.save(PATH)",
+    "path": (
+        f"give a path: df.write.{_FORMAT}.save(PATH). Of a table Spark hands on only the columns, so each statement "
+        "names the rest: INSERT INTO t WITH (path = '...', kms = '...', decode = '...') SELECT ..."
+    ),
     "kms": "where is the master key? Give the option kms, a URL as ags1.kms.load takes it",
     "decode": f"what is to be written? Give the option decode: {', '.join(_COMPRESSIONS)}",
 }
@@ -346,7 +456,17 @@ def canonical(name: str) -> str:
 
 def _known(cls: Any) -> dict[str, Any]:
     """The fields of a class of options, by their canonical names."""
-    return {canonical(each.name): each for each in fields(cls)}
+    return {canonical(each.name): each for each in fields(cls) if each.metadata}
+
+
+def refuse_table(options: Mapping[str, str]) -> None:
+    """Refuse CREATE TABLE without columns, before it is made: Spark would not hand its options to any query."""
+    if {"provider", "owner"} <= options.keys():
+        raise ValueError(
+            "Spark hands the options of a table to no query of a Python data source: CREATE TABLE t (id BIGINT, ...) "
+            "USING ags1, with columns and without options, and SELECT * FROM t WITH (path = '...', kms = '...'), maybe "
+            "as a view; or CREATE TEMPORARY VIEW v USING ags1 OPTIONS (path '...', kms '...')"
+        )
 
 
 _READ, _STREAM, _WRITE = _known(SourceOptions), _known(StreamOptions), _known(WriteOptions)
@@ -358,6 +478,8 @@ def _values(cls: Any, options: Mapping[str, str]) -> dict[str, Any]:
     for name, text in options.items():
         plain = canonical(name)
         if plain not in known:
+            if plain in _OF_SPARK and text.strip().lower() in _OF_SPARK[plain][0]:
+                continue
             raise _unknown(plain, name, known)
         # load() with several paths gives "paths".
         if plain not in found or name.lower() == "path":
@@ -374,7 +496,7 @@ def _values(cls: Any, options: Mapping[str, str]) -> dict[str, Any]:
 
 def _check_decode(cls: Any, values: Mapping[str, Any], decode: str) -> None:
     """Refuse options that the decoder does not use: they are mistakes."""
-    for each in fields(cls):
+    for each in _known(cls).values():
         only = each.metadata["only"]
         if each.name in values and only is not None and decode not in only:
             raise ValueError(f"the option {each.name} is for decode={' or '.join(sorted(only))}, not {decode}")
@@ -387,6 +509,10 @@ def _unknown(plain: str, name: str, known: Mapping[str, Any]) -> ValueError:
     for others, what in elsewhere:
         if plain in others:
             return ValueError(f"the option {name!r} is for {what}.{_FORMAT}")
+    if plain in _OF_SPARK:
+        usual, instead = _OF_SPARK[plain]
+        but = f" but {' or '.join(usual)}" if usual else ""
+        return ValueError(f"{_FORMAT} has no option {name!r}{but}: {instead}")
     if _SECRET.search(plain):
         return ValueError(
             f"the option {name[:40]!r} is refused: never put a secret into an option, which is kept in plans and "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +21,9 @@ from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark.engine._runner import forget_archives
 from ags1.spark.source._directories import constant, inferred, values_of
 from ags1.spark.source._filters import Condition, may_have, understood
-from ags1.spark.source._inputs import Input, ListedFiles, cached_input, open_input
+from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles, cached_input, open_input
 from ags1.spark.source._options import SourceOptions
-from ags1.spark.source._splits import Split, packed, plan, unpacked
+from ags1.spark.source._splits import Place, Split, packed, plan, plan_leaves, splits_of, unpacked
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
 from ags1.spark.source.decoders._types import find
 
@@ -36,6 +37,8 @@ __all__ = [
     "reader_for",
 ]
 
+# Of a row with the metadata of a file, besides its path.
+_METADATA_BYTES = 64
 _log = logging.getLogger("ags1.spark")
 
 
@@ -65,7 +68,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     decoder = decoder_for(options)
     try:
-        data = decoder.infer(_samples(source))
+        data = decoder.infer(_samples(source, options))
     except FormatError:
         if next(iter(source.files()), None) is not None:
             raise
@@ -91,12 +94,14 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     return pa.schema([made.field(index) for index in chosen])
 
 
-def _samples(source: Input) -> Iterator[Plain]:
+def _samples(source: Input, options: SourceOptions) -> Iterator[Plain]:
     """Files one after the other, each closed when the next one is opened; empty files are left out."""
     for file in source.files():
         if file.length == 0:
             continue
-        plain = source.open(file)
+        plain = _opened(source, file, options)
+        if plain is None:
+            continue
         try:
             yield plain
         except GeneratorExit:
@@ -114,16 +119,23 @@ def _close(plain: Plain) -> None:
 
 
 def read_splits(
-    source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions, conditions: list[Condition]
+    source: Input,
+    places: Iterable[Split | Place],
+    schema: pa.Schema,
+    options: SourceOptions,
+    conditions: list[Condition],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some splits, in batches of exactly `schema`; row groups that cannot meet all conditions are skipped.
+    """The rows of some splits, in batches of exactly `schema`.
 
-    Data that is not authentic always raises AuthenticationError with the file and the block, whatever the options are.
+    Files and row groups that cannot meet all conditions are skipped. Data that is not authentic always raises
+    AuthenticationError with the file and the block, whatever the options are.
     """
+    directories = _Directories(schema, options)
+    splits = (each for each in splits_of(places, source) if directories.may_have(each.file, conditions))
     if not options.content:
-        return _gathered(_metadata_rows(source, splits, schema, options), options.batch_bytes)
+        return _metadata_rows(source, splits, schema, options, directories)
     decoder = decoder_for(options)
-    return _gathered(_all_rows(source, splits, schema, options, conditions, decoder), options.batch_bytes)
+    return _gathered(_all_rows(source, splits, schema, options, conditions, decoder, directories), options.batch_bytes)
 
 
 def read_partition(
@@ -145,13 +157,14 @@ def _all_rows(
     options: SourceOptions,
     conditions: list[Condition],
     decoder: Decoder,
+    directories: _Directories,
 ) -> Iterator[pa.RecordBatch]:
     types = {field.name: field.type for field in schema}
     plain: Plain | None = None
     opened: ListedFiles | None = None
     try:
         for split in splits:
-            constants = _constants(split.file, schema, options)
+            constants = directories.constants(split.file)
             data = pa.schema([field for field in schema if field.name not in constants])
             if plain is None or opened != split.file:
                 if plain is not None:
@@ -196,18 +209,51 @@ def _named(error: Any, name: str) -> Any:
     return made
 
 
-def _constants(file: ListedFiles, schema: pa.Schema, options: SourceOptions) -> dict[str, Any]:
-    """Columns with values from a file's path, as scalars."""
-    found = {}
-    if options.partition_discovery:
+class _Directories:
+    """Columns with values from the paths of files, as scalars. Neighbours mostly have the same directory."""
+
+    def __init__(self, schema: pa.Schema, options: SourceOptions) -> None:
+        self._schema, self._options = schema, options
+        self._path = options.path_column if options.path_column in schema.names else None
+        self._directory: str | None = None
+        self._scalars: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
+
+    def constants(self, file: ListedFiles) -> dict[str, Any]:
+        """The values of all such columns."""
+        self._look_at(file)
+        if self._path is None:
+            return self._scalars
+        return self._scalars | {self._path: pa.scalar(_text(file.path), self._schema.field(self._path).type)}
+
+    def values(self, file: ListedFiles) -> dict[str, Any]:
+        """The same as values of Python."""
+        self._look_at(file)
+        return self._values if self._path is None else self._values | {self._path: _text(file.path)}
+
+    def may_have(self, file: ListedFiles, conditions: list[Condition]) -> bool:
+        """Whether a file may have rows that meet all conditions."""
+        if not conditions:
+            return True
+        known = self.values(file)
+        if self._options.decode == "binary":
+            known = known | {"path": _text(file.path)}
+        return all(each.accepts(known[each.column]) is not False for each in conditions if each.column in known)
+
+    def _look_at(self, file: ListedFiles) -> None:
+        if not self._options.partition_discovery:
+            return
+        directory = file.name.rpartition("/")[0]
+        if directory == self._directory:
+            return
+        found = {}
         for key, value in values_of(file.name).items():
-            index = find(schema, key)
+            index = find(self._schema, key)
             if index is not None:
-                field = schema.field(index)
-                found[field.name] = constant(value, field, file.path, options.time_zone)
-    if options.path_column in schema.names:
-        found[options.path_column] = pa.scalar(_text(file.path), schema.field(options.path_column).type)
-    return found
+                field = self._schema.field(index)
+                found[field.name] = constant(value, field, file.path, self._options.time_zone)
+        self._directory, self._scalars = directory, found
+        self._values = {name: value.as_py() for name, value in found.items()}
 
 
 def _text(path: str) -> str:
@@ -228,9 +274,11 @@ def _completed(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Sche
 
 
 def _metadata_rows(
-    source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions
+    source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions, directories: _Directories
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each file. For a dataset, the manifest has all values: no file is opened."""
+    """A row for each file, many in a batch. For a dataset, the manifest has all values: no file is opened."""
+    rows: list[dict[str, Any]] = []
+    size = 0
     for split in splits:
         file = split.file
         length, block_length = file.length, layout.DEFAULT_BLOCK_LENGTH
@@ -240,17 +288,28 @@ def _metadata_rows(
                 continue
             length, block_length = plain.source.size, plain.source.block_length
             _close(plain)
-        row = {
-            "path": _text(file.path),
-            "length": length,
-            "file_length": file.file_length,
-            "blocks": layout.block_count(length, block_length),
-            **{name: value.as_py() for name, value in _constants(file, schema, options).items()},
-        }
-        unknown = [name for name in schema.names if name not in row]
-        if unknown:
-            raise ValueError(f"with content=false there is no column {', '.join(unknown)}")
-        yield pa.RecordBatch.from_pylist([row], schema=schema)
+        rows.append(
+            {
+                "path": _text(file.path),
+                "length": length,
+                "file_length": file.file_length,
+                "blocks": layout.block_count(length, block_length),
+                **directories.values(file),
+            }
+        )
+        size += len(file.path) + _METADATA_BYTES
+        if size >= options.batch_bytes:
+            yield _batch_of(rows, schema)
+            rows, size = [], 0
+    if rows:
+        yield _batch_of(rows, schema)
+
+
+def _batch_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    unknown = [name for name in schema.names if any(name not in row for row in rows)]
+    if unknown:
+        raise ValueError(f"with content=false there is no column {', '.join(unknown)}")
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -293,22 +352,19 @@ class SourceReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks: a list, empty if there are no files."""
-        options = self._options
+        options, conditions = self._options, self._conditions
         source = open_input(options)
         try:
-            schema = arrow_schema(self._schema)
-            files = (each for each in source.files() if self._may_have(each, schema))
-            return [InputPartition(packed(source.identity, splits)) for splits in plan(files, options)]
+            directories = _Directories(arrow_schema(self._schema), options)
+            accepts = partial(directories.may_have, conditions=conditions) if conditions else None
+            tasks: list[Any]
+            if isinstance(source, DatasetFiles):
+                tasks = plan_leaves(source, options, accepts)
+            else:
+                tasks = plan(filter(accepts, source.files()) if accepts else source.files(), options)
+            return [InputPartition(packed(source.identity, each)) for each in tasks]
         finally:
             source.close()
-
-    def _may_have(self, file: ListedFiles, schema: pa.Schema) -> bool:
-        if not self._conditions:
-            return True
-        known = {name: value.as_py() for name, value in _constants(file, schema, self._options).items()}
-        if self._options.decode == "binary":
-            known["path"] = _text(file.path)
-        return all(each.accepts(known[each.column]) is not False for each in self._conditions if each.column in known)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._schema, self._options, self._conditions)

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from ags1.dataset import DatasetEntry
 from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
+from ags1.spark.engine._captured import CapturedSession
 from ags1.spark.engine._locations import locate
 from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset
 from ags1.spark.source._options import StreamOptions
@@ -43,7 +44,7 @@ class StreamReader(DataSourceStreamReader):
         self._position: dict[str, Any] | None = None
 
     def _now(self) -> dict[str, Any]:
-        location = locate(self._options.path[0])
+        location = locate(self._options.path[0], self._options.session)
         found = read_latest(location)
         if found is None:
             raise no_dataset(location)
@@ -161,10 +162,15 @@ else:
     _READER = AdmittingStreamReader
 
 
-def stream_reader_for(options: Mapping[str, str], schema: StructType) -> StreamReader:
-    checked = StreamOptions.parse(options)
+def stream_reader_for(
+    options: Mapping[str, str], schema: StructType, session: CapturedSession | None = None
+) -> StreamReader:
+    checked = StreamOptions.parse(options, session)
     if checked.keyref or len(checked.path) > 1:
         raise ValueError("a stream reads one dataset, with the option kms; files with a keyref have no versions")
-    if checked.expected_version >= 0 or checked.pushdown:
-        raise ValueError("the options expected_version and pushdown are not for streams")
+    if checked.expected_version >= 0 or checked.version_as_of >= 0 or checked.timestamp_as_of or checked.pushdown:
+        raise ValueError(
+            "the options expected_version, version_as_of, timestamp_as_of and pushdown are not for streams: say where "
+            "one begins with starting_version"
+        )
     return _READER(checked, schema)

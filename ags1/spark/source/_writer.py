@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import errno
 import heapq
+import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,18 +23,19 @@ from pyspark.sql.types import StructType
 
 from ags1.core.gcm import random_bytes
 from ags1.dataset.classes import ClassKeys, class_of, merge_classes
-from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, RunKeys, RunReference
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest
 from ags1.errors import ConflictError, FormatError
+from ags1.spark.engine._captured import CapturedSession
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys
 from ags1.spark.source._directories import SourceDirectories, partitioned_schema
 from ags1.spark.source._options import WriteOptions
 from ags1.spark.source._reader import arrow_schema
+from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
 from ags1.spark.source.encoders import Encoding, encoding_for
 from ags1.storage import Location, Unsynced, make_parent, remove
@@ -41,6 +43,7 @@ from ags1.streams.stream import Writer
 
 __all__ = ["Ags1Writer", "Written", "writer_for"]
 
+_log = logging.getLogger("ags1.spark")
 _PIECE = 16 << 20
 _GATHERED = 64 << 20
 _GATHERED_OF_MANY = 8 << 20
@@ -54,13 +57,15 @@ class Written(WriterCommitMessage):
     files: list[Done] = field(default_factory=list)
 
 
-def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Ags1Writer:
+def writer_for(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, session: CapturedSession | None = None
+) -> Ags1Writer:
     """Check all that can be checked before a task runs, and begin the write."""
-    checked = WriteOptions.parse(options)
+    checked = WriteOptions.parse(options, session)
     columns = arrow_schema(schema)
     _refuse_twins(columns)
     encoding = encoding_for(checked, partitioned_schema(columns, checked.partition_by))
-    location = locate(checked.path).as_root()
+    location = locate(checked.path, session).as_root()
     client = kms_client(kms_reference(checked.kms))
     base = read_latest(location)
     if base is None:
@@ -76,9 +81,27 @@ def writer_for(options: Mapping[str, str], schema: StructType, overwrite: bool) 
                 f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
                 "or rewrap the dataset"
             )
+    applied = {} if base is None else dict(base.applied)
+    is_applied = applied.get(checked.txn_app_id, -1) >= checked.txn_version >= 0
+    kept = base is not None and base.file_count > 0 and not is_applied
+    dynamic = kept and overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text)
+    if kept and (dynamic or not overwrite):
+        refuse_other_columns(checked, columns, encoding.extension)
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
     uuid, version = (None, 0) if base is None else (base.uuid, base.version)
-    return Ags1Writer(checked, location, run, uuid, version, encoding, overwrite)
+    return Ags1Writer(checked, location.text, run, uuid, version, encoding, overwrite, dynamic, is_applied)
+
+
+def _is_dynamic(options: WriteOptions, name: str) -> bool:
+    """Whether only the directories that get new files are overwritten."""
+    mode = options.partition_overwrite_mode or (options.session.overwrite_mode if options.session else "")
+    if not mode:
+        raise ValueError(
+            f"is all of {name} to be overwritten, or only the directories that get rows? Give the option "
+            "partitionOverwriteMode: static or dynamic. (spark.sql.sources.partitionOverwriteMode counts if it is set "
+            "before ags1.spark.register(spark).)"
+        )
+    return mode == "dynamic"
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
@@ -91,22 +114,42 @@ def _refuse_twins(schema: pa.Schema) -> None:
 
 @dataclass(eq=False, repr=False)
 class Ags1Writer(DataSourceArrowWriter):
-    """Writes rows into a dataset. Can be pickled: it has wrapped keys only.
+    """Writes rows into a dataset. Can be pickled: it has wrapped keys only, and no credentials of the storage.
 
     `version` is the one when the write began. For a new dataset, `uuid` is None and `version` 0.
     """
 
     _options: WriteOptions
-    _location: Location
+    _place: str
     _run: RunReference
     _uuid: str | None
     _version: int
     _encoding: Encoding
     _overwrite: bool
+    _dynamic: bool
+    _is_applied: bool
+
+    @property
+    def _location(self) -> Location:
+        return locate(self._place, self._options.session).as_root()
+
+    def continued(self, begun: Ags1Writer, application: str, number: int) -> Ags1Writer:
+        """The same write with the run of `begun`, which wrote the files, as a transaction that is committed once."""
+        return replace(
+            self,
+            _run=begun._run,
+            _uuid=begun._uuid,
+            _version=begun._version,
+            _options=replace(self._options, txn_app_id=application, txn_version=number),
+        )
 
     # -- in a task -------------------------------------------------------------------------------------------------
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        if self._is_applied:
+            for _ in iterator:
+                pass
+            return Written()
         context = TaskContext.get()
         partition, attempt = (0, random_bytes(4).hex()) if context is None else (
             context.partitionId(), str(context.taskAttemptId())
@@ -130,7 +173,7 @@ class Ags1Writer(DataSourceArrowWriter):
     # -- on the driver ---------------------------------------------------------------------------------------------
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Add the files to the dataset, in one new version.
+        """Add the files to the dataset, in one new version, unless the transaction of the options was committed before.
 
         It raises ConflictError if the dataset was removed or replaced meanwhile, or if `expire` has given up this
         write, which took too long.
@@ -139,28 +182,42 @@ class Ags1Writer(DataSourceArrowWriter):
             (file for each in messages if isinstance(each, Written) for file in each.files),
             key=lambda file: sort_key(file.path),
         )
-        client = kms_client(self._options.kms)
+        location, client = self._location, kms_client(self._options.kms)
         # A dataset that another writer made in the meantime keeps its classes.
-        keys = self._options.key_id if read_latest(self._location) is None else None
+        keys = self._options.key_id if read_latest(location) is None else None
         operation = "overwrite" if self._overwrite else "append"
         # The files are encrypted under the class that the write began with, so that must still have its master key.
         pins = Pins(key_id=self._run.classes[self._run.default].key_id, version=self._version)
-        with Transaction.begin(self._location, client, operation, keys=keys, pins=pins) as transaction:
+        with Transaction.begin(location, client, operation, keys=keys, pins=pins) as transaction:
             if self._uuid is not None and (transaction.base is None or transaction.base.uuid != self._uuid):
-                raise ConflictError(f"{self._location} is another dataset than when this write began: write again")
+                raise ConflictError(f"{location} is another dataset than when this write began: write again")
             run = run_keys(self._run, self._options.kms)
             transaction.take_over(self._run.run, self._version)
+            if self._options.txn_app_id and not transaction.apply_once(
+                self._options.txn_app_id, self._options.txn_version
+            ):
+                self._skip(messages)
+                return
             entries = [transaction.entry(self._checked(file), run) for file in files]
-            dropped: Iterator[DatasetEntry] = iter(())
-            if self._overwrite:
-                dropped = transaction.manifests.entries(transaction.root)
+            replaced = [""] if self._overwrite else []
+            if self._dynamic:
+                replaced = sorted({f"{entry.path.rpartition('/')[0]}/" for entry in entries}, key=sort_key)
+            dropped = (each for name in replaced for each in transaction.manifests.entries(transaction.root, name))
             new = {entry.path for entry in entries}
             for entry in heapq.merge(entries, dropped, key=lambda entry: entry.key):
                 if entry.path in new:
                     transaction.put(entry)
                 else:
                     transaction.remove(entry.path)
-            transaction.commit()
+            if transaction.commit() is None and files:
+                self._skip(messages)
+
+    def _skip(self, messages: list[WriterCommitMessage | None]) -> None:
+        _log.warning(
+            "%s: transaction %d of %s was committed before, so this write of it is skipped",
+            self._place, self._options.txn_version, self._options.txn_app_id,
+        )  # fmt: skip
+        self.abort(messages)
 
     def _checked(self, file: Done) -> Done:
         check_path(file.path)
@@ -170,8 +227,9 @@ class Ags1Writer(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the objects that tasks reported. Others are unreferenced, and `expire` removes them."""
+        location = self._location
         remove(
-            self._location.join(name)
+            location.join(name)
             for each in messages
             if isinstance(each, Written)
             for file in each.files

@@ -1,4 +1,4 @@
-"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
+r"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
 
 ::
 
@@ -25,6 +25,8 @@ Reading                 Default         Meaning
                                         ``vault:https://HOST``, ``local:PATH?key_file=PATH`` ...
 ``key_id``              any             the master key that the dataset must be under
 ``expected_version``    any             the version that the dataset must have
+``version_as_of``       the last        a version that was kept: time travel, as Delta has it
+``timestamp_as_of``     now             the version that was the last one then: ``2026-01-31 12:00:00``
 ``keyref``                              where the key of single files is: ``env:NAME`` (of the executors),
                                         ``file:PATH``, or ``file:DIRECTORY`` with key metadata for each file
 ``aad_prefix``          none            AAD prefix of single files; ``{name}``, ``{path}`` are those of each file
@@ -50,49 +52,67 @@ Reading                 Default         Meaning
 ``mode``                permissive      json, csv: records that cannot be read become nulls; dropmalformed leaves
                                         them out, failfast fails
 ``corrupt_column``      _corrupt_record json, csv: the column that gets their text, if the schema has it
-``sampling_bytes``      1m              json, csv: text to infer a schema from
-``time_zone``           UTC             json, csv: of times without one
+``sampling_bytes``      all             json, csv: text to infer a schema from; a json field that shows later is an
+                                        error
+``time_zone``           the session's   of times without one in texts, Parquet, Avro and Arrow
 ``multiline``           false           json, csv: a document, or values with line ends; files are not cut
 ``line_sep``            any line end    text, json, csv: what ends a line
 ``max_unpacked_bytes``  256m            text, json, csv: what a line of a gzip file, or one that is read as one piece,
                                         may unpack to
 ``wholetext``           false           text: a row for each file
 ``header``              false           csv: the first line has names
-``infer_schema``        false           csv: types are guessed from a sample; else all are strings
+``infer_schema``        false           csv: types are those of all values; else all are strings
 ``sep``                 ,               csv: between values; one character
 ``quote``               "               csv: around values; empty for none
-``escape``              none            csv: in front of quotes; without one they are doubled
+``escape``              \               csv: in front of quotes; a quote where they are doubled
+``comment``             none            csv: what lines begin with that are left out
 ``null_value``          empty           csv: what is null, besides nothing at all
+``empty_value``         empty           csv: what a pair of quotes means
+``nan_value``           NaN             csv: what is not a number
+``positive_inf``        Inf             csv: what is infinite
+``negative_inf``        -Inf            csv: the same, negative
+``trim_left``           false           csv: blanks in front of values are left out; ``ignoreLeadingWhiteSpace``
+``trim_right``          false           csv: blanks behind values are left out; ``ignoreTrailingWhiteSpace``
+``enforce_schema``      none            csv, header: true takes columns in their order, false by name those that are
+                                        there; without it, header and schema must have the same names
+``as_strings``          false           json: numbers, true, false are inferred as strings; ``primitivesAsString``
 ``missing_keys``        error           parquet: drop leaves out columns whose key the KMS refuses
 ``allow_plaintext``     false           parquet, outside of AGS1: files that are not encrypted are read too
 ======================= =============== ========================================================================
 
 Text, JSON and CSV are UTF-8. Their ``.gz`` files are unpacked, a file by one task; other compressed text is refused.
 
-======================= =============== ========================================================================
-Writing                 Default         Meaning
-======================= =============== ========================================================================
-``path``                                what ``save`` gives: a dataset, which is made if there is none
-``kms``                                 URL of the KMS
-``key_id``              the dataset's   the master key; needed to make a dataset
-``decode``                              the format, as for reading: text, json, csv, avro, arrow or parquet
-``compression``         by ``decode``   text, json, csv: **none**, gzip; avro: **deflate**, none; arrow: **none**,
-                                        lz4, zstd; parquet: **snappy**, zstd, gzip, none
-``partition_by``        none            columns that become directories; Spark does not pass ``partitionBy`` to Python
-                                        sources
-``max_file_bytes``      1g              plaintext after which a task starts another file
-``header``              false           csv: names in the first line
-``sep``                 ,               csv: between values
-``quote``               "               csv: around values that need it; empty for none
-``null_value``          empty           csv: what is written for null
-======================= =============== ========================================================================
+============================ =============== ========================================================================
+Writing                      Default         Meaning
+============================ =============== ========================================================================
+``path``                                     what ``save`` gives: a dataset, which is made if there is none
+``kms``                                      URL of the KMS
+``key_id``                   the dataset's   the master key; needed to make a dataset
+``decode``                                   the format, as for reading: text, json, csv, avro, arrow or parquet
+``compression``              by ``decode``   text, json, csv: **none**, gzip; avro: **deflate**, none; arrow: **none**,
+                                             lz4, zstd; parquet: **snappy**, zstd, gzip, none
+``partition_by``             none            columns that become directories; Spark does not pass ``partitionBy`` to
+                                             Python sources
+``max_file_bytes``           1g              plaintext after which a task starts another file
+``partition_overwrite_mode`` the session's   overwrite, with ``partition_by``: static replaces all files, dynamic those
+                                             in the directories that get rows
+``txn_app_id``,              none            a name and a number: the dataset records both with the commit, and skips a
+``txn_version``                              write whose number, or a later one, it has of this name
+``header``                   false           csv: names in the first line
+``sep``                      ,               csv: between values
+``quote``                    "               csv: around values that need it; empty for none
+``escape``                   \               csv: in front of quotes in values
+``null_value``               empty           csv: what is written for null
+============================ =============== ========================================================================
 
 One task reads a whole gzip file, so ``max_file_bytes``, of the compressed text, limits how far a read can be
 distributed. Parquet files are plain ones inside of AGS1: files with Parquet's own encryption are made by
 :func:`ags1.spark.encrypt_parquet`.
 
 Use ``mode("append")``, which adds a version with more files, or ``mode("overwrite")``, whose version has only the new
-files: Spark refuses the other modes for Python sources, also its default. Nothing is visible before the commit.
+files: Spark refuses the other modes for Python sources, also its default. Nothing is visible before the commit. An
+append must have the columns of the dataset, in any order, and for Parquet, Avro and Arrow their types; JSON and text
+are not compared. An overwrite of directories is refused if neither the option nor the session says what it replaces.
 
 ========================== ========== ======================================================================
 Streaming                  Default    Meaning, besides the options of reading
@@ -102,7 +122,9 @@ Streaming                  Default    Meaning, besides the options of reading
 ``max_versions_per_batch`` all        how many versions of the dataset a batch takes at most
 ========================== ========== ======================================================================
 
-A stream follows one dataset, so ``keyref``, ``expected_version`` and ``pushdown`` are not for it.
+A stream follows one dataset, so ``keyref``, ``expected_version``, ``version_as_of``, ``timestamp_as_of``
+and ``pushdown`` are not for it. ``df.writeStream.format("ags1")`` takes the options of a write. Each epoch is recorded
+with the commit under the id of the query, which is in its checkpoint, so an epoch that Spark repeats is skipped.
 """
 
 from __future__ import annotations
@@ -111,13 +133,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from ags1.spark.source._options import SourceOptions, StreamOptions
+from ags1.spark.engine._captured import CapturedSession, capture
+from ags1.spark.engine._sessions import Session
+from ags1.spark.source._options import SourceOptions, StreamOptions, refuse_table
 from ags1.spark.source._reader import infer_schema, reader_for
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 __all__ = ["Ags1DataSource", "register"]
@@ -141,6 +170,9 @@ class Ags1DataSource(DataSource):
     query for others on the same DataFrame, and rows are missing there.
     """
 
+    session: CapturedSession | None = None
+    """What :func:`register` has captured."""
+
     @classmethod
     def name(cls) -> str:
         """The name for ``format``."""
@@ -148,32 +180,52 @@ class Ags1DataSource(DataSource):
 
     def schema(self) -> StructType:
         """Infer the schema from the data."""
+        refuse_table(self.options)
         # Spark does not tell whether the schema is for a stream.
-        return infer_schema(StreamOptions.parse(self.options))
+        return infer_schema(StreamOptions.parse(self.options, self.session))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader."""
-        return reader_for(SourceOptions.parse(self.options), schema)
+        return reader_for(SourceOptions.parse(self.options, self.session), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Begin a write."""
         from ags1.spark.source._writer import writer_for
 
-        return writer_for(self.options, schema, overwrite)
+        return writer_for(self.options, schema, overwrite, self.session)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Begin an epoch of a query."""
+        from ags1.spark.source._stream_writer import stream_writer_for
+
+        return stream_writer_for(self.options, schema, overwrite, self.session)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a growing dataset."""
         from ags1.spark.source._stream import stream_reader_for
 
-        return stream_reader_for(self.options, schema)
+        return stream_reader_for(self.options, schema, self.session)
 
 
-def register(spark: Any) -> None:
+def register(spark: Any, *, kms: str | None = None, key_id: str | None = None) -> None:
     """Register ``format("ags1")`` in a session, also one of Spark Connect.
 
     Parameters
     ----------
     spark : SparkSession
+        Its settings are captured as they are now: endpoint, region and path style of ``fs.s3a.*``, the time zone, and
+        ``spark.sql.sources.partitionOverwriteMode``. Register again when you have changed one.
+    kms, key_id : str, optional
+        A KMS, as a URL, and a master key: the session's credentials for storage are sealed under it, and each task
+        opens them with a call to the KMS. Without them, credentials stay where they are, and a read or a write that
+        needs them is refused unless the environment of the driver and of the executors has some.
+
+    Raises
+    ------
+    ValueError
+        Only one of `kms` and `key_id`.
+    KeyAccessError
+        The KMS refused.
 
     Notes
     -----
@@ -182,8 +234,10 @@ def register(spark: Any) -> None:
 
     Examples
     --------
-    >>> ags1.spark.register(spark)  # doctest: +SKIP
+    >>> ags1.spark.register(spark, kms="aws:", key_id="alias/lake")  # doctest: +SKIP
     >>> reader = spark.read.format("ags1").option("kms", "aws:")  # doctest: +SKIP
     >>> reader.option("decode", "csv").option("header", True).load("s3a://vault").show()  # doctest: +SKIP
     """
-    spark.dataSource.register(Ags1DataSource)
+    captured = capture(Session(spark).spark, kms, key_id)
+    # Spark pickles the class and not what it was made with; a class that no module has is pickled with its attributes.
+    spark.dataSource.register(type("Ags1DataSource", (Ags1DataSource,), {"session": captured}))

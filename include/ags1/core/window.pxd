@@ -6,6 +6,7 @@ from ags1.core.items cimport Hold, Span
 from ags1.core.layout cimport (
     AGS1_BLOCK_OVERHEAD,
     AGS1_HEADER_LENGTH,
+    AGS1_MAX_BLOCK_LENGTH,
     ags1_block_count,
     ags1_plaintext_length,
     ags1_read_header,
@@ -16,7 +17,15 @@ cdef enum:
     CHANGED = 100                # an item is not what it was when it was measured; beside the numbers of GcmStatus
     STACK_AAD = 512              # AADs up to this many bytes are built on a stack
 
+# What stands around the blocks of an item: bytes of the caller's, then AGS1's header. Without the header, the item is
+# one GCM message: there is one block, and its number is not in the AAD.
+cdef struct Form:
+    int64_t lead
+    int64_t header               # AGS1_HEADER_LENGTH, or 0
+
 cdef struct Work:
+    Form form
+    const uint8_t *lead          # sealing: the caller's bytes
     Span items
     Span keys
     Span prefixes
@@ -40,29 +49,35 @@ cdef struct Work:
 
 
 cdef inline int measure_item(
-        bint encrypt, const uint8_t *data, int64_t nbytes, int64_t *block_length, int64_t *plain, int64_t *size,
-        int64_t *blocks) noexcept nogil:
+        const Form *form, bint encrypt, const uint8_t *data, int64_t nbytes, int64_t *block_length, int64_t *plain,
+        int64_t *size, int64_t *blocks) noexcept nogil:
     """Lengths of an item's plaintext and of its result, and its blocks; not 0 if it cannot be."""
     if encrypt:
         plain[0] = nbytes
         if nbytes <= block_length[0]:
             blocks[0] = 1
-        elif ags1_block_count(nbytes, block_length[0], blocks):
+        elif form.header == 0 or ags1_block_count(nbytes, block_length[0], blocks):
             return CHANGED
-        size[0] = AGS1_HEADER_LENGTH + blocks[0] * AGS1_BLOCK_OVERHEAD + nbytes
+        size[0] = form.lead + form.header + blocks[0] * AGS1_BLOCK_OVERHEAD + nbytes
         return 0
-    if nbytes < AGS1_HEADER_LENGTH or ags1_read_header(data, block_length):
+    nbytes -= form.lead
+    if form.header == 0:
+        block_length[0] = AGS1_MAX_BLOCK_LENGTH
+    elif nbytes < AGS1_HEADER_LENGTH or ags1_read_header(data + form.lead, block_length):
         return CHANGED
-    plain[0] = nbytes - AGS1_HEADER_LENGTH - AGS1_BLOCK_OVERHEAD
+    plain[0] = nbytes - form.header - AGS1_BLOCK_OVERHEAD
     if 0 <= plain[0] <= block_length[0]:
         blocks[0] = 1
-    elif ags1_plaintext_length(nbytes, block_length[0], plain) or ags1_block_count(plain[0], block_length[0], blocks):
+    elif (
+        form.header == 0 or ags1_plaintext_length(nbytes, block_length[0], plain)
+        or ags1_block_count(plain[0], block_length[0], blocks)
+    ):
         return CHANGED
     size[0] = plain[0]
     return 0
 
 
-# Put the prefix of an item into `aad`, with room for the index of a block behind it: GCM_OK, GCM_NO_MEMORY, CHANGED.
+# Put the AAD prefix of an item into `aad`, with room for the index of a block: GCM_OK, GCM_NO_MEMORY, CHANGED.
 cdef int put_aad(const Work *work, int64_t index, uint8_t **aad, size_t *room, size_t *length) noexcept nogil
 
 cdef class Window:

@@ -21,8 +21,9 @@ from ags1.errors import FormatError, LimitError
 
 __all__ = ["Chunk", "chunks", "chunks_of_stream", "first_of", "read_buffer", "refuse_compressed"]
 
-_LF, _CR = 10, 13
+_LF, _CR, _SPACE = 10, 13, 32
 _BOM = b"\xef\xbb\xbf"
+_LONGEST_END = 2
 _STEP = 64 << 10
 _COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 # Arrow's strings count bytes with 32 bits.
@@ -60,9 +61,31 @@ class Chunk:
         half = len(self) // 2
         return self.some(slice(0, half)), self.some(slice(half, None))
 
-    def not_blank(self) -> Chunk:
+    def not_empty(self) -> Chunk:
         kept = self.ends > self.starts
         return self if kept.all() else self.some(kept)
+
+    def not_blank(self) -> Chunk:
+        """The lines that have more than spaces and control characters."""
+        kept = self.ends > self.starts
+        octets = np.frombuffer(self.data, np.uint8)
+        for index in np.flatnonzero(kept & (octets[np.minimum(self.starts, len(octets) - 1)] <= _SPACE)):
+            kept[index] = (octets[self.starts[index] : self.ends[index]] > _SPACE).any()
+        return self if kept.all() else self.some(kept)
+
+    def not_beginning_with(self, octet: int) -> Chunk:
+        """The lines whose first byte is another one; none of them may be empty."""
+        kept = np.frombuffer(self.data, np.uint8)[self.starts] != octet
+        return self if kept.all() else self.some(kept)
+
+    def copied(self, lines: list[int]) -> Chunk:
+        """Some of the lines, each as often as it is named. Offsets of others than the first are lost."""
+        if lines == list(range(len(self))):
+            return self
+        every = list(self.lines())
+        lengths = np.array([len(every[index]) for index in lines], np.int64)
+        ends = np.cumsum(lengths + 1) - 1
+        return Chunk(self.offset, pa.py_buffer(b"\n".join(every[index] for index in lines)), ends - lengths, ends)
 
     def joined(self, between: bytes = b"") -> tuple[Any, Any]:
         """Bytes of all lines, and the offsets of each and of the end; `between`, if given, follows each."""
@@ -81,8 +104,8 @@ class Chunk:
         return octets[np.cumsum(steps[:-1], dtype=np.int8).view(bool)], offsets
 
     def block(self, separator: bytes) -> pa.Buffer:
-        """The lines in one piece, for a parser that accepts LF, CR LF and CR."""
-        if separator:
+        """The lines in one piece, for a parser that accepts LF, CR LF and CR and leaves out empty lines."""
+        if separator or (self.starts[1:] - self.ends[:-1] > _LONGEST_END).any():
             return pa.py_buffer(self.joined(b"\n")[0])
         begin = int(self.starts[0])
         return self.data.slice(begin, int(self.ends[-1]) - begin)
@@ -204,7 +227,7 @@ def refuse_compressed(name: str) -> None:
 
 
 def first_of(several: Iterable[Chunk]) -> tuple[int, bytes] | None:
-    """Offset and bytes of the first line that is not empty; None if there is none."""
+    """Offset and bytes of the first line that is not blank; None if there is none."""
     for chunk in several:
         kept = chunk.not_blank()
         if len(kept):

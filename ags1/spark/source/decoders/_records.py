@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ags1.spark.source._options import DROP, FAIL, SourceOptions
 from ags1.spark.source.decoders._lines import Chunk
 from ags1.spark.source.decoders._types import check_nulls, nulls, without_columns
 
-__all__ = ["assembled", "refuse", "split_schema", "unique"]
+__all__ = ["assembled", "refuse", "split_schema"]
 
 
 def split_schema(schema: pa.Schema, options: SourceOptions) -> tuple[pa.Schema, int]:
@@ -70,14 +69,3 @@ def _texts(chunk: Chunk, bad: Any) -> pa.Array:
     kept = chunk.some(bad).strings()
     places = np.cumsum(bad) - 1
     return kept.take(pa.array(places, mask=~bad))
-
-
-def unique(names: Iterable[str]) -> list[str]:
-    """Names, each once: later ones get a number."""
-    seen: dict[str, int] = {}
-    made = []
-    for name in names:
-        count = seen.get(name, 0)
-        seen[name] = count + 1
-        made.append(f"{name}{count}" if count else name)
-    return made

@@ -16,11 +16,10 @@ import pyarrow as pa
 from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Plain
-from ags1.spark.source.decoders._lines import Chunk, chunks, chunks_of_stream, first_of, read_buffer, refuse_compressed
+from ags1.spark.source.decoders._lines import Chunk, chunks, chunks_of_stream, read_buffer, refuse_compressed
 
-__all__ = ["Gunzip", "first_line_of", "is_gzip", "lines_of", "sampled_lines_of", "text_of"]
+__all__ = ["Gunzip", "is_gzip", "lines_from_start", "lines_of", "text_of"]
 
-_STEP = 64 << 10
 _END = 1 << 62
 _MAGIC = b"\x1f\x8b"
 
@@ -29,20 +28,12 @@ def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Itera
     if not is_gzip(file.name):
         refuse_compressed(file.name)
         return chunks(file.source, start, end, options.line_sep, options.batch_bytes)
-    return _from_start(file, _END, options.batch_bytes, options) if start == 0 < end else iter(())
+    return lines_from_start(file, options) if start == 0 < end else iter(())
 
 
-def sampled_lines_of(file: Plain, size: int, options: SourceOptions) -> Iterator[Chunk]:
-    """The lines that begin in the first `size` bytes of the text."""
-    return _from_start(file, size, min(size, options.batch_bytes), options)
-
-
-def first_line_of(file: Plain, options: SourceOptions) -> tuple[int, bytes] | None:
-    """Offset and bytes of the first line that is not empty; None if there is none."""
-    return first_of(_from_start(file, _END, _STEP, options))
-
-
-def _from_start(file: Plain, end: int, step: int, options: SourceOptions) -> Iterator[Chunk]:
+def lines_from_start(file: Plain, options: SourceOptions, end: int = _END, step: int = 0) -> Iterator[Chunk]:
+    """The lines that begin in the first `end` bytes of the text, `step` or a batch's bytes at a time."""
+    step = step or min(end, options.batch_bytes)
     if is_gzip(file.name):
         stream = Gunzip(file.source, file.name)
         return chunks_of_stream(stream, end, options.line_sep, step, options.max_unpacked_bytes)

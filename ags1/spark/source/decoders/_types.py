@@ -6,21 +6,19 @@ Spark binds columns by position and accepts only a few Arrow types, so every bat
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ags1.errors import FormatError
+from ags1.spark.source._zones import in_zone
+from ags1.spark.source.decoders._values import parsed
 
 __all__ = [
     "check_nulls",
     "conformed",
     "find",
     "nulls",
-    "parsed",
-    "parsed_or_null",
     "spark_schema",
     "spark_type",
     "without_columns",
@@ -202,13 +200,9 @@ def _converted(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array
 def _times(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
     """Nanoseconds are cut off; a time without a zone is in the zone of the options."""
     if array.type.tz is None and target.tz is not None and time_zone != "UTC":
-        array = _in_zone(array, time_zone)
+        array = in_zone(array, time_zone)
     # Convert with the zone only: a cast to a naive time would give UTC.
     return array.cast(pa.timestamp(target.unit, array.type.tz), safe=False).cast(target)
-
-
-def _in_zone(array: pa.Array, time_zone: str) -> pa.Array:
-    return pc.assume_timezone(array, time_zone, ambiguous="earliest", nonexistent="latest")
 
 
 def _struct(array: pa.Array, target: pa.StructType, time_zone: str) -> pa.Array:
@@ -257,60 +251,3 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_octets(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-# -- texts ---------------------------------------------------------------------------------------------------------
-
-
-def parsed(texts: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
-    """Texts as values of a type: numbers, true and false, dates and times of ISO 8601, decimals.
-
-    For an invalid text, the message of pyarrow's ValueError contains the text, so do not pass it on.
-    """
-    types = pa.types
-    if types.is_string(target):
-        return texts
-    if types.is_binary(target):
-        return texts.cast(target)
-    trimmed = pc.utf8_trim_whitespace(texts)
-    if types.is_integer(target) and pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():
-        # Arrow would take 0x1F for a number.
-        raise ValueError("no number")
-    if types.is_boolean(target) and not pc.all(pc.is_in(pc.utf8_lower(trimmed), _BOOLEANS)).as_py():
-        raise ValueError("neither true nor false")
-    if not types.is_timestamp(target):
-        return trimmed.cast(target)
-    if target.tz is None:
-        return trimmed.cast(target)
-    try:
-        # Each has a zone of its own,
-        return trimmed.cast(target)
-    except pa.ArrowInvalid:
-        # or none has one.
-        naive = trimmed.cast(pa.timestamp("us"))
-    return (naive if time_zone == "UTC" else _in_zone(naive, time_zone)).cast(target)
-
-
-_BOOLEANS = pa.array(["true", "false", None])
-
-
-def parsed_or_null(texts: pa.Array, target: pa.DataType, time_zone: str) -> tuple[pa.Array, Any]:
-    """As :func:`parsed`, but null for an invalid text. Returns which were invalid, or None."""
-    try:
-        return parsed(texts, target, time_zone), None
-    except pa.ArrowNotImplementedError:
-        raise FormatError(f"text cannot be read as a column of the type {target}") from None
-    except ValueError:
-        if len(texts) == 1:
-            return pa.nulls(1, target), np.ones(1, bool)
-    # Halves: the valid texts stay fast if few are invalid.
-    half = len(texts) // 2
-    left, bad_left = parsed_or_null(texts.slice(0, half), target, time_zone)
-    right, bad_right = parsed_or_null(texts.slice(half), target, time_zone)
-    bad = np.concatenate(
-        [
-            np.zeros(half, bool) if bad_left is None else bad_left,
-            np.zeros(len(texts) - half, bool) if bad_right is None else bad_right,
-        ]
-    )
-    return pa.concat_arrays([left, right]), (bad if bad.any() else None)

@@ -1,65 +1,88 @@
 """CSV, by lines, or by whole files where quoted values may have line ends.
 
-Values are texts first, from Arrow's parser, or line by line where a line differs from the others; then they are
-converted to the types of the schema. So the meaning of a value does not depend on other lines.
+Values are texts first: from Arrow's parser where every quote opens or closes a value, else from
+:mod:`ags1.spark.source.decoders._csv_records`, line by line. Then they are converted to the types of the schema. So the
+meaning of a value does not depend on other lines.
 """
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from ags1.errors import FormatError
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._lines import Chunk
-from ags1.spark.source.decoders._records import assembled, split_schema, unique
-from ags1.spark.source.decoders._text_files import first_line_of, lines_of, sampled_lines_of, text_of
-from ags1.spark.source.decoders._types import find, parsed, parsed_or_null
+from ags1.spark.source.decoders._csv_records import Dialect, ends_of, values_of
+from ags1.spark.source.decoders._csv_types import arrow_type, widened
+from ags1.spark.source.decoders._lines import Chunk, first_of
+from ags1.spark.source.decoders._records import assembled, split_schema
+from ags1.spark.source.decoders._text_files import lines_from_start, lines_of, text_of
+from ags1.spark.source.decoders._types import find
+from ags1.spark.source.decoders._values import NUMBERS, parsed_or_null
 
 __all__ = ["make"]
 
 _FEW_LINES = 64
-_GUESSES = (pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us", tz="UTC"))
+_STEP = 64 << 10
+_BLANKS = "".join(map(chr, range(33)))
+_LF, _CR = 10, 13
+_NUMBERED = [f"_c{index}" for index in range(1 << 12)]
 
 
 class _Csv(Decoder):
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._dialect = Dialect(
+            options.sep,
+            options.quote,
+            options.escape,
+            options.empty_value,
+            options.trim_left,
+            options.trim_right,
+            options.comment,
+        )
+        numbers = dict(
+            zip((options.nan_value, options.positive_inf, options.negative_inf), NUMBERS.values(), strict=True)
+        )
+        self._numbers = NUMBERS if list(numbers) == list(NUMBERS) else numbers
+
     # -- schema --------------------------------------------------------------------------------------------------------
 
     def infer(self, files: Iterable[Plain]) -> pa.Schema:
+        options = self._options
+        names: list[str] = []
+        kinds: list[Any] = []
+        left = options.sampling_bytes or 1 << 62
         for file in files:
-            opened = _Opened(file, self._options)
+            opened = _Opened(file, options)
             if opened.first is None:
                 continue
-            names = self._names(self._first_row(opened))
-            if not self._options.infer_schema:
-                return pa.schema([(name, pa.string()) for name in names])
-            return pa.schema(list(zip(names, self._guessed(opened, len(names)), strict=True)))
-        raise FormatError("there is no line of CSV to infer a schema from: give one with .schema(...)")
-
-    def _guessed(self, opened: _Opened, width: int) -> list[pa.DataType]:
-        found: list[list[pa.Array]] = [[] for _ in range(width)]
-        for chunk in opened.sample(self._options.sampling_bytes):
-            for _, columns, _ in self._parts(chunk, width):
-                for values, column in zip(found, columns, strict=True):
-                    values.append(column)
-        return [self._guess(pa.chunked_array(values, pa.string()).combine_chunks()) for values in found]
-
-    def _guess(self, values: Any) -> pa.DataType:
-        if values.null_count == len(values):
-            return pa.string()
-        for kind in _GUESSES:
-            try:
-                parsed(values, kind, self._options.time_zone)
-            except ValueError:
-                continue
-            return kind
-        return pa.string()
+            first = self._first_row(opened)
+            if not names:
+                names = self._names(first)
+                kinds = [None] * len(names)
+            if not options.infer_schema:
+                break
+            columns = pa.schema([(name, pa.string()) for name in names])
+            places, width = self._places(file, columns, first)
+            for chunk in opened.sample(left):
+                left -= len(chunk.data)
+                found, _ = self._columns(_without(chunk, opened.first if options.header else b""), width)
+                for index, place in enumerate(places):
+                    if place is not None and place < len(found):
+                        kinds[index] = widened(kinds[index], found[place], options.time_zone, self._numbers)
+            if left <= 0:
+                break
+        if not names:
+            raise FormatError("there is no line of CSV to infer a schema from: give one with .schema(...)")
+        return pa.schema([(name, arrow_type(kind)) for name, kind in zip(names, kinds, strict=True)])
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -70,39 +93,87 @@ class _Csv(Decoder):
         if opened.first is None:
             return
         data, _ = split_schema(schema, self._options)
-        places, width = self._places(file.name, data, self._first_row(opened))
+        places, width = self._places(file, data, self._first_row(opened))
         for chunk in opened.chunks(start, end):
-            for some, columns, wrong in self._parts(chunk, width):
-                bad = wrong
-                made = []
-                for field, place in zip(data, places, strict=True):
-                    if place is None:
-                        made.append(pa.nulls(len(some), field.type))
-                        continue
-                    try:
-                        column, unreadable = parsed_or_null(columns[place], field.type, self._options.time_zone)
-                    except FormatError as error:
-                        raise FormatError(f"{file.name}: the column {field.name!r}: {error}") from None
-                    if unreadable is not None:
-                        bad = unreadable if bad is None else bad | unreadable
-                    made.append(column)
-                yield assembled(some, made, bad, schema, self._options, file.name, "a line of CSV")
+            columns, bad = self._columns(chunk, width)
+            made = []
+            for field, place in zip(data, places, strict=True):
+                if place is None:
+                    made.append(pa.nulls(len(chunk), field.type))
+                    continue
+                try:
+                    column, unreadable = parsed_or_null(
+                        columns[place], field.type, self._options.time_zone, self._numbers
+                    )
+                except FormatError as error:
+                    raise FormatError(f"{file.name}: the column {field.name!r}: {error}") from None
+                if unreadable is not None:
+                    bad = unreadable if bad is None else bad | unreadable
+                made.append(column)
+            yield assembled(chunk, made, bad, schema, self._options, file.name, "a line of CSV")
 
-    def _parts(self, chunk: Chunk, width: int) -> Iterator[tuple[Chunk, list[pa.Array], Any]]:
-        """A chunk or parts of it, their columns, and the lines with another number of values."""
+    def _columns(self, chunk: Chunk, width: int) -> tuple[list[pa.Array], Any]:
+        """The columns of a chunk, and the lines with another number of values."""
+        plain = self._plain(chunk)
+        if plain is None:
+            return self._halved(chunk, width)
+        several = [self._halved(chunk.some(plain), width)] if plain.any() else []
+        several.append(self._slowly(chunk.some(~plain), width))
+        order = np.argsort(np.concatenate((np.flatnonzero(plain), np.flatnonzero(~plain))))
+        columns, bad = _joined(several, [int(plain.sum()), int((~plain).sum())])
+        return [column.take(pa.array(order)) for column in columns], None if bad is None else bad[order]
+
+    def _plain(self, chunk: Chunk) -> Any:
+        """Which lines have quotes only around whole values, as Arrow's parser understands them; None if all have."""
+        options = self._options
+        if not options.quote or len(chunk) == 0:
+            return None
+        octets = np.frombuffer(chunk.data, np.uint8)
+        quote, sep, begin = ord(options.quote), ord(options.sep), int(chunk.starts[0])
+        places = np.flatnonzero(octets[begin : int(chunk.ends[-1])] == quote) + begin
+        if len(places) == 0:
+            return None
+        trims = options.trim_left or options.trim_right
+        if not trims and not options.line_sep and _is_regular(octets, places, options, _CR):
+            # A quote that is open at a line end makes fewer rows than lines.
+            return None
+        doubled = options.escape == options.quote
+        before = octets[places - 1]
+        behind = octets[np.minimum(places + 1, len(octets) - 1)]
+        lines = np.searchsorted(chunk.starts, places, "right") - 1
+        first, last = places == chunk.starts[lines], places + 1 == chunk.ends[lines]
+        opens, closes = first | (before == sep), last | (behind == sep)
+        if doubled:
+            opens |= before == quote
+            closes |= behind == quote
+        turns = (np.arange(len(places)) - np.searchsorted(lines, lines)) & 1
+        plain = np.ones(len(chunk), bool)
+        plain[lines[~np.where(turns == 0, opens, closes)]] = False
+        counts = np.bincount(lines, minlength=len(chunk))
+        plain[(counts & 1) == 1] = False
+        if trims:
+            plain[counts > 0] = False
+        elif options.escape and not doubled:
+            escapes = np.flatnonzero(octets == ord(options.escape))
+            lines = np.searchsorted(chunk.starts, escapes, "right") - 1
+            lines = lines[lines >= 0]
+            plain[lines[counts[lines] > 0]] = False
+        return None if plain.all() else plain
+
+    def _halved(self, chunk: Chunk, width: int) -> tuple[list[pa.Array], Any]:
         columns = self._quickly(chunk, width)
         if columns is not None:
-            yield chunk, columns, None
-        elif len(chunk) <= _FEW_LINES:
-            yield chunk, *self._slowly(chunk, width)
-        else:
-            for half in chunk.halves():
-                yield from self._parts(half, width)
+            return columns, None
+        if len(chunk) <= _FEW_LINES:
+            return self._slowly(chunk, width)
+        halves = chunk.halves()
+        return _joined([self._halved(half, width) for half in halves], [len(half) for half in halves])
 
     def _quickly(self, chunk: Chunk, width: int) -> list[pa.Array] | None:
         options = self._options
         block = chunk.block(options.line_sep)
         names = [str(index) for index in range(width)]
+        usual = not options.null_value and not options.empty_value
         try:
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(block),
@@ -112,8 +183,7 @@ class _Csv(Decoder):
                 parse_options=pyarrow.csv.ParseOptions(
                     delimiter=options.sep,
                     quote_char=options.quote or False,
-                    double_quote=not options.escape,
-                    escape_char=options.escape or False,
+                    double_quote=options.escape == options.quote,
                     newlines_in_values=options.multiline,
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
@@ -121,7 +191,7 @@ class _Csv(Decoder):
                     column_types=dict.fromkeys(names, pa.string()),
                     null_values=["", options.null_value],
                     strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
+                    quoted_strings_can_be_null=usual,
                 ),
             )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -129,86 +199,110 @@ class _Csv(Decoder):
         # Fewer rows than lines: a quote that was not closed included the next line.
         if table.num_rows != len(chunk):
             return None
-        return [column.combine_chunks() for column in table.columns]
+        columns = [column.combine_chunks() for column in table.columns]
+        return [self._trimmed(column) for column in columns] if usual else [*map(self._values, columns)]
+
+    def _trimmed(self, column: pa.Array) -> pa.Array:
+        options = self._options
+        if not options.trim_left and not options.trim_right:
+            return column
+        if options.trim_left:
+            column = pc.utf8_ltrim(column, characters=_BLANKS)
+        if options.trim_right:
+            column = pc.utf8_rtrim(column, characters=_BLANKS)
+        return pc.if_else(pc.equal(column, options.null_value), pa.scalar(None, pa.string()), column)
+
+    def _values(self, column: pa.Array) -> pa.Array:
+        """A column in which only what is not quoted is null already."""
+        column = pc.if_else(pc.equal(column, ""), self._options.empty_value, self._trimmed(column))
+        return pc.if_else(pc.equal(column, self._options.null_value), pa.scalar(None, pa.string()), column)
 
     def _slowly(self, chunk: Chunk, width: int) -> tuple[list[pa.Array], Any]:
         bad = np.zeros(len(chunk), bool)
         columns: list[list[str | None]] = [[] for _ in range(width)]
+        # In a file that is read as a whole, a line end closes what a quote opened.
+        last = len(chunk.data) if self._options.multiline else 0
         for index, line in enumerate(chunk.lines()):
-            values = self._values(line)
-            if values is None or len(values) != width:
-                bad[index] = True
-            values = values or []
+            values = self._row(line + b"\n" if chunk.ends[index] < last else line)
+            bad[index] = len(values) != width
             for place, column in enumerate(columns):
                 column.append(values[place] if place < len(values) else None)
-        return [pa.array(column, pa.string()) for column in columns], bad
+        return [pa.array(column, pa.string()) for column in columns], (bad if bad.any() else None)
 
-    def _values(self, line: bytes) -> list[str | None] | None:
-        """The values of a line; None if a quote is not closed."""
-        options = self._options
-        text = line.decode("utf-8", "replace")
-        found: list[str | None] = []
-        position, size = 0, len(text)
-        while True:
-            value: list[str] = []
-            quoted = bool(options.quote) and text.startswith(options.quote, position)
-            inside = quoted
-            position += quoted
-            while position < size:
-                letter = text[position]
-                if options.escape and letter == options.escape and position + 1 < size:
-                    position += 1
-                    value.append(text[position])
-                elif inside and letter == options.quote:
-                    if not options.escape and text.startswith(options.quote, position + 1):
-                        value.append(letter)
-                        position += 1
-                    else:
-                        inside = False
-                elif letter == options.sep and not inside:
-                    break
-                else:
-                    value.append(letter)
-                position += 1
-            if inside:
-                return None
-            made = "".join(value)
-            found.append(None if not quoted and made in ("", options.null_value) else made)
-            if position >= size:
-                return found
-            position += 1
+    def _row(self, line: bytes) -> list[str | None]:
+        null_value = self._options.null_value
+        values = values_of(line.decode("utf-8", "replace"), self._dialect)
+        # Half of a surrogate pair cannot come from bytes.
+        return [None if value == null_value else value for value in values]
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def _first_row(self, opened: _Opened) -> list[str | None]:
-        found = self._values(opened.first or b"")
-        if found is None:
-            raise FormatError(
-                f"{opened.file.name}: a quote in the first line is not closed: values with line ends need "
-                "multiLine=true"
-            )
-        return found
+        try:
+            return self._row(opened.first or b"")
+        except FormatError as error:
+            raise FormatError(f"{opened.file.name}: {error}") from None
 
     def _names(self, first: list[str | None]) -> list[str]:
-        numbered = [f"_c{index}" for index in range(len(first))]
+        """Names of the columns: those of a header, with numbers where they are empty or come twice in any case."""
         if not self._options.header:
-            return numbered
-        return unique(name or number for name, number in zip(first, numbered, strict=True))
+            return [f"_c{index}" for index in range(len(first))]
+        counts = Counter(name.lower() for name in first if name)
+        return [
+            f"_c{index}" if not name else f"{name}{index}" if counts[name.lower()] > 1 else name
+            for index, name in enumerate(first)
+        ]
 
-    def _places(self, name: str, data: pa.Schema, first: list[str | None]) -> tuple[list[int | None], int]:
+    def _places(self, file: Plain, data: pa.Schema, first: list[str | None]) -> tuple[list[int | None], int]:
         """The index of each column of the schema in a line, and the number of values in a line."""
+        options = self._options
         names = self._names(first)
-        if not self._options.header and not all(each in names for each in data.names):
+        in_order: list[int | None] = list(range(len(data)))
+        if not options.header:
             # Without names, a schema is in the order of the values.
-            return list(range(len(data))), len(data)
+            if (options.columns or data.names != _NUMBERED[: len(data)]) and set(data.names) <= set(names):
+                return [names.index(each) for each in data.names], len(names)
+            return in_order, len(data)
+        if options.enforce_schema == "true" and not options.columns:
+            return in_order, len(data)
         have = pa.schema([(each, pa.string()) for each in names])
         places = [find(have, field.name) for field in data]
-        if places and all(place is None for place in places):
+        missing = [field.name for field, place in zip(data, places, strict=True) if place is None]
+        if places and len(missing) == len(places):
             raise FormatError(
-                f"{name}: its first line names none of the columns {', '.join(data.names)}: does it have a header, "
-                "and is it separated by the option sep?"
+                f"{file.name}: its first line names none of the columns {', '.join(data.names)}: does it have a "
+                "header, and is it separated by the option sep? enforceSchema=true takes columns in their order"
+            )
+        # Columns of the directories may be in the file too.
+        late = [name for index, name in enumerate(names) if index not in places and f"/{name}=" not in f"/{file.path}"]
+        if data.names and (missing or late) and not options.columns and not options.enforce_schema:
+            said = [f"no {each}" for each in missing] + [f"{each}, which the schema does not have" for each in late]
+            raise FormatError(
+                f"{file.name}: its header has {', '.join(said)}: give a schema with the columns of the header, "
+                "enforceSchema=true to take columns in their order, or enforceSchema=false to take those that are "
+                "there by name"
             )
         return places, len(names)
+
+
+def _without(chunk: Chunk, header: bytes) -> Chunk:
+    """A chunk without lines that repeat the header, which Spark leaves out of inference only."""
+    if not header or header not in memoryview(chunk.data).tobytes():
+        return chunk
+    same = [line == header for line in chunk.lines()]
+    return chunk.some(~np.array(same, bool))
+
+
+def _joined(several: list[tuple[list[pa.Array], Any]], lengths: list[int]) -> tuple[list[pa.Array], Any]:
+    """Columns one after the other, and which lines are bad; a part that is not there has the length 0."""
+    if len(several) == 1:
+        return several[0]
+    columns = [pa.concat_arrays(each) for each in zip(*(columns for columns, _ in several), strict=True)]
+    if all(bad is None for _, bad in several):
+        return columns, None
+    return columns, np.concatenate(
+        [np.zeros(length, bool) if bad is None else bad for (_, bad), length in zip(several, lengths, strict=True)]
+    )
 
 
 class _Opened:
@@ -222,7 +316,7 @@ class _Opened:
             self._whole = _records(file, options)
             found = next(zip(self._whole.starts.tolist(), self._whole.lines(), strict=True), None)
         else:
-            found = first_line_of(file, options)
+            found = first_of(map(self._kept, lines_from_start(file, options, step=_STEP)))
         self._offset = -1 if found is None else found[0]
         self.first = None if found is None else found[1]
 
@@ -230,13 +324,15 @@ class _Opened:
         return self._rows(lines_of(self.file, start, end, self._options))
 
     def sample(self, size: int) -> Iterator[Chunk]:
-        return self._rows(sampled_lines_of(self.file, size, self._options))
+        return self._rows(lines_from_start(self.file, self._options, size))
+
+    def _kept(self, chunk: Chunk) -> Chunk:
+        kept = chunk.not_blank()
+        return kept.not_beginning_with(ord(self._options.comment)) if self._options.comment else kept
 
     def _rows(self, several: Iterable[Chunk]) -> Iterator[Chunk]:
-        if self._whole is not None:
-            several = [self._whole]
-        for chunk in several:
-            kept = chunk.not_blank()
+        for chunk in several if self._whole is None else [self._whole]:
+            kept = self._kept(chunk) if self._whole is None else chunk
             if self._options.header and len(kept) and kept.offset + int(kept.starts[0]) == self._offset:
                 kept = kept.some(slice(1, None))
             if len(kept):
@@ -245,38 +341,70 @@ class _Opened:
 
 def _records(file: Plain, options: SourceOptions) -> Chunk:
     """All records of a file whose quoted values may have line ends."""
-    data = text_of(file, options)
-    starts, ends = _record_bounds(bytes(memoryview(data).cast("B")), options)
-    return Chunk(0, data, np.array(starts, np.int64), np.array(ends, np.int64)).not_blank()
+    text = bytes(memoryview(text_of(file, options)).cast("B"))
+    if text.startswith(b"\xef\xbb\xbf"):
+        text = text[3:]
+    # The first line end tells which is meant; in values too, it becomes LF.
+    first = min((at for at in (text.find(b"\n"), text.find(b"\r")) if at >= 0), default=-1)
+    if first >= 0 and text[first] == _CR:
+        separator = b"\r\n" if text[first + 1 : first + 2] == b"\n" else b"\r"
+        _refuse_mixed(file.name, text, separator, options)
+        text = text.replace(separator, b"\n")
+    starts, ends = _bounds(text, options)
+    return Chunk(0, pa.py_buffer(text), starts, ends)
 
 
-def _record_bounds(text: bytes, options: SourceOptions) -> tuple[list[int], list[int]]:
-    """Where records begin and end: at line ends that are not inside quotes."""
-    quote, escape = options.quote.encode(), options.escape.encode()
-    separator = re.escape(options.line_sep) if options.line_sep else rb"\r\n|\n|\r"
-    special = [rb"(?P<end>" + separator + rb")"]
-    if escape:
-        special.insert(0, rb"(?P<escaped>" + re.escape(escape) + rb".)")
-    if quote:
-        special.append(rb"(?P<quote>" + re.escape(quote) + rb")")
-    starts, ends = [3 if text.startswith(b"\xef\xbb\xbf") else 0], []
-    inside, closed = False, -1
-    for found in re.finditer(rb"|".join(special), text, re.DOTALL):
-        position = found.start()
-        if found.lastgroup == "quote":
-            # A doubled quote closes and reopens. A quote inside an unquoted value is a normal character.
-            opens = position in (closed, starts[-1]) or text[position - 1 : position] == options.sep.encode()
-            if inside:
-                closed = found.end()
-            inside = not inside and opens
-        elif found.lastgroup == "end" and not inside:
-            ends.append(position)
-            starts.append(found.end())
-    if starts[-1] < len(text):
-        ends.append(len(text))
-    else:
-        starts.pop()
-    return starts, ends
+def _refuse_mixed(name: str, text: bytes, separator: bytes, options: SourceOptions) -> None:
+    """Refuse a text with another line end than its first one, if it may be one: what it means depends on chance."""
+    octets = np.frombuffer(text, np.uint8)
+    feeds = np.flatnonzero(octets == _LF)
+    lone = feeds[octets[feeds - 1] != _CR] if separator == b"\r\n" else feeds
+    if len(lone) == 0:
+        return
+    quotes = np.flatnonzero(octets == ord(options.quote or "\0"))
+    if (np.searchsorted(quotes, lone) % 2 == 0).any() or not _is_regular(octets, quotes, options, _CR):
+        raise FormatError(
+            f"{name}: its first line ends with {'CR LF' if len(separator) == 2 else 'CR'}, and others end with LF "
+            "alone: with multiLine=true, a file must have one kind of line ends"
+        )
+
+
+def _bounds(text: bytes, options: SourceOptions) -> tuple[Any, Any]:
+    """Where records begin and end: at line ends that are not inside quotes. Empty lines are none."""
+    octets = np.frombuffer(text, np.uint8)
+    line_ends = np.flatnonzero(octets == _LF)
+    if options.comment:
+        return _slow_bounds(text, options)
+    if options.quote:
+        quotes = np.flatnonzero(octets == ord(options.quote))
+        if not _is_regular(octets, quotes, options):
+            return _slow_bounds(text, options)
+        line_ends = line_ends[np.searchsorted(quotes, line_ends) % 2 == 0]
+    starts = np.concatenate(([0], line_ends + 1))
+    ends = np.concatenate((line_ends, [len(text)]))
+    kept = ends > starts
+    return starts[kept], ends[kept]
+
+
+def _is_regular(octets: Any, quotes: Any, options: SourceOptions, end: int = _LF) -> bool:
+    """Whether all quotes are around whole values, and no escape is in the text."""
+    if len(quotes) == 0:
+        return True
+    doubled = options.escape == options.quote
+    if len(quotes) % 2 or (options.escape and not doubled and (octets == ord(options.escape)).any()):
+        return False
+    allowed = np.zeros(256, bool)
+    allowed[[_LF, end, ord(options.sep), *([ord(options.quote)] if doubled else [])]] = True
+    before, behind = octets[quotes[0::2] - 1], octets[np.minimum(quotes[1::2] + 1, len(octets) - 1)]
+    first, last = quotes[0] == 0, quotes[-1] == len(octets) - 1
+    return bool(allowed[before[int(first) :]].all() and allowed[behind[: len(behind) - int(last)]].all())
+
+
+def _slow_bounds(text: bytes, options: SourceOptions) -> tuple[Any, Any]:
+    dialect = Dialect(options.sep, options.quote, options.escape, comment=options.comment)
+    # Bytes as letters, so that places are those of bytes: all special characters are ASCII.
+    found = np.array(ends_of(text.decode("latin-1"), dialect), np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
 make = _Csv

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
@@ -18,11 +20,20 @@ from ags1.spark.source.decoders._types import conformed, find, spark_schema, wit
 __all__ = ["make"]
 
 _MAX_ROWS = 1 << 16
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_OLD_CALENDARS = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+_DAYS = re.compile("interval (day|hour|minute|second)")
+_MONTHS, _VARIANT = re.compile('"interval (year|month)'), re.compile('"variant"')
+_OF_MONTHS = (
+    "year-month intervals, which Spark cannot take from Python: give a schema, in which it is an int, of months"
+)
+_OF_VARIANTS = "variants, which are not read here: write to_json(column) in its place"
 
 
 class _Parquet(Decoder):
     def schema_of(self, file: Plain) -> pa.Schema:
         with closing(_Opened(file, self._options, self._options.columns or None)) as opened:
+            _refuse(opened.file, opened.schema.names, file.name, _MONTHS, _OF_MONTHS)
             return spark_schema(opened.schema, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
@@ -83,25 +94,70 @@ def _begin(group: Any, size: int) -> int:
     return max(0, min([*map(int, offsets), size - 1]))
 
 
-def _with_instants(file: pq.ParquetFile) -> pa.Schema:
-    """The schema of a file as Spark sees it: INT96, which Spark writes by default, is an instant."""
-    columns = [file.schema.column(index).physical_type for index in range(len(file.schema))]
-    if "INT96" not in columns:
+def _as_spark_has_it(file: pq.ParquetFile) -> pa.Schema:
+    """The schema of a file as Spark sees it: INT96, which Spark writes by default, is an instant.
+
+    Spark keeps its own types beside the file's, of which intervals are only numbers.
+    """
+    physical = [file.schema.column(index).physical_type for index in range(len(file.schema))]
+    kept = (file.metadata.metadata or {}).get(_SPARK_SCHEMA, b"")
+    if "INT96" not in physical and b'"interval ' not in kept:
         return file.schema_arrow
     # Leaves of Arrow types have the order of the columns.
-    leaves = iter(columns)
+    leaves = iter(physical)
 
-    def typed(field: pa.Field) -> pa.Field:
+    def typed(field: pa.Field, spark: Any) -> pa.Field:
         kind = field.type
+        inside = spark if isinstance(spark, dict) else {}
         if pa.types.is_struct(kind):
-            return field.with_type(pa.struct([typed(each) for each in kind]))
+            types = _fields(spark)
+            return field.with_type(pa.struct([typed(each, types.get(each.name)) for each in kind]))
         if pa.types.is_map(kind):
-            return field.with_type(pa.map_(typed(kind.key_field), typed(kind.item_field)))
+            key = typed(kind.key_field, inside.get("keyType"))
+            return field.with_type(pa.map_(key, typed(kind.item_field, inside.get("valueType"))))
         if pa.types.is_list(kind):
-            return field.with_type(pa.list_(typed(kind.value_field)))
-        return field.with_type(pa.timestamp("us", "UTC")) if next(leaves) == "INT96" else field
+            return field.with_type(pa.list_(typed(kind.value_field, inside.get("elementType"))))
+        if next(leaves) == "INT96":
+            return field.with_type(pa.timestamp("us", "UTC"))
+        return field.with_type(pa.duration("us")) if _DAYS.match(str(spark)) else field
 
-    return pa.schema([typed(field) for field in file.schema_arrow])
+    spark_types = _spark_types(file)
+    return pa.schema([typed(field, spark_types.get(field.name)) for field in file.schema_arrow])
+
+
+def _spark_types(file: pq.ParquetFile) -> dict[str, Any]:
+    """The types that Spark wrote beside the file's, by column."""
+    try:
+        return _fields(json.loads((file.metadata.metadata or {}).get(_SPARK_SCHEMA, b"{}")))
+    except ValueError:
+        return {}
+
+
+def _fields(struct: Any) -> dict[str, Any]:
+    try:
+        return {each["name"]: each["type"] for each in struct["fields"]}
+    except (KeyError, TypeError):
+        return {}
+
+
+def _refuse(file: pq.ParquetFile, names: list[str], name: str, types: re.Pattern[str], what: str) -> None:
+    """Refuse columns in which Spark has types that Python cannot give to it."""
+    spark_types = _spark_types(file)
+    for column in names:
+        if types.search(json.dumps(spark_types.get(column))):
+            raise FormatError(f"{name}: the column {column!r} has {what}; or leave it out with the option columns")
+
+
+def _refuse_old_calendar(file: pq.ParquetFile, name: str) -> None:
+    """Refuse days and times of Spark's LEGACY modes, which mean others before 1582 than they say."""
+    if not _OLD_CALENDARS & set(file.metadata.metadata or {}):
+        return
+    columns = [file.schema.column(index) for index in range(len(file.schema))]
+    if any(each.physical_type == "INT96" or each.logical_type.type in ("DATE", "TIMESTAMP") for each in columns):
+        raise FormatError(
+            f"{name}: before 1582, its days and times are in the Julian calendar, by Spark's rebase mode LEGACY: leave "
+            "them out with the option columns, or read the file with spark.read and write it again"
+        )
 
 
 class _Opened:
@@ -122,7 +178,10 @@ class _Opened:
             self.file = pq.ParquetFile(
                 pa.PythonFile(self._view, mode="r"), pre_buffer=False, coerce_int96_timestamp_unit="us"
             )
-            self.schema = _with_instants(self.file)
+            _refuse_old_calendar(self.file, file.name)
+            self.schema = _as_spark_has_it(self.file)
+            # They may be in parts, which are no variants.
+            _refuse(self.file, self.schema.names, file.name, _VARIANT, _OF_VARIANTS)
         except pa.ArrowException as error:
             self._view.close()
             raise FormatError(f"{file.name}: this is not a readable Parquet file: {error}") from None

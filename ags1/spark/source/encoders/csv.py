@@ -1,6 +1,7 @@
-"""CSV of RFC 4180: values are quoted where they have to be, and quotes in them are doubled.
+"""CSV as Spark's reader understands it: values are quoted where they have to be, and quotes in them are escaped.
 
-A null is written as `null_value`, by default nothing; an empty string is a pair of quotes.
+A null is written as `null_value`, by default nothing; an empty string is a pair of quotes. With a quote as the escape,
+it is that of RFC 4180.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ def _line(options: WriteOptions, columns: list[pa.Array]) -> pa.Array:
 
 
 def _cells(options: WriteOptions, column: pa.Array, *, alone: bool) -> pa.Array:
-    texts, quote, null_value = text_of(column), options.quote, options.null_value
+    texts, quote, escape, null_value = text_of(column), options.quote, options.escape, options.null_value
     # Few readers keep blanks at an end that are not quoted.
-    special = rf"[{re.escape(options.sep)}{re.escape(quote)}\r\n]|^\s|\s$|^{re.escape(null_value)}$|^$"
+    blank = r"[\x00-\x20]"
+    special = rf"[{re.escape(options.sep)}{re.escape(quote)}\r\n]|^{blank}|{blank}$|^{re.escape(null_value)}$|^$"
     unlike = pc.match_substring_regex(texts, special)
     if pc.any(unlike).as_py():
         if not quote:
@@ -49,8 +51,11 @@ def _cells(options: WriteOptions, column: pa.Array, *, alone: bool) -> pa.Array:
                 "with the option quote='', CSV cannot have values that are empty or like null_value, or have the "
                 "separator, a line end or a blank at an end"
             )
-        doubled = pc.replace_substring(texts, quote, quote * 2)
-        texts = pc.if_else(unlike, pc.binary_join_element_wise(quote, doubled, quote, ""), texts)
+        if not escape and pc.any(pc.match_substring(texts, quote)).as_py():
+            raise ValueError("with the option escape='', CSV cannot have values with quotes")
+        safe = texts if escape in ("", quote) else pc.replace_substring(texts, escape, escape * 2)
+        safe = pc.replace_substring(safe, quote, escape + quote)
+        texts = pc.if_else(unlike, pc.binary_join_element_wise(quote, safe, quote, ""), texts)
     # An empty line would not be read as a row.
     nothing = quote * 2 if alone and not null_value else null_value
     return pc.fill_null(texts, nothing)

@@ -57,7 +57,7 @@ class _ParquetFile(FileEncoder):
             import pyarrow.parquet as pq
 
             self._writer = pq.ParquetWriter(self._file, table.schema, compression=self._compression)
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._gathered, self._size = [], 0
 
     def close(self) -> None:

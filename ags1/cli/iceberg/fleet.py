@@ -1,0 +1,134 @@
+"""``ags1 iceberg encrypt``, ``rekey``, ``rewrap``, ``verify`` and ``audit``, of all tables that match a pattern."""
+
+from __future__ import annotations
+
+import argparse
+
+from ags1.cli import say, say_json, warn
+from ags1.cli.consent import agreed
+from ags1.cli.iceberg.opening import catalog_of
+from ags1.cli.report import Reporter
+from ags1.errors import KeyAccessError
+from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY
+from ags1.support.remedies import in_options
+from ags1.support.words import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ags1.iceberg import Fleet, FleetReport
+
+_WILDCARDS = frozenset("*?[")
+# Options of one table, by their attributes.
+_OF_ONE = {
+    "metadata_hash": "--expected-metadata-hash",
+    "pin": "--pin",
+    "table_key_id": "--expected-key-id",
+    "new_kms": "--new-kms",
+    "enable_only": "--enable-only",
+    "threads": "--threads",
+    "ref": "--ref",
+}
+
+
+def is_pattern(options: argparse.Namespace) -> bool:
+    """Whether many tables of a catalog are meant."""
+    return options.catalog is not None and not _WILDCARDS.isdisjoint(options.table)
+
+
+def encrypt(options: argparse.Namespace) -> int:
+    return _changed(options, "Encrypt", lambda fleet, more: fleet.encrypt(options.key_id, **_shown(options), **more))
+
+
+def rekey(options: argparse.Namespace) -> int:
+    if options.new_key_id is None:
+        raise UsageError(
+            "many tables are re-keyed under another master key, by which a later run sees what is done: say "
+            "--new-key-id ID"
+        )
+    return _changed(options, "Re-key", lambda fleet, more: fleet.rekey(options.new_key_id, **_shown(options), **more))
+
+
+def rewrap(options: argparse.Namespace) -> int:
+    return _changed(options, "Re-wrap", lambda fleet, more: fleet.rewrap(options.new_key_id, **more))
+
+
+def verify(options: argparse.Namespace) -> int:
+    return _run(
+        options,
+        lambda fleet, progress: fleet.verify(
+            options.snapshot_id, allow_plaintext=options.allow_plaintext, progress=progress
+        ),
+    )
+
+
+def audit(options: argparse.Namespace) -> int:
+    return _run(options, lambda fleet, progress: fleet.audit(options.snapshot_id, progress=progress))
+
+
+def _shown(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "expire": options.expire,
+        "data_key_length": options.data_key_length,
+        "statistics": options.statistics,
+        "partition_paths": options.partition_paths,
+    }
+
+
+def _changed(options: argparse.Namespace, what: str, work: Callable[[Fleet, dict[str, Any]], FleetReport]) -> int:
+    def run(fleet: Fleet, progress: Callable[[int, int], None]) -> FleetReport:
+        return work(fleet, {"dry_run": options.dry_run, "progress": progress})
+
+    return _run(options, run, None if options.dry_run else what)
+
+
+def _run(
+    options: argparse.Namespace,
+    work: Callable[[Fleet, Callable[[int, int], None]], FleetReport],
+    asked: str | None = None,
+) -> int:
+    from ags1.cli.kms import client_of
+    from ags1.iceberg import Fleet
+
+    for name, option in _OF_ONE.items():
+        if getattr(options, name, None):
+            raise UsageError(f"{option} is for one table, and {options.table} is for many")
+    if not options.kms:
+        raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
+    with client_of(options) as client:
+        fleet = Fleet(
+            catalog_of(options),
+            options.table,
+            kms=client,
+            at_once=options.tables_at_once,
+            kms_calls_per_second=options.kms_calls_per_second,
+            allowed_locations=options.allowed_locations,
+        )
+        if asked is not None and not getattr(options, "yes", True):
+            names = fleet.tables()
+            if not agreed(options, f"{asked} {counted(len(names), 'table')}, {', '.join(names[:3])}...?"):
+                raise UsageError("nothing was changed")
+        with Reporter(options, ("tables", "tables")) as reporter:
+            report = work(fleet, lambda done, total: reporter.phase("tables", done, total))
+    problem = None if report.ok else str(report).splitlines()[0]
+    if options.json:
+        say_json({"location": options.table, "plan": None, "report": report.to_dict(), "error": problem})
+    else:
+        for line in in_options(str(report)).splitlines():
+            if not report.ok and ("NOT" in line or "STILL" in line or line.startswith("failed")):
+                warn(f"ags1: {line}")
+            elif not options.quiet:
+                say(line)
+    if not report.tables:
+        raise FileNotFoundError(2, "the catalog has no table of such a name", options.table)
+    if report.ok:
+        return 0 if report.is_proved else EXIT_KEY
+    failed = [each for each in report.tables if not each.ok]
+    return EXIT_KEY if failed and all(_lacks_key(each.error) for each in failed) else EXIT_DATA
+
+
+def _lacks_key(error: str | None) -> bool:
+    return error is not None and error.partition(":")[0] in ("KeyAccessError", "ServiceRefusal")

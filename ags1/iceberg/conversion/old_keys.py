@@ -1,0 +1,286 @@
+"""What master keys other than a table's own still open, found out by opening it.
+
+    metadata files that are there --> key encryption keys under other master keys --unwrapped by the KMS-->
+        --> manifest lists and manifests of every snapshot, old and new --> files of the branches and tags
+    journals of conversions       --> their work keys
+
+A key encryption key keeps its id when it is wrapped again, so an old metadata file and the old master key may open what
+is current. A refusal of the KMS proves nothing: the key may be enabled again, or another caller may use it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
+from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
+from ags1.iceberg.conversion.work import WorkKey
+from ags1.iceberg.files.file_io import file_io_at
+from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
+from ags1.iceberg.keys._entries import EncryptedKey
+from ags1.iceberg.keys._kek import kept_kek
+from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, metadata_document
+from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.table_files import TableFiles
+from ags1.keys import Key
+from ags1.kms.run_records import found_runs
+from ags1.storage import SMALL_FILES_AT_ONCE, Location, list_names, read_whole
+from ags1.support.parallel import in_parallel
+from ags1.support.reports import Report
+from ags1.support.words import counted, printable
+
+__all__ = ["NOT_COVERED", "OldKeyReport", "what_old_keys_open"]
+
+NOT_COVERED = (
+    "not looked at: versions and deleted objects of a bucket with versioning, replicas, backups, and copies of "
+    "metadata files or keys elsewhere"
+)
+
+
+@dataclass
+class OldKeyReport(Report):
+    """What master keys other than the table's own still open.
+
+    Attributes
+    ----------
+    table : str
+    key_id : str or None
+        The table's own master key.
+    opened : list of str
+        Other master keys that unwrapped a key encryption key of the table, or the key of a journal.
+    refused : dict of str to str
+        Other master keys that the KMS refused, with the first message. That proves nothing.
+    refs : list of str
+        Branches and tags that they open.
+    files : int
+        Files of the branches and tags whose keys they reach.
+    snapshots : list of int
+        All snapshots of the table that they open, older ones among them.
+    metadata_files : list of str
+        Metadata files with a key encryption key that they unwrap. What it opened may be gone.
+    journals : list of str
+        Records of killed conversions that they open; ``clean`` removes them.
+    unread : list of str
+        Metadata files that could not be read, and so were not looked at.
+    """
+
+    table: str
+    key_id: str | None
+    opened: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    refs: list[str] = field(default_factory=list)
+    files: int = 0
+    snapshots: list[int] = field(default_factory=list)
+    metadata_files: list[str] = field(default_factory=list)
+    journals: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing of a branch or a tag was opened."""
+        return not self.refs and not self.files
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether everything was tried: no master key was refused, and no metadata file could not be read."""
+        return not self.refused and not self.unread
+
+    def __str__(self) -> str:
+        lines = []
+        if not self.ok:
+            refs = f" ({', '.join(map(printable, self.refs))})" if self.refs else ""
+            lines.append(
+                f"{self.table}: old keys STILL open {counted(self.files, 'file')} of its branches and tags{refs}"
+            )
+        if self.snapshots:
+            lines.append(f"{self.table}: old keys open {counted(len(self.snapshots), 'snapshot')}")
+        lines += [f"{self.table}: old keys open the journal {each}" for each in self.journals]
+        lines += [f"{self.table}: {name} was refused, which proves nothing" for name in map(printable, self.refused)]
+        return "\n".join(lines or [f"{self.table}: old keys open nothing"])
+
+
+def what_old_keys_open(table: CatalogTable, kms: Any, state: TableState | None = None) -> OldKeyReport:
+    """Try every other master key that a metadata file or a journal of a table names.
+
+    Metadata files are those beside the current one, and those in its metadata log. Data files are not read: a key that
+    a readable manifest has opens its file.
+
+    Raises
+    ------
+    Ags1Error, OSError
+        The table's own metadata cannot be read.
+    """
+    state = table.load() if state is None else state
+    report = OldKeyReport(table.name, TableMetadata(state.document.fields).key_id)
+    documents = {state.metadata_location: state.document, **_older(table, state, report)}
+    opened = _unwrapped(documents, kms, report)
+    if opened:
+        _look(table, state, kms, list(documents.values()), opened, report)
+    _look_at_journals(table, state, kms, report)
+    return report
+
+
+class _Only:
+    """A KMS of some master keys alone."""
+
+    def __init__(self, kms: Any, key_ids: Collection[str]) -> None:
+        self._kms, self._key_ids = kms, frozenset(key_ids)
+
+    def unwrap_key(self, wrapped_key: bytes, wrapping_key_id: str) -> Any:
+        if wrapping_key_id not in self._key_ids:
+            raise KeyAccessError(f"{wrapping_key_id!r} is none of the keys that are tried")
+        return self._kms.unwrap_key(wrapped_key, wrapping_key_id)
+
+    def wrap_key(self, key: bytes, wrapping_key_id: str) -> Any:
+        raise KeyAccessError("nothing is wrapped here")
+
+
+def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict[str, Document]:
+    """The other metadata files of the table."""
+    places, own = table.places(state), state.document.fields.get("table-uuid")
+    paths = dict.fromkeys(each["metadata-file"] for each in state.document.fields.get("metadata-log") or ())
+    directory = state.metadata_location.rpartition("/")[0]
+    try:
+        names = list_names(location_of(directory, table.io_properties))
+    except OSError:
+        # Not every reader may list. The log names the files of the last commits.
+        report.unread.append(f"{directory}/ (not listed)")
+        names = []
+    paths |= dict.fromkeys(f"{directory}/{name}" for name in names if name.endswith(METADATA_SUFFIX))
+    paths.pop(state.metadata_location, None)
+
+    def read(path: str) -> Document | Exception | None:
+        try:
+            places.check(path)
+            return metadata_document(path, bytes(read_whole(location_of(path, table.io_properties), MAX_DOCUMENT)))
+        except FileNotFoundError:
+            return None
+        except (Ags1Error, OSError) as error:
+            return error
+
+    found = {}
+    for path, each in zip(paths, in_parallel(read, paths, SMALL_FILES_AT_ONCE), strict=True):
+        if isinstance(each, Exception):
+            report.unread.append(path)
+        elif each is not None and each.fields.get("table-uuid") == own:
+            found[path] = each
+    return found
+
+
+def _unwrapped(documents: Mapping[str, Document], kms: Any, report: OldKeyReport) -> dict[str, EncryptedKey]:
+    """The key encryption keys that another master key has unwrapped, by their ids, as that one wraps them."""
+    found: dict[str, EncryptedKey] = {}
+    tried: dict[tuple[str, bytes], bool] = {}
+    for location, document in documents.items():
+        keys = EncryptionKeys(document.entries())
+        for entry in keys:
+            by = entry.encrypted_by_id
+            is_kek = entry.timestamp is not None or bool(keys.below(entry.key_id))
+            if by is None or by in keys or by == report.key_id or not is_kek:
+                continue
+            name = by, entry.encrypted_key_metadata
+            if name not in tried:
+                tried[name] = _opens(kms, entry, by, report)
+            if tried[name]:
+                found.setdefault(entry.key_id, entry)
+                if location not in report.metadata_files:
+                    report.metadata_files.append(location)
+    return found
+
+
+def _opens(kms: Any, entry: EncryptedKey, key_id: str, report: OldKeyReport) -> bool:
+    try:
+        kept_kek(kms, entry.encrypted_key_metadata, key_id, entry.key_id)
+    except KeyAccessError as error:
+        report.refused.setdefault(key_id, str(error))
+        return False
+    if key_id not in report.opened:
+        report.opened.append(key_id)
+    return True
+
+
+def _look(
+    table: CatalogTable,
+    state: TableState,
+    kms: Any,
+    documents: list[Document],
+    opened: Mapping[str, EncryptedKey],
+    report: OldKeyReport,
+) -> None:
+    """Open every snapshot that any metadata file has, with the old master keys alone."""
+    fields = state.document.fields
+    entries: dict[str, EncryptedKey] = {}
+    snapshots: dict[int, Any] = {}
+    for document in documents:
+        for entry in document.entries():
+            entries.setdefault(entry.key_id, entry)
+        for each in document.fields.get("snapshots") or ():
+            snapshots.setdefault(each["snapshot-id"], each)
+    keys = [each.to_dict() for each in {**entries, **opened}.values()]
+    everything = {**fields, "snapshots": list(snapshots.values()), "encryption-keys": keys}
+    found = _walked(table, state, everything, _Only(kms, report.opened))
+    numbers = {
+        each.snapshot_id
+        for each in found.snapshots
+        if each.key_id is not None and each.manifest_list is not None and each.manifest_list.error is None
+    }
+    report.snapshots = [each["snapshot-id"] for each in fields.get("snapshots") or () if each["snapshot-id"] in numbers]
+    refs = TableMetadata(fields).refs
+    report.refs = [name for name, ref in refs.items() if ref["snapshot-id"] in numbers]
+    reached = set(_reached(found))
+    if reached:
+        heads = {ref["snapshot-id"] for ref in refs.values()}
+        current = {**fields, "snapshots": [each for each in fields["snapshots"] if each["snapshot-id"] in heads]}
+        report.files = sum(each.path in reached for each in _walked(table, state, current, kms))
+    # Readers of this process that find keys by the metadata file are to find its own.
+    file_io_at(state, table.io_properties, kms).read_metadata(state.metadata_location)
+
+
+def _walked(table: CatalogTable, state: TableState, fields: Mapping[str, Any], kms: Any) -> TableWalk:
+    text = json.dumps(fields, ensure_ascii=False).encode("utf-8")
+    made = TableState(
+        state.metadata_location, metadata_document(state.metadata_location, text), None, None, state.locations
+    )
+    return walk(state.metadata_location, file_io_at(made, table.io_properties, kms), "all")
+
+
+def _reached(found: TableWalk) -> Iterator[str]:
+    """Files whose keys were found."""
+    for each in found:
+        if each.error is None and each.encryption != PLAINTEXT:
+            yield each.path
+
+
+def _look_at_journals(table: CatalogTable, state: TableState, kms: Any, report: OldKeyReport) -> None:
+    metadata = TableMetadata(state.document.fields)
+
+    def located(path: str) -> Location:
+        return location_of(path, table.io_properties)
+
+    def unwrap(wrapped: Mapping[str, Any]) -> Key:
+        key = WorkKey.from_json(wrapped)
+        if key.key_id == report.key_id:
+            raise AuthenticationError("the journal is under the table's own master key")
+        try:
+            made = key.unwrap(kms)
+        except KeyAccessError as error:
+            report.refused.setdefault(key.key_id, str(error))
+            raise
+        if key.key_id not in report.opened:
+            report.opened.append(key.key_id)
+        return made
+
+    for run in found_runs(below_metadata(located(TableFiles(metadata, located).new_metadata_path(DIRECTORY)))):
+        try:
+            run.open(KIND, str(metadata.fields.get("table-uuid")), unwrap)
+        except (Ags1Error, OSError):
+            # Of the table's own key, refused, or what nobody with a key has written.
+            continue
+        report.journals.append(run.run)

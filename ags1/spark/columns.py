@@ -1,0 +1,368 @@
+"""Columns of DataFrames, encrypted value by value on the cluster: for batches and streams, and as SQL functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+from ags1.spark.engine._column_keys import ColumnRecord, create_key, newest_key
+from ags1.spark.engine._column_work import (
+    ANY_ROW_KEY,
+    DecryptColumns,
+    EncryptColumns,
+    KeyTable,
+    Opening,
+    OpeningColumn,
+    SealingColumn,
+    error_column,
+)
+from ags1.spark.engine._locations import locate
+from ags1.spark.engine._runner import check_choice
+from ags1.spark.engine._sealing import kms_reference
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["decrypt_columns", "encrypt_columns", "register_columns"]
+
+_FORMS = ("ags1", "gcm")
+
+
+def encrypt_columns(
+    df: DataFrame,
+    columns: Mapping[str, str],
+    *,
+    kms: str,
+    keys: str | os.PathLike[str],
+    form: Literal["ags1", "gcm"] = "ags1",
+    row_key: str | None = None,
+    deterministic: bool = False,
+) -> DataFrame:
+    """Encrypt columns of a DataFrame, also of a streaming one, value by value; nulls stay null.
+
+    For each column, the driver makes a key that the KMS wraps, and writes it to the key table. Every attempt of a task,
+    and every micro-batch, derives a data key of its own from it, so a DataFrame that is evaluated twice has other
+    ciphertext each time, and both can be decrypted.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Classic or Connect.
+    columns : mapping of str to str
+        Names of columns, each with its master key. They have any type that :func:`ags1.arrow.encrypt_columns` takes:
+        text, binary, numbers, dates and times, booleans, structs, arrays, maps.
+    kms : str
+        URL as :func:`ags1.kms.load` takes it; each worker makes its own client from it.
+    keys : path or URL
+        The key table: a directory that stays as long as the values do. Many runs and columns may share it. Whoever
+        loses it loses the values; whoever reads it needs the KMS too.
+    form : {"ags1", "gcm"}
+        What follows the 18 bytes of key id in front of each value: an AGS1 stream (36 bytes more than the plaintext),
+        or one GCM message (28), as Spark's ``aes_encrypt`` makes it.
+    row_key : str, optional
+        Column whose value in the same row is authenticated with each value, such as a primary key. Then a value that is
+        moved to another row is detected, as one that is moved to another column always is. It has no nulls, and must
+        have the same value, name and type for decryption.
+    deterministic : bool
+        Refused if true: equal values never have equal ciphertext.
+
+    Returns
+    -------
+    DataFrame
+        The columns are binary.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A wrong argument: a column that does not exist or that has another type, `deterministic`.
+    KeyAccessError
+        The KMS refused a master key.
+    OSError
+        The key table could not be written, or cannot be: it needs a store that creates a file only if it is absent.
+
+    Notes
+    -----
+    When the DataFrame is evaluated, a task raises LimitError at 2^32 values of a column, and ValueError for a null in
+    `row_key`. ``help(ags1.spark.engine._column_keys)`` has the format byte by byte.
+
+    Examples
+    --------
+    >>> sealed = ags1.spark.encrypt_columns(  # doctest: +SKIP
+    ...     people, {"ssn": "pii", "notes": "pii"}, kms="aws:", keys="s3a://vault/_column_keys", row_key="id"
+    ... )
+    """
+    if deterministic:
+        raise ValueError(
+            "deterministic: AES-GCM has a fresh nonce for each value, and without one it is broken, so equal values "
+            "have no equal ciphertext to join by. Join before encryption or by another column, or add a column with "
+            "HMAC-SHA-256 of the value under a key of its own, and join by that"
+        )
+    kms = kms_reference(kms)
+    check_choice(form, _FORMS, "form")
+    schema = _schema_of(df, columns, row_key)
+    for name in columns:
+        _arrow_type(schema[name])
+    table = locate(keys, df.sparkSession)
+    bound = _bound(schema, row_key)
+    made = [
+        create_key(table, kms, name, key_id, form=form, field=schema[name].jsonValue(), row_key=bound)
+        for name, key_id in columns.items()
+    ]
+    fields = [StructField(each.name, BinaryType(), each.nullable) if each.name in columns else each for each in schema]
+    return df.mapInArrow(EncryptColumns(made, row_key, kms), StructType(fields))
+
+
+def decrypt_columns(
+    df: DataFrame,
+    columns: Mapping[str, str],
+    *,
+    kms: str,
+    keys: str | os.PathLike[str],
+    form: Literal["ags1", "gcm"] = "ags1",
+    row_key: str | None = None,
+    types: Mapping[str, str | DataType] | None = None,
+    on_error: Literal["raise", "null"] = "raise",
+) -> DataFrame:
+    """Decrypt columns that :func:`encrypt_columns` made, of one or many runs; every value is authenticated.
+
+    Parameters
+    ----------
+    df : DataFrame
+        It may have lost rows and columns, and come from files of any format that keeps binary columns.
+    columns : mapping of str to str
+        Names of columns, each with the master key that its keys must be under.
+    kms, keys, form, row_key
+        As for :func:`encrypt_columns`.
+    types : mapping of str to str or DataType, optional
+        Types of the columns. By default, each is what the newest key of the column in `keys` says.
+    on_error : {"raise", "null"}
+        What is done about a value whose own tag does not verify. "null" makes it null, and adds a column
+        ``NAME_error`` behind the others for each of `columns`, which says what is wrong, or is null. A wrong or missing
+        key, a value that ends early and a wrong form always raise.
+
+    Returns
+    -------
+    DataFrame
+        With the types, and the metadata, that the columns had.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A wrong argument. ValueError also without a key of a column in `keys` and without its type.
+    AuthenticationError, FormatError, KeyAccessError
+        The newest key of a column is damaged, of another form or row key, or under another master key.
+
+    Notes
+    -----
+    When the DataFrame is evaluated, a wrong key or a damaged value raises AuthenticationError, FormatError or
+    KeyAccessError in a task; the message names the column, and the row by its number in its partition, from 0 on.
+    """
+    kms = kms_reference(kms)
+    check_choice(form, _FORMS, "form")
+    check_choice(on_error, ("raise", "null"), "on_error")
+    schema = _schema_of(df, columns, row_key)
+    table = locate(keys, df.sparkSession)
+    bound = _bound(schema, row_key)
+    given = {name: _data_type(each) for name, each in (types or {}).items()}
+    if unknown := given.keys() - columns.keys():
+        raise ValueError(f"types has columns that are not decrypted: {', '.join(sorted(unknown))}")
+    fields = list(schema)
+    openings = []
+    for name, key_id in columns.items():
+        if not isinstance(schema[name].dataType, BinaryType):
+            raise TypeError(f"column {name!r} is not binary but {schema[name].dataType.simpleString()}: not encrypted")
+        if name in given:
+            field = StructField(name, given[name])
+        else:
+            field = _recorded(newest_key(table, kms, name, key_id), Opening(name, key_id, form, bound), keys)
+        opening = Opening(name, key_id, form, bound, field.jsonValue()["type"], exact=name not in given)
+        openings.append((opening, _arrow_type(field)))
+        # An outer join may have added nulls since.
+        field = StructField(name, field.dataType, schema[name].nullable or on_error == "null", field.metadata)
+        if on_error == "null":
+            if error_column(name) in schema.names:
+                raise ValueError(f"there is a column {error_column(name)!r} already: rename it")
+            fields.append(StructField(error_column(name), StringType()))
+        fields[schema.names.index(name)] = field
+    hidden = KeyTable.of(table, kms, next(iter(columns.values())))
+    task = DecryptColumns(openings, hidden, row_key, on_error, kms)
+    return df.mapInArrow(task, StructType(fields))
+
+
+def register_columns(
+    spark: SparkSession,
+    *,
+    kms: str,
+    keys: str | os.PathLike[str],
+    key_ids: Sequence[str],
+    decrypt: bool = False,
+    form: Literal["ags1", "gcm"] = "ags1",
+) -> None:
+    """Register SQL functions that encrypt and decrypt values, for views and queries of a session.
+
+    ``ags1_encrypt(value, 'pii')`` encrypts text or binary under the master key ``pii``; cast other types first. It is
+    marked as not deterministic. ``ags1_decrypt(value, 'pii')`` gives binary: cast that to string where it was. Both
+    take two more arguments: the name of a column, and a row's key, which are authenticated with the value. Without a
+    name, values of two columns can be swapped unnoticed; with one, :func:`decrypt_columns` decrypts them too::
+
+        SELECT id, ags1_encrypt(ssn, 'pii', 'ssn', id) AS ssn FROM people
+
+    Parameters
+    ----------
+    spark : SparkSession
+    kms, keys, form
+        As for :func:`encrypt_columns`.
+    key_ids : sequence of str
+        The master keys that a query may name. For each, a key is made and written to the key table now.
+    decrypt : bool
+        Also register ``ags1_decrypt``: every query of the session may then decrypt. It raises where a value is damaged.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A wrong argument.
+    KeyAccessError, OSError
+        As :func:`encrypt_columns`.
+    """
+    kms = kms_reference(kms)
+    check_choice(form, _FORMS, "form")
+    if isinstance(key_ids, str) or not key_ids:
+        raise TypeError("key_ids must be the names of master keys, such as ['pii']")
+    table = locate(keys, spark)
+    made = {key_id: create_key(table, kms, "", key_id, form=form) for key_id in dict.fromkeys(key_ids)}
+    spark.udf.register("ags1_encrypt", _function(_EncryptValues(made, kms)).asNondeterministic())
+    if decrypt:
+        hidden = KeyTable.of(table, kms, key_ids[0])
+        spark.udf.register("ags1_decrypt", _function(_DecryptValues(tuple(made), hidden, form, kms)))
+
+
+def _function(task: Callable[[Iterable[Any]], Iterator[Any]]) -> Any:
+    """A function of Spark, whose kind Spark takes from the types of its arguments."""
+    from pyspark.sql.functions import arrow_udf
+
+    def function(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        return task(batches)
+
+    return arrow_udf(function, "binary")
+
+
+class _Values:
+    """A SQL function of a value, a master key and, if wanted, the name of a column and a row's key."""
+
+    def _each(
+        self, name: str, key_ids: Iterable[str], batches: Iterable[Any], work: Callable[[Any, str, str, Any], Any]
+    ) -> Iterator[Any]:
+        for batch in batches:
+            arrays = list(batch) if isinstance(batch, (tuple, list)) else [batch]
+            if not 2 <= len(arrays) <= 4:
+                raise TypeError(f"{name} takes a value, a master key and, if wanted, a column's name and a row's key")
+            key_id, column = _literal(arrays[1], name), _literal(arrays[2], name) if len(arrays) > 2 else ""
+            if len(arrays[0]) and key_id not in key_ids:
+                raise ValueError(f"{name}: the master key {key_id!r} is not one of key_ids at registration")
+            row_keys = arrays[3] if len(arrays) > 3 else None
+            yield work(arrays[0], key_id, column, row_keys).cast(pa.binary())
+
+
+def _literal(array: Any, name: str) -> str:
+    found = array.unique().to_pylist()
+    if not found:
+        return ""
+    if len(found) != 1 or not isinstance(found[0], str):
+        raise ValueError(f"{name}: the master key and the name of a column are text, the same for all rows")
+    return found[0]
+
+
+class _EncryptValues(_Values):
+    def __init__(self, keys: dict[str, ColumnRecord], kms: str) -> None:
+        self._keys = keys
+        self._kms = kms
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        sealing: dict[str, SealingColumn] = {}
+
+        def work(array: Any, key_id: str, column: str, row_keys: Any) -> Any:
+            if str(array.type) not in ("string", "large_string", "binary", "large_binary"):
+                raise TypeError(f"ags1_encrypt takes text or binary, not {array.type}: cast it to string first")
+            if not len(array):
+                return pa.array([], pa.binary())
+            if key_id not in sealing:
+                sealing[key_id] = SealingColumn(self._keys[key_id], self._kms)
+            return sealing[key_id].seal(array, column, row_keys)
+
+        return self._each("ags1_encrypt", self._keys, batches, work)
+
+
+class _DecryptValues(_Values):
+    def __init__(self, key_ids: tuple[str, ...], table: KeyTable, form: str, kms: str) -> None:
+        self._key_ids = key_ids
+        self._table = table
+        self._form = form
+        self._kms = kms
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        opening: dict[tuple[str, str], OpeningColumn] = {}
+
+        def work(array: Any, key_id: str, column: str, row_keys: Any) -> Any:
+            bound = None if row_keys is None else ANY_ROW_KEY
+            name = key_id, column
+            if name not in opening:
+                opening[name] = OpeningColumn(Opening(column, key_id, self._form, bound), self._table, self._kms)
+            return opening[name].open(array, column, row_keys)[0]
+
+        return self._each("ags1_decrypt", self._key_ids, batches, work)
+
+
+def _schema_of(df: DataFrame, columns: Any, row_key: str | None) -> StructType:
+    """The schema of a DataFrame, which has each of these columns once."""
+    if not hasattr(df, "mapInArrow") or not hasattr(df, "sparkSession"):
+        raise TypeError(f"df must be a DataFrame of Spark, not {type(df).__name__}")
+    if not isinstance(columns, Mapping) or not columns:
+        raise TypeError("columns must be a mapping of names to master keys, such as {'ssn': 'pii'}")
+    schema = df.schema
+    for name in (*columns, *([row_key] if row_key is not None else ())):
+        if schema.names.count(name) != 1:
+            raise ValueError(f"there is no column {name!r}, or there are several: {', '.join(schema.names)}")
+    if row_key in columns:
+        raise ValueError(f"row_key {row_key!r} is encrypted itself: choose a column that stays readable")
+    return schema
+
+
+def _bound(schema: StructType, row_key: str | None) -> tuple[str, str] | None:
+    if row_key is None:
+        return None
+    _arrow_type(schema[row_key])
+    return row_key, schema[row_key].dataType.simpleString()
+
+
+def _arrow_type(field: StructField) -> Any:
+    """The type of a column in Arrow. TypeError: its values have no bytes."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    from ags1.arrow.nested import check_type
+
+    try:
+        found = to_arrow_type(field.dataType)
+        check_type(found)
+    except Exception as error:
+        text = f"column {field.name!r} has the type {field.dataType.simpleString()}, which cannot be encrypted: {error}"
+        raise TypeError(text) from None
+    return found
+
+
+def _data_type(given: str | DataType) -> DataType:
+    return DataType.fromDDL(given) if isinstance(given, str) else given
+
+
+def _recorded(key: ColumnRecord | None, opening: Opening, keys: str | os.PathLike[str]) -> StructField:
+    """The field that a key's record has."""
+    name = opening.column
+    if key is None or key.field is None:
+        raise ValueError(f"{os.fspath(keys)} has no key of the column {name!r}, to say its type: give types=")
+    opening.check(key)
+    return StructField.fromJson(key.field)

@@ -1,0 +1,320 @@
+"""Many tables of a catalog: what is done is read from the tables, and what old keys open is tried."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.iceberg import Fleet, create_table, load_table, open_table
+from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.fleet import _ThrottledKms
+from ags1.kms import KeyManagementClient, MemoryKms, ServiceRefusal
+from tests.iceberg_tables.kills import ended, in_child
+
+OLD, NEW = {"old": bytes(16)}, {"new": bytes(range(16))}
+BOTH = OLD | NEW
+
+
+def rows(number: int) -> pa.Table:
+    return pa.table({"id": pa.array([number, number + 1], pa.int64()), "s": ["a", None]})
+
+
+class Lake:
+    """A SQL catalog in a directory, and tables with two snapshots each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def catalog(self) -> SqlCatalog:
+        """One for each process."""
+        return SqlCatalog(
+            "fleet", uri=f"sqlite:///{self.directory}/catalog.db", warehouse=(self.directory / "lake").as_uri()
+        )
+
+    def fill(self, tables: int, namespace: str = "db") -> None:
+        catalog, kms = self.catalog(), MemoryKms(BOTH)
+        catalog.create_namespace(namespace)
+        for number in range(tables):
+            table = create_table(catalog, f"{namespace}.t{number}", rows(0).schema, kms=kms, key_id="old")
+            table.append(rows(10 * number))
+            table.append(rows(10 * number + 5))
+
+    def fleet(self, kms: Any = None, pattern: str = "db.*", **options: Any) -> Fleet:
+        return Fleet(self.catalog(), pattern, kms=MemoryKms(BOTH) if kms is None else kms, **options)
+
+    def metadata_files(self) -> list[str]:
+        return sorted(map(str, (self.directory / "lake").rglob("*.metadata.json")))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path)
+    made.fill(3)
+    return made
+
+
+class FailingKms(MemoryKms):
+    """One call in five fails; successful calls are written down; SIGKILL ends the process at one of them."""
+
+    def __init__(self, log: Path, kill_at: int | None = None) -> None:
+        super().__init__(BOTH, sleep=lambda _: None)
+        self._log_path, self._kill_at = log, kill_at
+        self._count = 0
+        self._counting = threading.Lock()
+
+    def _wrap(self, key: bytes, key_id: str) -> bytes:
+        return self._noted("wrap", key, key_id, super()._wrap)
+
+    def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+        return self._noted("unwrap", wrapped, key_id, super()._unwrap)
+
+    def _noted(self, what: str, data: bytes, key_id: str, call: Callable[[bytes, str], bytes]) -> bytes:
+        with self._counting:
+            self._count += 1
+            if self._count == self._kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self._count % 5 == 0:
+                raise ConnectionError("the service is busy")
+            made = call(data, key_id)
+            with self._log_path.open("a") as log:
+                log.write(json.dumps([os.getpid(), what, hashlib.sha256(data).hexdigest(), key_id]) + "\n")
+            return made
+
+
+def check_nothing_old(lake: Lake, tables: int) -> None:
+    """What the old key opens, asked of every metadata file that is there, without the code that reports it."""
+    for location in lake.metadata_files():
+        opened = open_table(location, MemoryKms(OLD))
+        if opened.snapshots():
+            with pytest.raises((Ags1Error, OSError)):
+                opened.scan().to_arrow()
+    for number in range(tables):
+        table = load_table(lake.catalog(), f"db.t{number}", kms=MemoryKms(NEW))
+        found = sorted(table.scan().to_arrow()["id"].to_pylist())
+        assert found == [10 * number, 10 * number + 1, 10 * number + 5, 10 * number + 6]
+        assert table.verify().ok
+
+
+def rekey_with_kills(lake: Lake, tables: int, kills: list[int], log: Path, watch: Any = None) -> None:
+    """Begin the re-key again and again, each killed at a call of the KMS, and finish it."""
+
+    def run(kill_at: int | None) -> None:
+        kms = FailingKms(log, kill_at)
+        report = lake.fleet(kms, at_once=3).rekey("new", expire=True)
+        assert report.ok, str(report)
+
+    for kill_at in kills:
+        assert ended(in_child(lambda at=kill_at: run(at))) == -signal.SIGKILL  # type: ignore[misc]
+    assert ended(in_child(lambda: run(None))) == 0
+    calls = collections.Counter(map(tuple, map(json.loads, log.read_text().splitlines())))
+    assert max(calls.values()) == 1, calls.most_common(3)
+    check_nothing_old(lake, tables)
+
+
+def test_a_fleet_is_rekeyed_by_a_failing_kms_and_killed_runs(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.fill(6)
+    rekey_with_kills(lake, 6, [2, 9, 23], tmp_path / "calls")
+    again = lake.fleet().rekey("new", expire=True)
+    assert again.ok
+    assert again.is_proved
+    assert [each.outcome for each in again.tables] == ["already done"] * 6
+    before = lake.metadata_files()
+    assert lake.fleet().rekey("new", expire=True).ok
+    assert lake.metadata_files() == before
+
+
+def test_a_run_that_was_killed_between_its_commits_is_finished(lake: Lake) -> None:
+    first = lake.fleet().rekey("new")
+    assert first.ok
+    assert all(each.old_keys is not None and len(each.old_keys.snapshots) == 2 for each in first.tables)
+    assert "open 6 snapshots in 3 tables" in str(first)
+    second = lake.fleet().rekey("new", expire=True)
+    assert [each.outcome for each in second.tables] == ["done"] * 3
+    assert all(each.old_keys is not None and not each.old_keys.snapshots for each in second.tables)
+    check_nothing_old(lake, 3)
+
+
+def test_a_table_that_was_only_rewrapped_is_not_rekeyed(lake: Lake) -> None:
+    """It is under the new master key, as after a re-key; but an old metadata file and the old key open it."""
+    report = lake.fleet().rewrap("new")
+    assert report.ok
+    for each in report.tables:
+        table = load_table(lake.catalog(), each.table, kms=MemoryKms(NEW))
+        assert each.outcome == "done"
+        assert each.old_keys is not None
+        # Two manifest lists' manifests and files of the current snapshot.
+        assert each.old_keys.refs == ["main"]
+        assert each.old_keys.files == len(table.files())
+    assert "STILL open" in str(report)
+    again = lake.fleet().rewrap("new")
+    assert [each.outcome for each in again.tables] == ["already done"] * 3
+    # A snapshot that is younger than the last metadata file of the old key is opened by the same key encryption key.
+    table = load_table(lake.catalog(), "db.t0", kms=MemoryKms(BOTH))
+    table.append(rows(100))
+    found = lake.fleet(pattern="db.t0").audit().tables[0].old_keys
+    assert found is not None
+    assert found.files == len(table.refresh().files())
+    table.delete("id >= 100")
+    report = lake.fleet().rekey("new", expire=True)
+    assert report.ok
+    assert [each.outcome for each in report.tables] == ["done"] * 3
+    check_nothing_old(lake, 3)
+
+
+def test_a_property_that_somebody_has_changed_is_not_believed(lake: Lake) -> None:
+    table = catalog_table(lake.catalog(), "db.t1")
+    state = table.load()
+    properties = {**state.document.fields["properties"], "encryption.key-id": "new"}
+    table.commit(state, {**state.document.fields, "properties": properties})
+    report = lake.fleet().rekey("new", expire=True)
+    assert [each.outcome for each in report.tables] == ["done"] * 3
+    check_nothing_old(lake, 3)
+
+
+def test_a_refusal_of_the_old_key_proves_nothing(lake: Lake) -> None:
+    assert lake.fleet().rekey("new").ok
+    report = lake.fleet(MemoryKms(NEW)).rekey("new")
+    assert [each.outcome for each in report.tables] == ["not proved"] * 3
+    assert not report.is_proved
+    assert "NOT tried, because the KMS refused it: old, of 3 tables. That proves nothing" in str(report)
+    assert lake.fleet().rekey("new").is_proved
+
+
+def test_metadata_files_that_somebody_has_planted_are_named_or_are_of_no_table_here(lake: Lake) -> None:
+    """One that cannot be read may have had a key of this table; that of another table has none."""
+    assert lake.fleet().rekey("new", expire=True).ok
+    files = lake.metadata_files()
+    (own, *_), other = ([each for each in files if f"/t{number}/" in each] for number in (0, 1))
+    directory = Path(own).parent
+    (directory / "00099-other.metadata.json").write_bytes(Path(other[0]).read_bytes())
+    assert lake.fleet(pattern="db.t0").rekey("new", expire=True).is_proved
+    (directory / "00098-damaged.metadata.json").write_bytes(b"{")
+    os.symlink("/etc/hostname", directory / "00097-link.metadata.json")
+    report = lake.fleet(pattern="db.t0").rekey("new", expire=True)
+    assert (report.ok, report.is_proved) == (True, False)
+    assert "NOT read: 2 metadata files" in str(report)
+
+
+def test_a_journal_of_a_killed_run_under_the_old_key_is_named(lake: Lake) -> None:
+    """What a killed run under the old master key has written down, the old key opens."""
+
+    def encrypt_more() -> None:
+        from ags1.iceberg import rekey_table
+
+        def stop(_done: int, _total: int | None) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        table = load_table(lake.catalog(), "db.t0", kms=MemoryKms(BOTH))
+        rekey_table(table, data_keys=True, progress=stop)
+
+    assert ended(in_child(encrypt_more)) == -signal.SIGKILL
+    report = lake.fleet().rekey("new", expire=True)
+    found = {each.table: each.old_keys.journals for each in report.tables if each.old_keys is not None}
+    assert {name: len(each) for name, each in found.items()} == {"db.t0": 1, "db.t1": 0, "db.t2": 0}
+    assert "1 journal of a killed conversion in 1 table" in str(report)
+
+
+def test_a_table_that_fails_stops_no_other(lake: Lake) -> None:
+    plain = lake.catalog().create_table("db.plain", rows(0).schema)
+    plain.append(rows(0))
+    damaged = load_table(lake.catalog(), "db.t1", kms=MemoryKms(BOTH))
+    data = next(path for path in damaged.files()["path"].to_pylist() if path.endswith(".parquet"))
+    local = Path(data.removeprefix("file://"))
+    local.write_bytes(bytes(reversed(local.read_bytes())))
+    report = lake.fleet().rekey("new", expire=True)
+    outcomes = {each.table: each.outcome for each in report.tables}
+    assert outcomes == {"db.plain": "skipped", "db.t0": "done", "db.t1": "failed", "db.t2": "done"}
+    assert not report.ok
+    assert "failed: db.t1: " in str(report)
+    assert "skipped: db.plain: it is not encrypted" in str(report)
+    verified = lake.fleet(pattern="db.t*").verify()
+    assert [each.ok for each in verified.tables] == [True, False, True]
+    assert "NOT ok: " in str(verified)
+    json.dumps(report.to_dict())
+
+
+def test_names_match_by_their_parts(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.fill(2, "db")
+    lake.fill(1, "other")
+    lake.fill(1, "db.inner")
+    for pattern, expected in (
+        ("db.*", ["db.t0", "db.t1"]),
+        ("*.t0", ["db.t0", "other.t0"]),
+        ("d?.t[1-9]", ["db.t1"]),
+        ("db.*.*", ["db.inner.t0"]),
+        ("other.t0", ["other.t0"]),
+        ("db.none*", []),
+    ):
+        assert lake.fleet(pattern=pattern).tables() == expected
+    for pattern in ("*", "db.", ".t", ""):
+        with pytest.raises(ValueError, match=r"'db\.\*'"):
+            lake.fleet(pattern=pattern)
+
+
+def test_a_dry_run_writes_nothing(lake: Lake) -> None:
+    before = lake.metadata_files()
+    fleet = lake.fleet()
+    for report in (fleet.rekey("new", dry_run=True), fleet.rewrap("new", dry_run=True)):
+        assert [each.outcome for each in report.tables] == ["would be done"] * 3
+    assert [each.outcome for each in fleet.encrypt("old", dry_run=True).tables] == ["already done"] * 3
+    assert lake.metadata_files() == before
+
+
+def test_plaintext_tables_are_encrypted_verified_and_audited(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    catalog = lake.catalog()
+    catalog.create_namespace("db")
+    for number in range(2):
+        catalog.create_table(f"db.t{number}", rows(0).schema).append(rows(number))
+    # New files of it are encrypted from now on.
+    catalog.create_table("db.t2", rows(0).schema)
+    seen: list[tuple[int, int]] = []
+    report = lake.fleet().encrypt("new", expire=True, progress=lambda done, total: seen.append((done, total)))
+    assert [each.outcome for each in report.tables] == ["done"] * 3
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert [each.outcome for each in lake.fleet().encrypt("new", expire=True).tables] == ["already done"] * 3
+    assert lake.fleet(MemoryKms(NEW)).verify().ok
+    assert lake.fleet(MemoryKms(NEW)).audit().ok
+    assert not lake.fleet(MemoryKms(OLD)).verify().ok
+
+
+def test_a_kms_that_is_down_is_not_asked_for_every_table(tmp_path: Path) -> None:
+    class Down(KeyManagementClient):
+        def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+            raise ConnectionError("no route")
+
+    lake = Lake(tmp_path)
+    lake.fill(6)
+    report = lake.fleet(Down(sleep=lambda _: None), at_once=1).rekey("new")
+    assert [each.outcome for each in report.tables] == ["failed"] * 3 + ["not begun"] * 3
+    assert not report.ok
+
+
+def test_the_kms_is_called_no_more_often_than_wanted_and_once_for_each_key() -> None:
+    waits: list[float] = []
+    kms = _ThrottledKms(MemoryKms(BOTH), 10, sleep=waits.append, clock=lambda: 100.0)
+    wrapped = [kms.wrap_key(bytes([number]) * 16, "old") for number in range(3)]
+    assert kms.wrap_key(bytes(16), "old") == wrapped[0]
+    for each in (*wrapped, *wrapped):
+        kms.unwrap_key(each, "old")
+    assert kms.calls == 6
+    assert [round(each, 6) for each in waits] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    with pytest.raises(KeyAccessError):
+        kms.unwrap_key(wrapped[0], "new")
+    with pytest.raises(ValueError, match="kms_calls_per_second"):
+        _ThrottledKms(MemoryKms(BOTH), 0)
+    assert issubclass(ServiceRefusal, KeyAccessError)

@@ -1,0 +1,163 @@
+"""Writes that may be repeated: a numbered transaction, or an epoch of a query, is in the dataset once."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StructField, StructType
+
+from ags1 import dataset
+from ags1.spark.source._stream_writer import StreamWriter, stream_writer_for
+from ags1.spark.source._writer import Ags1Writer, writer_for
+
+SCHEMA = StructType([StructField("id", LongType())])
+
+Begin = Callable[..., Ags1Writer]
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    return tmp_path / "vault"
+
+
+@pytest.fixture
+def begin(kms_url: str, vault: Path) -> Begin:
+    def begin(mode: str = "append", **options: Any) -> Ags1Writer:
+        given = {"path": vault, "kms": kms_url, "key_id": "lake", "decode": "json", **options}
+        return writer_for({name: str(value) for name, value in given.items()}, SCHEMA, mode == "overwrite")
+
+    return begin
+
+
+def finish(writer: Any, *rows: int, number: int | None = None) -> None:
+    """What Spark does with a writer: a task elsewhere, and the commit."""
+    task = pickle.loads(pickle.dumps(writer))
+    message = pickle.loads(pickle.dumps(task.write(iter([pa.RecordBatch.from_pydict({"id": list(rows)})]))))
+    if number is None:
+        writer.commit([message, None])
+    else:
+        writer.commit([message, None], number)
+
+
+def rows(vault: Path, kms_url: str) -> list[int]:
+    found = []
+    with dataset.open(vault, kms_url) as opened:
+        # A write that was skipped leaves no rows.
+        assert all(each.path.startswith("_ags1/manifests/") for each in opened.verify().problems)
+        for entry in opened.files:
+            with opened.open(entry.path) as reader:
+                found += [json.loads(line)["id"] for line in reader.read().splitlines()]
+    return sorted(found)
+
+
+def test_a_transaction_is_committed_once_whatever_comes_between(
+    begin: Begin, vault: Path, kms_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    finish(begin(txn_app_id="nightly", txn_version=7), 1)
+    finish(begin(), 2)
+    with dataset.open(vault, kms_url) as opened:
+        opened.expire(keep=1, grace=0)
+    finish(begin(txnAppId="nightly", txnVersion=7), 1)
+    assert "transaction 7 of nightly was committed before, so this write of it is skipped" in caplog.text
+    finish(begin("overwrite", txn_app_id="nightly", txn_version=6), 6)
+    assert rows(vault, kms_url) == [1, 2]
+    finish(begin(txn_app_id="hourly", txn_version=7), 3)
+    finish(begin(txn_app_id="nightly", txn_version=8), 4)
+    assert rows(vault, kms_url) == [1, 2, 3, 4]
+    with dataset.open(vault, kms_url) as opened:
+        assert opened.version == 4
+
+
+def test_of_two_attempts_at_once_one_is_committed(begin: Begin, vault: Path, kms_url: str) -> None:
+    finish(begin(), 0)
+    twins = [begin(txn_app_id="nightly", txn_version=0) for _ in range(2)]
+    tasks = [(each, each.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))) for each in twins]
+    for writer, message in tasks:
+        writer.commit([message])
+    assert rows(vault, kms_url) == [0, 1]
+
+
+def test_of_two_commits_at_the_same_moment_one_counts(
+    begin: Begin, vault: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ags1.dataset import transaction
+
+    finish(begin(), 0)
+    first, second = (begin(txn_app_id="nightly", txn_version=0) for _ in range(2))
+    real = transaction.publish
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(transaction, "publish", real)
+        finish(second, 1)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(transaction, "publish", late)
+    finish(first, 1)
+    assert rows(vault, kms_url) == [0, 1]
+
+
+def test_half_a_transaction_is_refused(begin: Begin, vault: Path) -> None:
+    for options in ({"txn_app_id": "nightly"}, {"txn_version": 1}):
+        with pytest.raises(ValueError, match="txn_app_id and txn_version together"):
+            begin(**options)
+    assert not vault.exists()
+
+
+# -- epochs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def epoch(kms_url: str, vault: Path, tmp_path: Path) -> Callable[..., StreamWriter]:
+    """A writer as Spark makes one for the tasks of an epoch, and one for its commit."""
+
+    def epoch(query: str = "q1", **options: Any) -> StreamWriter:
+        checkpoint = tmp_path / "checkpoint"
+        checkpoint.mkdir(exist_ok=True)
+        (checkpoint / "metadata").write_text(json.dumps({"id": query}))
+        given = {"path": vault, "kms": kms_url, "key_id": "lake", "decode": "json", "checkpointLocation": checkpoint}
+        texts = {name: str(value) for name, value in {**given, **options}.items() if value is not None}
+        return stream_writer_for(texts, SCHEMA, False)
+
+    return epoch
+
+
+def test_an_epoch_that_is_repeated_is_skipped_also_by_another_process(
+    epoch: Callable[..., StreamWriter], vault: Path, kms_url: str
+) -> None:
+    for number in range(3):
+        for _ in range(2):
+            message = pickle.loads(pickle.dumps(epoch().write(iter([pa.RecordBatch.from_pydict({"id": [number]})]))))
+            epoch().commit([message, None], number)
+    assert rows(vault, kms_url) == [0, 1, 2]
+    # A new checkpoint is a new query, whose epochs begin at 0.
+    message = epoch("q2").write(iter([pa.RecordBatch.from_pydict({"id": [9]})]))
+    epoch("q2").commit([message], 0)
+    assert rows(vault, kms_url) == [0, 1, 2, 9]
+
+
+def test_an_epoch_that_fails_leaves_nothing(epoch: Callable[..., StreamWriter], vault: Path, kms_url: str) -> None:
+    finish(epoch(), 0, number=0)
+    message = epoch().write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))
+    epoch().abort([message, None], 1)
+    assert rows(vault, kms_url) == [0]
+
+
+def test_a_query_without_a_checkpoint_of_its_own_is_refused(
+    epoch: Callable[..., StreamWriter], vault: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="give the option checkpointLocation"):
+        epoch(checkpointLocation=None)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "metadata").write_text("{}")
+    with pytest.raises(ValueError, match="does not have the id of a query"):
+        epoch(checkpointLocation=tmp_path / "empty")
+    assert not vault.exists()
