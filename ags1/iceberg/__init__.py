@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         MissingKekError,
         PruneReport,
     )
+    from ags1.iceberg.maintenance.compaction import CompactionOptions
+    from ags1.iceberg.maintenance.maintaining import MaintenancePolicy
+    from ags1.iceberg.maintenance.reports import CompactionReport, MaintenanceReport, ManifestReport
     from ags1.iceberg.new_table import create_table
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
     from ags1.iceberg.writing.change import ChangeReport
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangeReport",
     "CleanReport",
+    "CompactionOptions",
+    "CompactionReport",
     "ConversionPlan",
     "ConversionReport",
     "EncryptedFileIO",
@@ -52,6 +57,9 @@ __all__ = [
     "FleetReport",
     "FleetTable",
     "KeyRewrapReport",
+    "MaintenancePolicy",
+    "MaintenanceReport",
+    "ManifestReport",
     "MergeReport",
     "MissingKekError",
     "OldKeyReport",
@@ -86,6 +94,9 @@ __getattr__, __dir__ = lazy_names(
         "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
         "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "KeyRewrapReport"),
         "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
+        "maintenance.compaction": ("CompactionOptions",),
+        "maintenance.maintaining": ("MaintenancePolicy",),
+        "maintenance.reports": ("CompactionReport", "MaintenanceReport", "ManifestReport"),
         "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
         "writing.change": ("ChangeReport",),
         "new_table": ("create_table",),
@@ -94,6 +105,7 @@ __getattr__, __dir__ = lazy_names(
         (
             *("conversion.expiry", "conversion.old_keys", "conversion.operations", "files.file_io", "fleet", "tables"),
             *("writing.change", "new_table"),
+            *("maintenance.compaction", "maintenance.maintaining"),
         ),
         ("pyarrow", "pyiceberg"),
     ),

@@ -21,9 +21,10 @@ from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.expiry import expire_snapshots
 from ags1.iceberg.conversion.old_keys import NOT_COVERED, OldKeyReport, what_old_keys_open
 from ags1.iceberg.conversion.operations import encrypt_table, plan_conversion, rekey_table
+from ags1.iceberg.files.file_io import client_of
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.metadata_document import claims_encryption
-from ags1.iceberg.tables import EncryptedTable, client_of, load_table
+from ags1.iceberg.tables import EncryptedTable, load_table
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import KeyManagementClient, ServiceRefusal
 from ags1.support.parallel import in_parallel

@@ -6,7 +6,6 @@ Source: Iceberg table spec, "Table Metadata Fields"; the fields and the order th
 from __future__ import annotations
 
 import os
-import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,41 +13,25 @@ from typing import Any, Literal
 
 import pyarrow
 from pyiceberg.catalog import Catalog
-from pyiceberg.partitioning import (
-    PARTITION_FIELD_ID_START,
-    UNPARTITIONED_PARTITION_SPEC,
-    PartitionField,
-    PartitionSpec,
-    assign_fresh_partition_spec_ids,
-)
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec, assign_fresh_partition_spec_ids
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.table.sorting import (
-    UNSORTED_SORT_ORDER,
-    NullOrder,
-    SortDirection,
-    SortField,
-    SortOrder,
-    assign_fresh_sort_order_ids,
-)
-from pyiceberg.transforms import parse_transform
+from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 
 from ags1.core.gcm import random_bytes
 from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.files.file_io import client_of
 from ags1.iceberg.metadata.locations import local_path
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH
-from ags1.iceberg.tables import EncryptedTable, client_of, load_table
+from ags1.iceberg.tables import EncryptedTable, load_table
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.terms import as_order, as_spec
 
 __all__ = ["create_table", "new_metadata"]
 
 _VERSION: Literal[3] = 3
 _FORMAT_VERSION = "format-version"
 _CODEC = "write.parquet.compression-codec"
-_TERM = re.compile(r"\s*(?:(?P<transform>\w+)\s*\(\s*(?:(?P<before>\d+)\s*,)?)?\s*(?P<name>[^,()]+?)"
-                   r"\s*(?:(?:,\s*(?P<after>\d+)\s*)?\))?\s*")  # fmt: skip
-_WITH_WIDTH = ("bucket", "truncate")
-_PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 
 
 def new_metadata(
@@ -75,8 +58,8 @@ def new_metadata(
     fresh = assign_fresh_schema_ids(wanted)
     if isinstance(schema, pyarrow.Schema):
         wanted = fresh
-    spec = assign_fresh_partition_spec_ids(_as_spec(partition_spec, wanted), wanted, fresh)
-    order = assign_fresh_sort_order_ids(_as_order(sort_order, wanted), wanted, fresh)
+    spec = assign_fresh_partition_spec_ids(as_spec(partition_spec, wanted), wanted, fresh)
+    order = assign_fresh_sort_order_ids(as_order(sort_order, wanted), wanted, fresh)
     order.check_compatible(fresh)
     given.setdefault(_CODEC, "zstd")
     # A table that could not be written to is not created.
@@ -111,80 +94,6 @@ def new_metadata(
     metadata = TableMetadata(fields)
     metadata.set_encryption(key_id, data_key_length)
     return metadata.fields
-
-
-def _as_spec(given: PartitionSpec | Sequence[str] | None, schema: Schema) -> PartitionSpec:
-    if given is None:
-        return UNPARTITIONED_PARTITION_SPEC
-    if isinstance(given, PartitionSpec):
-        return given
-    fields = []
-    for place, text in enumerate(_texts(given, "partition_spec")):
-        transform, name = _term(text)
-        label = name.replace(".", "_") if transform == "identity" else f"{name}_{transform.partition('[')[0]}"
-        source = _source(schema, name, text)
-        number = PARTITION_FIELD_ID_START + place
-        fields.append(PartitionField(source_id=source, field_id=number, transform=_parsed(transform, text), name=label))
-    return PartitionSpec(*fields)
-
-
-def _as_order(given: SortOrder | Sequence[str] | None, schema: Schema) -> SortOrder:
-    if given is None:
-        return UNSORTED_SORT_ORDER
-    if isinstance(given, SortOrder):
-        return given
-    fields = []
-    for text in _texts(given, "sort_order"):
-        words = text.split()
-        nulls = None
-        if [each.lower() for each in words[-2:]] in (["nulls", "first"], ["nulls", "last"]):
-            nulls = NullOrder.NULLS_FIRST if words[-1].lower() == "first" else NullOrder.NULLS_LAST
-            words = words[:-2]
-        descending = words[-1].lower() == "desc"
-        if descending or words[-1].lower() == "asc":
-            words = words[:-1]
-        transform, name = _term(" ".join(words))
-        direction = SortDirection.DESC if descending else SortDirection.ASC
-        source = _source(schema, name, text)
-        # Without a null order, PyIceberg derives it from the direction, as Java does.
-        options = {} if nulls is None else {"null_order": nulls}
-        fields.append(SortField(source, _parsed(transform, text), direction, **options))
-    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
-
-
-def _texts(given: Sequence[str], what: str) -> Sequence[str]:
-    if isinstance(given, str) or not all(str(each).strip() for each in given):
-        raise TypeError(f"{what} must be PyIceberg's object or a list of texts such as 'day(ts)', not {given!r}")
-    return given
-
-
-def _term(text: str) -> tuple[str, str]:
-    """Return the transform, as Iceberg spells it, and the column of ``bucket(16, id)``, ``day(ts)`` or ``country``."""
-    found = _TERM.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no partition or sort field: write country, day(ts), bucket(16, id)")
-    transform = (found["transform"] or "identity").lower()
-    transform = _PLURALS.get(transform, transform)
-    width = found["before"] or found["after"]
-    if (transform in _WITH_WIDTH) != (width is not None):
-        raise ValueError(f"{text!r} is no partition or sort field: only bucket and truncate take a number")
-    return (f"{transform}[{width}]" if width else transform), found["name"]
-
-
-def _parsed(transform: str, text: str) -> Any:
-    made = parse_transform(transform)
-    if str(made) != transform:
-        raise ValueError(f"{text!r}: there is no transform {transform}")
-    return made
-
-
-def _source(schema: Schema, name: str, text: str) -> int:
-    try:
-        return schema.find_field(name).field_id
-    except ValueError:
-        raise ValueError(
-            f"{text!r}: the schema has no column {name}; it has {', '.join(schema.column_names)}"
-        ) from None
 
 
 def create_table(

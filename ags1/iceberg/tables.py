@@ -14,7 +14,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
 from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, file_io_at, io_settings
+from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, client_of, file_io_at, io_settings
+from ags1.iceberg.maintenance._table_maintenance import TableMaintenance
 from ags1.iceberg.metadata.locations import allowing, io_properties_of
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.iceberg.scan._appends import appends_between
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ags1.iceberg.walk.table_walk import Snapshots, TableWalk
     from ags1.streams.files import Progress
 
-__all__ = ["EncryptedTable", "EncryptedTableScan", "client_of", "load_table", "open_table"]
+__all__ = ["EncryptedTable", "EncryptedTableScan", "load_table", "open_table"]
 
 
 def open_table(
@@ -167,16 +168,7 @@ def load_table(
     return EncryptedTable(state.metadata_location, file_io_at(state, given, client_of(kms)), found)
 
 
-def client_of(kms: Any) -> Any:
-    """Return the KMS client that a URL names; a client is returned unchanged."""
-    if not isinstance(kms, str):
-        return kms
-    from ags1.kms import load
-
-    return load(kms)
-
-
-class EncryptedTable(TableChanges):
+class EncryptedTable(TableChanges, TableMaintenance):
     """An open table. :func:`load_table` and :func:`open_table` make it.
 
     Attributes

@@ -379,6 +379,19 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "default": "drop",
             "help": "statistics files, which are never encrypted and tell of the data (drop)",
         },
+        "target-size": {
+            "dest": "target_size",
+            "type": values.some_bytes,
+            "metavar": "SIZE",
+            "help": "bytes of a new file, such as 256M (the table's property, else 512M)",
+        },
+        "rewrite-all": {**_FLAG, "help": "write files of the right size without deletes again too"},
+        "orphans-older-than": {
+            "type": values.duration,
+            "metavar": "TIME",
+            "default": 3 * _DAY,
+            "help": "leave younger files alone that nothing names, which somebody may be about to commit: 12h (3d)",
+        },
         "partition-paths": {**_FLAG, "help": "keep partition values in the paths of files, where everybody sees them"},
     },
     "new table": {

@@ -27,7 +27,7 @@ from tests.cli.conftest import Run
 ACTIONS = (
     "inspect", "files", "scan", "audit", "verify", "cat", "rewrap", "prune",
     "encrypt", "decrypt", "rekey", "relocate", "expire", "clean",
-    "create", "append", "delete", "branch", "tag", "rollback", "set",
+    "create", "append", "delete", "branch", "tag", "rollback", "set", "compact", "maintain",
 )  # fmt: skip
 
 

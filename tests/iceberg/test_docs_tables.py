@@ -21,7 +21,7 @@ def test_the_code_runs_from_top_to_bottom(tmp_path: Path, capsys: pytest.Capture
     catalog.create_namespace("db")
     names: dict[str, Any] = {"kms": MemoryKms({"lake": bytes(16), "lake-2027": bytes(range(16))}), "catalog": catalog}
     blocks = re.findall(r"^```python\n(.*?)^```$", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     exec("\n".join(blocks), names)
     assert names["table"].scan(row_filter="amount = 0.5").count() == 3
     shown = capsys.readouterr().out

@@ -19,11 +19,13 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow
 
 from ags1 import iceberg
 from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.maintenance import compaction
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -90,9 +92,9 @@ class Trial:
         """One random change, and a look at the table."""
         steps = (
             (self.append, 6), (self.delete, 5), (self.upsert, 5), (self.overwrite, 2), (self.overwrite_all, 1),
-            (self.stale_append, 1), (self.branch, 2), (self.rekey, 1), (self.decrypt_and_encrypt, 1),
-            (self.enable_late, 1), (self.expire, 2), (self.clean, 1), (self.relocate, 1), (self.new_spec, 1),
-            (self.new_column, 1), (self.rename, 1),
+            (self.stale_append, 1), (self.compact, 4), (self.rewrite_manifests, 2), (self.maintain, 1),
+            (self.branch, 2), (self.rekey, 1), (self.decrypt_and_encrypt, 1), (self.enable_late, 1), (self.expire, 2),
+            (self.clean, 1), (self.relocate, 1), (self.new_spec, 1), (self.new_column, 1), (self.rename, 1),
         )  # fmt: skip
         chosen = self.chance.choices([each for each, _ in steps], [weight for _, weight in steps])[0]
         self.log.append(chosen.__name__)
@@ -166,6 +168,26 @@ class Trial:
         self.log[-1] += f" {ref} {on} {list(rows.values())}"
         self.table.upsert(self.arrow(list(rows.values())), self.current(on), ref=ref)
         self.learn(ref, kept, new, moved)
+
+    def compact(self) -> None:
+        """Fewer files, and the same rows."""
+        ref = self.a_branch()
+        sort_by = self.chance.choice((None, None, self.current(["s", "id"])))
+        target, everything = self.chance.choice((3000, None)), self.chance.random() < 0.5
+        where = self.chance.choice((None, self.a_filter()[0]))
+        self.log[-1] += f" {ref} {sort_by} {target} {everything} {where}"
+        # Row groups of any size are moved, or none.
+        with mock.patch.object(compaction, "_LEAST_MOVED", self.chance.choice((1, 1 << 30))):
+            report = self.table.compact(
+                ref=ref, sort_by=sort_by, target_bytes=target, rewrite_all=everything, where=where, min_input_files=2
+            )
+        assert not report.left
+
+    def rewrite_manifests(self) -> None:
+        self.table.rewrite_manifests(ref=self.a_branch())
+
+    def maintain(self) -> None:
+        self.table.maintain(iceberg.MaintenancePolicy(expire_older_than=NOW, clean_older_than=NOW))
 
     def branch(self) -> None:
         """A branch or a tag of what a branch has now; or one that is removed."""

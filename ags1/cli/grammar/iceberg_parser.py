@@ -105,6 +105,27 @@ What is deleted is what `ags1 iceberg scan` shows with the same --filter.
 Older snapshots have the rows until they are expired.
 """
 
+_COMPACT_HELP = """
+what happens:
+  Row groups of 32 MiB or more, in files without deletes, are moved and not
+  decoded. All other rows are read and written again. Deleted rows are left
+  out, and every other row keeps its row id. Other writers go on: a file that
+  they change meanwhile is left as it is, and named. The old files stay until
+  `ags1 iceberg expire`; a killed run is just run again, and `ags1 iceberg
+  clean` removes what it left.
+"""
+
+_MAINTAIN_HELP = """
+what happens:
+  1. compact: as `ags1 iceberg compact`
+  2. manifests: few instead of many; delete files that delete nothing go
+  3. expire: snapshots older than --older-than that no branch or tag has, with
+     the files and keys that only they need
+  4. clean: files that nothing names, older than --orphans-older-than
+  Each step is a commit of its own, so a killed run is just run again. It does
+  not run beside `ags1 iceberg encrypt`, `rekey` or `decrypt`: exit code 6.
+"""
+
 _PACKAGES = ("pyiceberg", "pyarrow", "fastavro", "pyroaring")
 _CHANGE_FIELDS = (
     "table, operation, snapshot_id (null: nothing to do), added_files, added_rows, added_bytes, removed_files, "
@@ -175,6 +196,7 @@ def command_parser(only: str | None = None) -> CommandParser:
     _add_conversions(action)
     _add_metadata(action)
     _add_writing(action)
+    _add_maintenance(action)
     return parser
 
 
@@ -408,6 +430,36 @@ ags1 iceberg append lake/events may.parquet june.parquet""",
         examples="ags1 iceberg delete lake/events --filter \"day < '2026-01-01'\" --dry-run",
         changes=_BRANCH,
         subject="table",
+    )
+
+
+def _add_maintenance(action: _Action) -> None:
+    fields = "location, plan, report (null if nothing was done), error"
+    action(
+        "compact",
+        "iceberg.maintain:compact",
+        "write small files, and files with deletes, again as fewer files with the same rows",
+        "filter target-size sort-by rewrite-all ref CONVERSION",
+        epilog=_COMPACT_HELP,
+        fields=fields,
+        examples="""\
+ags1 iceberg compact db.events --catalog prod --kms local:keys.json --dry-run
+ags1 iceberg compact lake/events --kms local:keys.json --yes \\
+    --filter "day >= '2026-11-01'" --target-size 256M""",
+        changes={**_BRANCH, "filter": {"help": "only files that may have such rows: day >= '2026-11-01'"}},
+    )
+    action(
+        "maintain",
+        "iceberg.maintain:maintain",
+        "compact, write manifests again, expire old snapshots with their keys, and remove orphans, in this order",
+        "target-size sort-by older-than orphans-older-than ref CONVERSION",
+        epilog=_MAINTAIN_HELP,
+        fields=fields,
+        examples="ags1 iceberg maintain db.events --catalog prod --kms local:keys.json --older-than 7d --yes",
+        changes={
+            **_BRANCH,
+            "older-than": {"help": "keep younger snapshots, for time travel: 12h or 30d (5d)"},
+        },
     )
 
 

@@ -30,7 +30,7 @@ def encrypt(options: argparse.Namespace) -> int:
     length = options.data_key_length
     steps = {"enable"} if options.enable_only else {"enable", "convert"}
     steps |= {"expire"} if options.expire else set()
-    return _run(
+    return planned_and_done(
         options,
         ("encrypting", "encrypted"),
         lambda table: plan_conversion(
@@ -46,7 +46,7 @@ def encrypt(options: argparse.Namespace) -> int:
 def decrypt(options: argparse.Namespace) -> int:
     from ags1.iceberg import decrypt_table, plan_conversion
 
-    return _run(
+    return planned_and_done(
         options,
         ("decrypting", "decrypted"),
         lambda table: plan_conversion(table.target, decrypt=True, kms=table.kms),
@@ -62,7 +62,7 @@ def rekey(options: argparse.Namespace) -> int:
     from ags1.iceberg import plan_conversion, rekey_table
 
     length = options.data_key_length
-    return _run(
+    return planned_and_done(
         options,
         ("re-keying", "re-keyed"),
         lambda table: plan_conversion(
@@ -81,7 +81,7 @@ def relocate(options: argparse.Namespace) -> int:
 
     if (options.to_catalog is None) != (options.to_name is None):
         raise UsageError("--to-catalog and --to-name belong together")
-    return _run(
+    return planned_and_done(
         options,
         ("copying", "copied"),
         lambda table: plan_conversion(
@@ -98,7 +98,7 @@ def relocate(options: argparse.Namespace) -> int:
 def expire(options: argparse.Namespace) -> int:
     from ags1.iceberg import expire_snapshots
 
-    return _run(
+    return planned_and_done(
         options,
         ("removing", "removed"),
         lambda table: expire_snapshots(table.target, kms=table.kms, statistics=options.statistics, dry_run=True),
@@ -110,7 +110,7 @@ def clean(options: argparse.Namespace) -> int:
     from ags1.iceberg import clean as clean_table
 
     age = datetime.timedelta(seconds=options.older_than)
-    return _run(
+    return planned_and_done(
         options,
         ("removing", "removed"),
         lambda table: clean_table(table.target, kms=table.kms, older_than=age, dry_run=True),
@@ -123,12 +123,13 @@ def _shown(options: argparse.Namespace) -> dict[str, Any]:
     return {"statistics": options.statistics, "partition_paths": options.partition_paths}
 
 
-def _run(
+def planned_and_done(
     options: argparse.Namespace,
     words: tuple[str, str],
     plan: Callable[[Opened], Any],
     work: Callable[[Opened, Progress | None], Any],
 ) -> int:
+    """Say what would be done, ask, and do it; return the exit code."""
     said: dict[str, Any] = {"location": options.table, "plan": None, "report": None}
     with opened(options) as table:
         if table.kms is None:

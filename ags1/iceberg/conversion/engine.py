@@ -20,7 +20,16 @@ from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError, 
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
-from ags1.iceberg.conversion.journal import DIRECTORY, Journal, Killed, below_metadata, new_name, open_run, remove_run
+from ags1.iceberg.conversion.journal import (
+    DIRECTORY,
+    Journal,
+    Killed,
+    below_metadata,
+    is_maintenance,
+    new_name,
+    open_run,
+    remove_run,
+)
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.work import (
@@ -137,6 +146,11 @@ class Conversion:
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
         self._take_over(view)
+        if any(map(is_maintenance, found_runs(self._journal_directory(view)))):
+            self.report.notes.append(
+                "maintenance of the table is under way, or was killed: it may remove files that are to be moved; then "
+                "run the conversion again"
+            )
         plan.notes = list(self.report.notes)
         entries = list({each.path: each for each in contents.entries()}.values())
         todo = [each for each in entries if not self._is_done(each)]
@@ -366,6 +380,8 @@ class Conversion:
                 # It has just ended.
                 continue
             except (Ags1Error, OSError) as error:
+                if is_maintenance(found):
+                    continue
                 notes.append(f"{found.run}: the work of a killed run is not believed: {error}")
                 continue
             if killed.purpose != self._purpose(view):

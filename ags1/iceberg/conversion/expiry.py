@@ -19,7 +19,7 @@ from ags1.errors import Ags1Error, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY, open_run, remove_run
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
-from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import location_of, rooted
@@ -32,7 +32,6 @@ from ags1.iceberg.metadata.metadata_document import (
     metadata_directory,
     metadata_document,
 )
-from ags1.iceberg.tables import client_of
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
@@ -40,7 +39,14 @@ from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, read_whole, remove, status
 from ags1.support.parallel import in_parallel
 
-__all__ = ["clean", "expire_snapshots", "keeps_statistics", "parts_of", "remove_statistics"]
+__all__ = [
+    "clean",
+    "expire_snapshots",
+    "journals_of",
+    "keeps_statistics",
+    "parts_of",
+    "remove_statistics",
+]
 
 _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
@@ -52,12 +58,19 @@ DROP, KEEP = "drop", "keep"
 """What becomes of statistics files."""
 
 
-def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry_run: bool = False) -> ExpiryReport:
+def expire_snapshots(
+    table: Any,
+    *,
+    kms: Any = None,
+    statistics: str = DROP,
+    older_than: datetime.timedelta = datetime.timedelta(0),
+    dry_run: bool = False,
+) -> ExpiryReport:
     """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
 
-    Every branch keeps only its newest snapshot: time travel to earlier ones ends. Table properties that keep snapshots
-    for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed too: publish
-    them before. A dry run lists them.
+    Every branch keeps its newest snapshot: time travel to snapshots older than `older_than` ends. Table properties that
+    keep snapshots for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed
+    too: publish them before. A dry run lists them.
 
     Parameters
     ----------
@@ -67,6 +80,8 @@ def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry
     statistics : {"drop", "keep"}
         What becomes of the statistics files of the snapshots that stay, in an encrypted table. They are never
         encrypted, and tell of the data: counts, distinct values and sketches of columns, partition values.
+    older_than : timedelta
+        Younger snapshots are kept.
     dry_run : bool
         Only report what would be removed.
 
@@ -94,6 +109,9 @@ def expire_snapshots(table: Any, *, kms: Any = None, statistics: str = DROP, dry
         files.clear()
         _refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
+        if older_than:
+            limit = 1000 * (time.time() - older_than.total_seconds())
+            current |= {each["snapshot-id"] for each in metadata.snapshots if each.get("timestamp-ms", 0) > limit}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
         source = SnapshotFiles.of(state, client, opened.io_properties)
@@ -238,6 +256,11 @@ def clean(
         for run in given_up:
             remove_run(run.directory)
     return report
+
+
+def journals_of(table: CatalogTable, state: TableState) -> Location:
+    """Return where the runs of a table have their directories: those under way, and those that were killed."""
+    return _Own(TableMetadata(state.document.fields), lambda path: location_of(path, table.io_properties)).journals
 
 
 def _ahead(older_than: datetime.timedelta) -> int:

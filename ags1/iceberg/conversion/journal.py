@@ -10,6 +10,7 @@ are durable, so every file in it is complete. A conversion that has no key has n
 from __future__ import annotations
 
 import base64
+import json
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -21,14 +22,27 @@ from ags1.iceberg.conversion.work import FileResult, WorkKey
 from ags1.keys import Key
 from ags1.kms import run_records
 from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal
-from ags1.storage import Location, remove_directories
+from ags1.storage import Location, make_parent, open_output, read_whole, remove_directories
 
-__all__ = ["DIRECTORY", "KIND", "Journal", "Killed", "Records", "below_metadata", "new_name", "open_run", "remove_run"]
+__all__ = [
+    "DIRECTORY",
+    "KIND",
+    "Journal",
+    "Killed",
+    "Records",
+    "announce_maintenance",
+    "below_metadata",
+    "is_maintenance",
+    "new_name",
+    "open_run",
+    "remove_run",
+]
 
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
 
-KIND = "table conversion"
+KIND, _MAINTENANCE = "table conversion", "table maintenance"
+_RUN, _MAX_RUN = "run.json", 1 << 20
 _RESULTS = "files-"
 
 
@@ -137,6 +151,29 @@ def below_metadata(directory: Location) -> Location:
         return directory
     above, *names = directory.path.rstrip("/").rsplit("/", 2)
     return Location(above or "/").as_root().join(*names)
+
+
+def announce_maintenance(journals: Location, table: str) -> Location:
+    """Tell conversions of the table, and `clean`, that maintenance is under way; return what :func:`remove_run` ends.
+
+    Nobody vouches for it, so it prevents nothing.
+    """
+    run = journals.join(str(uuid.uuid4()))
+    place = run.join(_RUN)
+    make_parent(place)
+    with open_output(place) as output:
+        output.write(json.dumps({"kind": _MAINTENANCE, "owner": table}).encode("ascii"))
+        output.commit(durable=False)
+    return run
+
+
+def is_maintenance(found: FoundRun) -> bool:
+    """Whether a run says that it is maintenance."""
+    try:
+        fields = json.loads(bytes(read_whole(found.directory.join(_RUN), _MAX_RUN)))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and fields.get("kind") == _MAINTENANCE
 
 
 def remove_run(directory: Location) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "EncryptedInputFile",
     "SnapshotFiles",
     "UntrustedLengthWarning",
+    "client_of",
     "file_io_at",
     "io_settings",
     "plaintext_length_of",
@@ -352,6 +353,15 @@ class EncryptedInputFile(InputFile):
                 "manifest list and manifest through the same EncryptedFileIO first"
             )
         return file
+
+
+def client_of(kms: Any) -> Any:
+    """Return the KMS client that a URL names; a client is returned unchanged."""
+    if not isinstance(kms, str):
+        return kms
+    from ags1.kms import load
+
+    return load(kms)
 
 
 def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> EncryptedFileIO:

@@ -8,7 +8,7 @@ ahead, of each no more than a few batches, so a scan of any size needs the memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions
 from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
-__all__ = ["EncryptedArrowScan", "FileRows"]
+__all__ = ["WAITING", "EncryptedArrowScan", "FileRows"]
 
 _PROBLEM = "cannot be read"
 # Bytes of rows that wait until those before them are taken; and of those that equality deletes are applied to at once,
 # because each time a table of the deleted keys is made.
-_WAITING, _COMPARED = 1 << 30, 64 << 20
+WAITING, _COMPARED = 1 << 30, 64 << 20
 # Row groups that are decoded at once.
 _GROUPS = 8
 
@@ -78,6 +78,7 @@ class EncryptedArrowScan:
         said = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE)
         self.downcast = metadata.format_version <= 2 if said is None else said
         self._groups_at_once, self._use_threads = 1, True
+        self._row_groups: Mapping[str, Sequence[int]] = {}
 
     def _of(self, schema: Schema, row_filter: RowFilter | None = None) -> EncryptedArrowScan:
         """The same scan of other columns, without a limit."""
@@ -91,7 +92,7 @@ class EncryptedArrowScan:
         A FormatError names a damaged file. A TypeError refuses tasks that plan_files() did not make: PyIceberg's own
         tasks do not state which deletes apply.
         """
-        return self._batches_of(tasks, _WAITING)
+        return self._batches_of(tasks, WAITING)
 
     def to_table(self, tasks: Iterable[Any]) -> pyarrow.Table:
         """Return the rows of all tasks; raises as :meth:`to_record_batches`."""
@@ -110,12 +111,19 @@ class EncryptedArrowScan:
                     if left is not None and left <= 0:
                         return
 
-    def by_file(self, tasks: Iterable[Any], waiting: int | None = _WAITING) -> Generator[FileRows, None, None]:
+    def by_file(
+        self,
+        tasks: Iterable[Any],
+        waiting: int | None = WAITING,
+        row_groups: Mapping[str, Sequence[int]] | None = None,
+    ) -> Generator[FileRows, None, None]:
         """Return the rows of each task, in their order, without a limit; raises as :meth:`to_record_batches`.
 
-        Of all files, about so many bytes of rows wait to be taken; with None, of a window of files all.
+        Of all files, about so many bytes of rows wait to be taken; with None, of a window of files all. Of the Parquet
+        files in `row_groups`, by path, only those row groups are read; a filter does not choose among them.
         """
         tasks = list(tasks)
+        self._row_groups = row_groups or {}
         if not all(isinstance(task, ScanTask) for task in tasks):
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
         at_once = _files_at_once(tasks)
@@ -281,12 +289,22 @@ class EncryptedArrowScan:
             groups = None
             if self._filter is not None and not counted and isinstance(source, RowGroups):
                 groups = _hopeful_groups(source, file_schema, self._filter)
-            start = 0
             names = [column.name for column in projection.file_schema.columns]
-            with closing(source.batches(names, groups)) as batches:
-                for batch in batches:
-                    yield start, projection.rows(batch, start)
-                    start += batch.num_rows
+            for start, chosen in _runs(source, self._row_groups.get(path), groups):
+                with closing(source.batches(names, chosen)) as batches:
+                    for batch in batches:
+                        yield start, projection.rows(batch, start)
+                        start += batch.num_rows
+
+
+def _runs(source: Any, chosen: Sequence[int] | None, hopeful: Any) -> Iterator[tuple[int, Any]]:
+    """Return row groups to read, and the position of the first row of the first one; None for all that may pass."""
+    if chosen is None:
+        yield 0, hopeful
+        return
+    rows = [source.metadata.row_group(index).num_rows for index in range(source.metadata.num_row_groups)]
+    for index in chosen:
+        yield sum(rows[:index]), [index]
 
 
 def _taken(rows: pyarrow.RecordBatch, places: pyarrow.Array) -> pyarrow.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas
@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 
 from ags1.iceberg.scan._planning import ScanTask, plan_scan
 from ags1.iceberg.scan._projection import LINEAGE
-from ags1.iceberg.scan._reading import EncryptedArrowScan, FileRows
+from ags1.iceberg.scan._reading import WAITING, EncryptedArrowScan, FileRows
 from ags1.iceberg.scan._row_filter import RowFilter
 
 TYPE_CHECKING = False
@@ -101,9 +101,15 @@ class EncryptedTableScan:
         made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))
         return made
 
-    def by_file(self, tasks: list[ScanTask]) -> Generator[FileRows, None, None]:
-        """Return the rows of each task, in their order, in bounded memory; `limit` is not applied."""
-        return self._arrow_scan().by_file(tasks)
+    def by_file(
+        self, tasks: list[ScanTask], waiting: int = WAITING, row_groups: Mapping[str, Sequence[int]] | None = None
+    ) -> Generator[FileRows, None, None]:
+        """Return the rows of each task, in their order; `limit` is not applied.
+
+        About `waiting` bytes of rows are read ahead. Of the Parquet files in `row_groups`, by path, only those row
+        groups are read.
+        """
+        return self._arrow_scan().by_file(tasks, waiting, row_groups)
 
     def to_arrow(self) -> pyarrow.Table:
         """Return all rows."""

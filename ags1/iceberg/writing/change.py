@@ -37,7 +37,16 @@ from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted
 
-__all__ = ["ChangeReport", "RowChange", "WriteTarget", "check_still_fits", "merged"]
+__all__ = [
+    "ChangeReport",
+    "RowChange",
+    "WriteTarget",
+    "check_still_fits",
+    "existing",
+    "merged",
+    "shape_of",
+    "target_length",
+]
 
 _VERSION = 3
 _ENABLED = "commit.manifest-merge.enabled"
@@ -52,7 +61,7 @@ class ChangeReport(Report):
     Attributes
     ----------
     operation : str
-        As in the snapshot: "append", "overwrite" or "delete".
+        As in the snapshot: "append", "overwrite", "delete" or "replace".
     snapshot_id : int or None
         The new snapshot; None if there was nothing to do.
     added_files, added_rows, added_bytes : int
@@ -102,6 +111,8 @@ class RowChange:
         All deleted positions of data files that stay, including earlier deletes.
     deleted_rows : int
         Number of rows that the change deletes.
+    replaces : bool
+        Whether the new files have exactly the rows of the removed ones.
     """
 
     partitioning: Partitioning
@@ -109,10 +120,13 @@ class RowChange:
     removed: set[str] = field(default_factory=set)
     deleted: dict[str, Any] = field(default_factory=dict)
     deleted_rows: int = 0
+    replaces: bool = False
 
     @property
     def operation(self) -> str:
         """As Iceberg Java calls it."""
+        if self.replaces:
+            return "replace"
         if not self.removed and not self.deleted:
             return "append"
         return "overwrite" if self.added else "delete"
@@ -145,10 +159,15 @@ class WriteTarget:
         """The table as it was last read."""
         return self._table
 
-    def layout(self, further: tuple[Any, ...] = ()) -> TableLayout:
-        """Return the current layout of new rows in files."""
+    @property
+    def properties(self) -> dict[str, str]:
+        """Further fields of the snapshot's summary."""
+        return self._properties
+
+    def layout(self, further: tuple[Any, ...] = (), order: Any = None) -> TableLayout:
+        """Return the current layout of new rows in files; `order` takes the place of the table's sort order."""
         table = self._table.table
-        return TableLayout(table.schema(), table.spec(), table.sort_order(), table.properties, further)
+        return TableLayout(table.schema(), table.spec(), order or table.sort_order(), table.properties, further)
 
     def data_files(self) -> TableFiles:
         """Return names and keys for data files that are written before the commit."""
@@ -166,6 +185,22 @@ class WriteTarget:
         to do. Files in `written` are removed if the commit failed. A ConflictError reports that another writer
         committed first at each attempt, or changed the schema so that the new rows do not fit.
         """
+
+        def write(now: Any, metadata: TableMetadata, files: TableFiles) -> ChangeReport | None:
+            change = plan(now, files)
+            if change is None or not (change.added or change.removed or change.deleted):
+                return None
+            return self._write(now, metadata, files, change)
+
+        return self.commit_snapshot(write, operation, written)
+
+    def commit_snapshot(
+        self,
+        write: Callable[[Any, TableMetadata, TableFiles], ChangeReport | None],
+        operation: str,
+        written: TableFiles | None = None,
+    ) -> ChangeReport:
+        """As :meth:`commit`; `write` puts the snapshot into the metadata of the newest state."""
         report = ChangeReport(operation)
         # Whether the request was sent to the catalog: then only the catalog knows the result.
         swapping = False
@@ -175,11 +210,10 @@ class WriteTarget:
             swapping = False
             now = self._table.at(state)
             self._check(now, metadata)
-            change = plan(now, files)
-            if change is None or not (change.added or change.removed or change.deleted):
+            made = write(now, metadata, files)
+            if made is None:
                 return False
-            report = self._write(now, metadata, files, change)
-            swapping = True
+            report, swapping = made, True
             return True
 
         try:
@@ -239,7 +273,7 @@ class WriteTarget:
                 writer.add(made, change.partitioning.summaries(made.entries))
             self._rewrite(source, listed, table, writer, files, change, summary)
         operation = change.operation
-        snapshot = writer.finish(operation, self._properties | summary.fields(parent, writer.manifests))
+        snapshot = writer.finish(operation, self.properties | summary.fields(parent, writer.manifests))
         return ChangeReport(
             operation,
             snapshot["snapshot-id"],
@@ -372,7 +406,7 @@ def merged(
         A property is not a number.
     """
     alike = [each for each in listed if each["content"] == DATA and each["partition_spec_id"] == new.spec_id]
-    bins = _bins(alike, number_property(properties, _SIZE, _USUAL_SIZE))
+    bins = _bins(alike, target_length(properties))
     enabled = properties.get(_ENABLED, "true").lower() == "true"
     least = max(2, number_property(properties, _COUNT, _USUAL_COUNT))
     for number, each in enumerate(reversed(bins)):
@@ -380,11 +414,16 @@ def merged(
         if enabled and len(each) + (number == 0) >= least:
             for of, manifest in zip(each, in_parallel(source.manifest, each, SMALL_FILES_AT_ONCE), strict=True):
                 # A column with a changed type has another encoding.
-                if _shape(manifest.partition) == _shape(new.partition):
-                    entries += _existing(manifest)
+                if shape_of(manifest.partition) == shape_of(new.partition):
+                    entries += existing(manifest)
                     replaced.add(of["manifest_path"])
         if entries:
             yield new.like(entries), replaced
+
+
+def target_length(properties: Mapping[str, str]) -> int:
+    """Return how many stored bytes a manifest should have; a ValueError if the property is not a number."""
+    return number_property(properties, _SIZE, _USUAL_SIZE)
 
 
 def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]]]:
@@ -402,17 +441,18 @@ def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]
     return [*found, []] if size >= target else found
 
 
-def _existing(manifest: Manifest) -> Iterator[ManifestEntry]:
+def existing(manifest: Manifest) -> Iterator[ManifestEntry]:
+    """Return the live entries of a manifest, to be written again as they are."""
     for each in manifest.entries:
         if each.is_live:
             each.status = EXISTING
             yield each
 
 
-def _shape(partition: Any) -> Any:
+def shape_of(partition: Any) -> Any:
     """Return an Avro schema without the parts that do not affect values."""
     if isinstance(partition, list):
-        return [_shape(each) for each in partition]
+        return [shape_of(each) for each in partition]
     if isinstance(partition, dict):
-        return {name: _shape(each) for name, each in partition.items() if name not in ("name", "doc", "default")}
+        return {name: shape_of(each) for name, each in partition.items() if name not in ("name", "doc", "default")}
     return partition

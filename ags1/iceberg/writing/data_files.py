@@ -9,11 +9,13 @@ about their rows: Iceberg's usual names contain partition values, which an encry
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
+import pyarrow.parquet
 from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -29,6 +31,8 @@ from ags1.iceberg.writing.partitioning import Partitioning, column_of, path_of
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.iceberg.writing.transforms import check_transform, transformed
 from ags1.parquet import EncryptionConfig, ParquetWriter
+from ags1.parquet.rewrite.writer import has_columns
+from ags1.parquet.view.view import ParquetView
 
 __all__ = ["DataFiles", "TableLayout"]
 
@@ -69,7 +73,7 @@ class TableLayout:
                 f"the table's property {_FORMAT} is {form!r}, and Parquet alone is written here: change the property, "
                 "or write the table with Spark"
             )
-        self.schema = schema
+        self.schema, self.further = schema, len(further)
         self.shape = RowShape(schema, further)
         self.partitioning = Partitioning(spec, schema)
         self.partitioning.check()
@@ -89,6 +93,10 @@ class TableLayout:
     def is_sorted(self) -> bool:
         """Whether the table has a sort order."""
         return bool(self._keys)
+
+    def fits(self, source: ParquetView) -> bool:
+        """Whether an open data file has the table's columns, so that its row groups can be moved."""
+        return has_columns(source, self.shape.arrow, self.further, **self.options)
 
     def sorted(self, rows: pyarrow.Table) -> pyarrow.Table:
         """The rows in the table's order. NaN is more than any other number."""
@@ -132,14 +140,35 @@ class DataFiles:
             for file in list(self._open.values()):
                 self._finish(file)
         except BaseException:
-            for file in self._open.values():
-                file.abort()
+            self.abort()
             raise
         return self._done
 
-    def _add(self, values: tuple[Any, ...], rows: pyarrow.RecordBatch) -> None:
-        if not rows.num_rows:
-            return
+    def move(
+        self, source: ParquetView, file: Mapping[str, Any], groups: Sequence[int], further: Iterable[pyarrow.Table]
+    ) -> None:
+        """Add row groups of an open data file of the same partition spec, without decoding them.
+
+        `file` is what a manifest has of the file, and `further` the further columns of each row group. The file must be
+        one that :meth:`TableLayout.fits`.
+        """
+        try:
+            waiting, columns = deque(groups), iter(further)
+            while waiting:
+                target = self._file(self._layout.partitioning.values(file["partition"]))
+                target.move(source, file, waiting, columns)
+                if target.is_full:
+                    self._finish(target)
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Leave no unfinished file."""
+        for file in self._open.values():
+            file.abort()
+
+    def _file(self, values: tuple[Any, ...]) -> _DataFile:
         # NaN cannot be a key: it does not equal itself.
         key = tuple("NaN" if each != each else (type(each), repr(each)) for each in values)
         file = self._open.get(key)
@@ -147,6 +176,12 @@ class DataFiles:
             if len(self._open) >= _OPEN_FILES:
                 self._finish(next(iter(self._open.values())))
             file = self._open[key] = _DataFile(self._layout, self._files, key, values)
+        return file
+
+    def _add(self, values: tuple[Any, ...], rows: pyarrow.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        file = self._file(values)
         file.add(rows)
         if file.is_full:
             self._finish(file)
@@ -177,7 +212,7 @@ class _DataFile:
         # The writer makes as many row groups at once.
         self._most_rows = usable_cpus() * layout.row_group_rows
         self._most_bytes = max(layout.row_group_bytes, min(usable_cpus() * layout.row_group_bytes, _BUFFERED))
-        self._rows = self._written = self.waiting = self._waiting_rows = 0
+        self._rows = self._written = self._moved = self.waiting = self._waiting_rows = 0
         self._batches: list[pyarrow.RecordBatch] = []
 
     @property
@@ -206,8 +241,22 @@ class _DataFile:
         if self.waiting < min(_SMALL_GROUP, self._layout.row_group_bytes):
             return False
         written = self._writer.tell()
-        expected = self.waiting * written // self._written if self._written else self.waiting // 4
+        expected = self.waiting * (written - self._moved) // self._written if self._written else self.waiting // 4
         return written + expected >= self._layout.target_size
+
+    def move(
+        self, source: ParquetView, file: Mapping[str, Any], groups: deque[int], further: Iterator[pyarrow.Table]
+    ) -> None:
+        """Take at least one row group from the beginning, until there are no more or the file is full."""
+        self.flush()
+        before, moved = self._writer.tell(), list[int]()
+        while groups and not (moved and self.is_full):
+            columns = next(further)
+            moved.append(groups.popleft())
+            self._writer.move_row_group(source, moved[-1], columns)
+            self._rows += columns.num_rows
+        self._moved += self._writer.tell() - before
+        self._metrics.move(pyarrow.parquet.read_metadata(source), moved, file)
 
     def flush(self) -> None:
         if not self._batches:

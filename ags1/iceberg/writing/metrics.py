@@ -7,12 +7,13 @@ Iceberg table spec, "Manifests", and "Column Bounds" in "Appendix D".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
 from pyiceberg import types as iceberg
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     compute_statistics_plan,
@@ -47,21 +48,39 @@ class FileMetrics:
     def __init__(self, plan: MetricsPlan) -> None:
         self._plan = plan
         self._nans: dict[int, int] = {field_id: 0 for _, field_id in plan.floats}
+        self._moved: list[tuple[Any, dict[str, dict[int, Any]]]] = []
 
     def add(self, rows: pyarrow.Table) -> None:
         """Take in rows that are written."""
         for place, field_id in self._plan.floats:
+            if field_id not in self._nans:
+                continue
             self._nans[field_id] += compute.sum(compute.is_nan(rows.column(place))).as_py() or 0
+
+    def move(self, metadata: Any, groups: Sequence[int], file: Mapping[str, Any]) -> None:
+        """Take in row groups of another file: PyArrow's metadata of it, and what a manifest has of it."""
+        known = {name: {each["key"]: each["value"] for each in file.get(name) or ()} for name in _NAMES}
+        self._moved += [(metadata.row_group(index), known) for index in groups]
+        whole = len(groups) == metadata.num_row_groups
+        for field_id in list(self._nans):
+            count = known["nan_value_counts"].get(field_id)
+            if count is None or (count and not whole):
+                del self._nans[field_id]
+            else:
+                self._nans[field_id] += count
 
     def fields(self, groups: Sequence[Any]) -> dict[str, Any]:
         """The fields of ``data_file``, as an entry of a manifest has them, by Parquet's metadata of the row groups."""
         columns: dict[int, _Column] = {}
         for metadata in groups:
             for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
-                for column in (group.column(index) for index in range(group.num_columns)):
-                    field_id = self._plan.paths.get(column.path_in_schema)
-                    if field_id is not None:
-                        columns.setdefault(field_id, _Column()).add(column)
+                for field_id, column in self._columns(group):
+                    columns.setdefault(field_id, _Column()).add(column)
+        for group, known in self._moved:
+            for field_id, column in self._columns(group):
+                kind = self._plan.modes[field_id].iceberg_type
+                bounds = (known["lower_bounds"].get(field_id), known["upper_bounds"].get(field_id))
+                columns.setdefault(field_id, _Column()).move(column, kind, *bounds)
         found: dict[str, dict[int, Any]] = {name: {} for name in _NAMES}
         for field_id, column in columns.items():
             how = self._plan.modes[field_id]
@@ -84,6 +103,12 @@ class FileMetrics:
             for name, values in found.items()
         }
 
+    def _columns(self, group: Any) -> Iterator[tuple[int, Any]]:
+        for column in (group.column(index) for index in range(group.num_columns)):
+            field_id = self._plan.paths.get(column.path_in_schema)
+            if field_id is not None:
+                yield field_id, column
+
 
 _NAMES = (
     *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
@@ -101,12 +126,25 @@ class _Column:
         self._least: list[Any] = []
         self._greatest: list[Any] = []
 
-    def add(self, column: Any) -> None:
+    def _count(self, column: Any) -> tuple[Any, int | None]:
         self.size += column.total_compressed_size
         self.values += column.num_values
         statistics = column.statistics if column.is_stats_set else None
         nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
         self.nulls = None if nulls is None or self.nulls is None else self.nulls + nulls
+        return statistics, nulls
+
+    def move(self, column: Any, kind: Any, lower: bytes | None, upper: bytes | None) -> None:
+        """Take in a column chunk whose bounds are those of its file."""
+        _, nulls = self._count(column)
+        if lower is not None and upper is not None:
+            self._least.append(_raw(lower, kind))
+            self._greatest.append(_raw(upper, kind))
+        elif nulls is None or nulls < column.num_values:
+            self._bounded = False
+
+    def add(self, column: Any) -> None:
+        statistics, nulls = self._count(column)
         if statistics is not None and statistics.has_min_max:
             self._least.append(statistics.min_raw)
             self._greatest.append(statistics.max_raw)
@@ -119,10 +157,8 @@ class _Column:
         if not self._bounded or not self._least:
             return None, None
         least, greatest = self._least, self._greatest
-        if isinstance(kind, iceberg.DecimalType) and isinstance(least[0], bytes):
-            least, greatest = (
-                [int.from_bytes(each, "big", signed=True) for each in side] for side in (least, greatest)
-            )
+        if isinstance(kind, iceberg.DecimalType):
+            least, greatest = ([_number(each) for each in side] for side in (least, greatest))
         lower, upper = bound_of(min(least), kind), bound_of(max(greatest), kind)
         if length is None or lower is None or upper is None:
             return lower, upper
@@ -130,6 +166,16 @@ class _Column:
             text = truncate_upper_bound_text_string(upper.decode(), length)
             return lower.decode()[:length].encode(), _encoded(text)
         return lower[:length], truncate_upper_bound_binary_string(upper, length)
+
+
+def _number(value: Any) -> int:
+    return int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else int(value)
+
+
+def _raw(bound: bytes, kind: Any) -> Any:
+    """A bound as Parquet's statistics have it."""
+    raw = (iceberg.StringType, iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType, iceberg.DecimalType)
+    return bound if isinstance(kind, raw) else from_bytes(kind, bound)
 
 
 def _encoded(text: str | None) -> bytes | None:

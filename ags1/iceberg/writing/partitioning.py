@@ -8,7 +8,7 @@ Source: Iceberg table spec, "Partitioning", "Manifests", "Manifest Lists" (field
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,10 @@ class Partitioning:
             )
             yield values, rows.slice(start, run_end - start)
             start = run_end
+
+    def values(self, record: Mapping[int, Any]) -> _Values:
+        """The values of a partition as :class:`ManifestEntry` has it."""
+        return tuple(record[field.field_id] for field in self._fields)
 
     def record(self, values: _Values) -> dict[int, Any]:
         """The partition of a file, as :class:`ManifestEntry` has it."""

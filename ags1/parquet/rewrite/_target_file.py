@@ -10,7 +10,7 @@ knows them or not. Source: parquet.thrift; Parquet encryption specification.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ags1.errors import FormatError
 from ags1.parquet.native import modules
@@ -29,11 +29,13 @@ from ags1.parquet.structure._fields import (
     RowGroup,
     names_of,
 )
+from ags1.parquet.structure._schema import read_schema
 from ags1.parquet.structure._source_file import (
     DICTIONARY_ENCODINGS,
     INDEX_OFFSETS,
     SourceChunk,
     SourceFile,
+    SourceRowGroup,
     foretells_dictionary,
 )
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, encode_footer
@@ -113,6 +115,11 @@ class TargetFile:
         self._finished: list[tuple[_TargetChunk, bytes | None, bytes | None]] = []
         output.write(MAGIC if encryption is None or encryption.plaintext_footer else ENCRYPTED_MAGIC)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no schema yet."""
+        return self._metadata is None
+
     def append(
         self, source: SourceFile, *, unchanged_aad: bool = False, advance: Callable[[int], None] | None = None
     ) -> None:
@@ -124,10 +131,7 @@ class TargetFile:
         """
         source_metadata = source.footer.metadata
         assert source_metadata is not None
-        encryption = self._encryption
-        keys: list[ColumnKey | None] = [None] * len(source.leaves)
-        if encryption is not None:
-            keys = encryption.columns([leaf.path for leaf in source.leaves])
+        keys = self._keys([leaf.path for leaf in source.leaves])
         structures = source.row_group_structures()
         is_first = self._metadata is None
         if self._metadata is None:
@@ -144,36 +148,94 @@ class TargetFile:
         def chunks() -> Iterator[Chunk]:
             for group in source.row_groups():
                 index = first + group.index
-                if encryption is not None:
-                    modules.check_ordinal(index, "row group", source.name)
-                    modules.check_ordinal(len(source.leaves) - 1 if source.leaves else 0, "column", source.name)
                 structure = groups[index]
                 assert isinstance(structure, Struct)
-                structures = structure.list(RowGroup.COLUMNS)
-                assert structures is not None
-                found = []
-                for column, (chunk, key) in enumerate(zip(group.chunks(), keys, strict=True)):
-                    other = chunk.other_column()
-                    if encryption is not None and other is not None:
-                        # parquet-java would treat these pages as that column, which may have no key.
-                        raise FormatError(f"{chunk.name}: its metadata says that it is column {other!r}")
-                    node = structures[column]
-                    assert isinstance(node, Struct)
-                    target = _TargetChunk(chunk, index, column, key, node, chunk.known_metadata().copy())
-                    target.unchanged = self._is_unchanged(target, unchanged_aad)
-                    target.chunk = self._to_walk(target)
-                    found.append(target)
+                found = self._targets(group.chunks(), keys, structure, index, unchanged_aad=unchanged_aad)
                 pending.append(found)
                 for target in found:
                     yield target.chunk
 
+        self._move(source, chunks(), advance)
+        self._settle(pending)
+
+    def append_row_group(
+        self, group: SourceRowGroup, further: SourceFile, advance: Callable[[int], None] | None = None
+    ) -> None:
+        """Add a row group whose last columns are those of another, plaintext file of one row group.
+
+        The file has its schema already. What the row group has more columns than that leaves for it is left out.
+        """
+        assert self._metadata is not None
+        groups = self._metadata.list(FileMetaData.ROW_GROUPS)
+        assert groups is not None
+        (behind,) = further.row_groups()
+        _, leaves = read_schema(self._metadata)
+        width, index = len(leaves) - len(further.leaves), self._row_groups
+        keys = self._keys([leaf.path for leaf in leaves])
+        structure = group.structure.copy()
+        own, others = (each.list(RowGroup.COLUMNS) for each in (structure, behind.structure))
+        assert own is not None
+        assert others is not None
+        structure.set(RowGroup.COLUMNS, LIST, List(STRUCT, [*list(own)[:width], *others]))
+        rows = group.structure.integer(RowGroup.NUM_ROWS)
+        if rows is None or rows != behind.structure.integer(RowGroup.NUM_ROWS):
+            raise FormatError(f"row group {group.index} says that it has {rows} rows, and the further columns have not")
+        groups.append(structure)
+        structure = groups[index]
+        assert isinstance(structure, Struct)
+        self._rows += rows
+        found: list[_TargetChunk] = []
+        for source, chunks in ((group.file, list(group.chunks())[:width]), (further, list(behind.chunks()))):
+            targets = self._targets(chunks, keys[len(found) :][: len(chunks)], structure, index, len(found))
+            self._move(source, (each.chunk for each in targets), advance)
+            found += targets
+        self._settle([found])
+
+    def _keys(self, paths: Sequence[tuple[str, ...]]) -> Sequence[ColumnKey | None]:
+        return [None] * len(paths) if self._encryption is None else self._encryption.columns(paths)
+
+    def _targets(
+        self,
+        chunks: Iterable[SourceChunk],
+        keys: Sequence[ColumnKey | None],
+        structure: Struct,
+        row_group: int,
+        first: int = 0,
+        *,
+        unchanged_aad: bool = False,
+    ) -> list[_TargetChunk]:
+        """Column chunks as they will be in a row group of this file, from column `first` on."""
+        nodes = structure.list(RowGroup.COLUMNS)
+        assert nodes is not None
+        found = []
+        for column, (chunk, key) in enumerate(zip(chunks, keys, strict=True), first):
+            if self._encryption is not None:
+                modules.check_ordinal(row_group, "row group", chunk.file.name)
+                modules.check_ordinal(column, "column", chunk.file.name)
+            other = chunk.other_column()
+            if self._encryption is not None and other is not None:
+                # parquet-java would treat these pages as that column, which may have no key.
+                raise FormatError(f"{chunk.name}: its metadata says that it is column {other!r}")
+            node = nodes[column]
+            assert isinstance(node, Struct)
+            target = _TargetChunk(chunk, row_group, column, key, node, chunk.known_metadata().copy())
+            target.unchanged = self._is_unchanged(target, unchanged_aad)
+            target.chunk = self._to_walk(target)
+            found.append(target)
+        return found
+
+    def _move(self, source: SourceFile, chunks: Iterable[Chunk], advance: Callable[[int], None] | None) -> None:
+        encryption = self._encryption
         conversion = Conversion(
             source.footer.file_aad,
             b"" if encryption is None else encryption.file_aad,
             levels_inside=encryption is not None and encryption.data_page_v2 == "arrow",
             threads=self._threads,
         )
-        move_chunks(source, chunks(), self._output, conversion, advance or (lambda count: None))
+        move_chunks(source, chunks, self._output, conversion, advance or (lambda count: None))
+
+    def _settle(self, pending: list[list[_TargetChunk]]) -> None:
+        """Set what depends on where the pages are, after they are written."""
         self._row_groups += len(pending)
         for settle in (self._settle_pages, self._write_bloom_filter, self._keep_indexes):
             for found in pending:

@@ -16,6 +16,8 @@ from contextlib import closing
 from ags1.core.blocks import usable_cpus
 from ags1.parquet.rewrite._target_file import TargetFile
 from ags1.parquet.rewrite.conversions import check_configs, publish
+from ags1.parquet.structure._fields import FileMetaData
+from ags1.parquet.structure._schema import same_columns
 from ags1.parquet.structure._source_file import SourceFile
 from ags1.storage import located, open_output
 from ags1.support.parallel import in_parallel
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ags1.parquet.keys.properties import EncryptionConfig
+    from ags1.parquet.view.view import ParquetView
 
-__all__ = ["ParquetWriter", "write_table"]
+__all__ = ["ParquetWriter", "has_columns", "write_table"]
 
 # The default of PyArrow.
 _ROW_GROUP_SIZE = 1 << 20
@@ -113,7 +116,8 @@ class ParquetWriter:
     is_open : bool
         Whether more may be written.
     statistics : list of pyarrow.parquet.FileMetaData
-        PyArrow's metadata for each row group; offsets and sizes are those before encryption.
+        PyArrow's metadata for each row group; offsets and sizes are those before encryption. Of a row group that was
+        moved, it has the further columns.
 
     Raises
     ------
@@ -208,6 +212,46 @@ class ParquetWriter:
 
     write_batch = write = write_table
 
+    def move_row_group(self, source: ParquetView, index: int, further: Any) -> None:
+        """Add a row group of an open file that :func:`has_columns`, without decoding it.
+
+        Parameters
+        ----------
+        source : ParquetView
+        index : int
+            Which row group.
+        further : pyarrow.Table
+            The last columns of the row group; those that the file has of these names are left out.
+
+        Raises
+        ------
+        AuthenticationError, FormatError, TruncatedError, OSError
+            The source is damaged, or cannot be read. The writer is closed.
+        """
+        self._check_open()
+        try:
+            self._begin()
+            file = source.source_file
+            group = next(each for each in file.row_groups() if each.index == index)
+            file.will_read((start, start + length) for start, length in (each.extent() for each in group.chunks()))
+            options = {
+                name: self._options[name] for name in ("compression", "compression_level") & self._options.keys()
+            }
+            encoded, metadata = _encoded(further, further.schema, options)
+            with SourceFile(encoded) as columns:
+                self._target.append_row_group(group, columns)
+            file.source.check()
+            self.statistics.append(metadata)
+        except BaseException:
+            self.abort()
+            raise
+
+    def _begin(self) -> None:
+        """Give the file its schema."""
+        if self._target.is_empty:
+            with SourceFile(self._empty) as source:
+                self._target.append(source)
+
     @property
     def row_group_offsets(self) -> list[int]:
         """Offset of each row group in the encrypted file."""
@@ -226,15 +270,7 @@ class ParquetWriter:
             yield from map(self._encoded, parts)
 
     def _encoded(self, part: Any) -> tuple[Any, Any]:
-        """A table of one row group or none, as the bytes of a Parquet file, and the metadata of that file."""
-        import pyarrow
-        import pyarrow.parquet
-
-        sink = pyarrow.BufferOutputStream()
-        with pyarrow.parquet.ParquetWriter(sink, self.schema, **self._options) as writer:
-            if part is not None:
-                writer.write_table(part, row_group_size=max(1, part.num_rows))
-        return sink.getvalue(), writer.writer.metadata
+        return _encoded(part, self.schema, self._options)
 
     def close(self) -> None:
         """Finish the file and publish it; safe to call again.
@@ -247,9 +283,7 @@ class ParquetWriter:
         if not self.is_open:
             return
         try:
-            if not self.statistics:
-                with SourceFile(self._empty) as source:
-                    self._target.append(source)
+            self._begin()
             self._target.finish()
             publish(self._output, self._made, durable=self._durable)
         finally:
@@ -272,6 +306,39 @@ class ParquetWriter:
             self.close()
         else:
             self.abort()
+
+
+def has_columns(source: ParquetView, schema: Any, further: int, **options: Any) -> bool:
+    """Whether row groups of an open file can be moved into one with this schema and its options.
+
+    The file must have the columns, but for the last `further` ones, with the same types and field ids. It may have no
+    others but those, and its writer must say how it ordered values for its statistics.
+    """
+    encoded, _ = _encoded(None, schema, options)
+    with SourceFile(encoded) as mine:
+        theirs = source.source_file
+        if mine.schema is None or theirs.schema is None or theirs.footer.metadata is None:
+            return False
+        columns, others = mine.schema.children, theirs.schema.children
+        width = len(columns) - further
+        behind = {each.name for each in columns[width:]}
+        return (
+            FileMetaData.COLUMN_ORDERS in theirs.footer.metadata
+            and same_columns(columns[:width], others[:width])
+            and {each.name for each in others[width:]} <= behind
+        )
+
+
+def _encoded(part: Any, schema: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """A table of one row group or none, as the bytes of a Parquet file, and the metadata of that file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.parquet.ParquetWriter(sink, schema, **options) as writer:
+        if part is not None:
+            writer.write_table(part, row_group_size=max(1, part.num_rows))
+    return sink.getvalue(), writer.writer.metadata
 
 
 def _as_table(table: Any) -> Any:

@@ -94,6 +94,7 @@ class SchemaElement:
     CONVERTED_TYPE = 6
     SCALE = 7
     PRECISION = 8
+    FIELD_ID = 9
     LOGICAL_TYPE = 10
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ags1.errors import FormatError, LimitError
 from ags1.parquet.native.thrift import STRUCT, Struct
@@ -131,6 +133,21 @@ def schema_tree(root: Element) -> SchemaNode:
             node.children.append(_node(child))
             stack.append((child, node.children[-1]))
     return made
+
+
+def same_columns(first: Sequence[Element], second: Sequence[Element]) -> bool:
+    """Whether two lists of columns have the same names, types and field ids, at all levels."""
+    return len(first) == len(second) and all(
+        _shape(one) == _shape(other) and same_columns(one.children, other.children)
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+def _shape(element: Element) -> tuple[Any, ...]:
+    node, structure = _node(element), element.structure
+    # Some writers say of the pairs of a map what its parent says.
+    kind = None if node.logical_type == "MAP_KEY_VALUE" else node.logical_type
+    return node.name, node.repetition, node.type, kind, structure.integer(SchemaElement.FIELD_ID)
 
 
 def _node(element: Element) -> SchemaNode:

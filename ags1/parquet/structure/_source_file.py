@@ -323,10 +323,10 @@ class SourceChunk:
 class SourceRowGroup:
     """One row group: its structure, its position, and its column chunks, which are made on demand."""
 
-    __slots__ = ("_file", "index", "ordinal", "structure")
+    __slots__ = ("file", "index", "ordinal", "structure")
 
     def __init__(self, file: SourceFile, index: int, structure: Struct) -> None:
-        self._file = file
+        self.file = file
         self.index = index
         self.structure = structure
         # The position: all writers count row groups from 0, so it is equal to the ordinal.
@@ -339,17 +339,17 @@ class SourceRowGroup:
     def chunks(self) -> Iterator[SourceChunk]:
         """All column chunks, in order."""
         chunks = self.structure.list(RowGroup.COLUMNS)
-        leaves = self._file.leaves
+        leaves = self.file.leaves
         if chunks is None or len(chunks) != len(leaves):
             count = 0 if chunks is None else len(chunks)
             raise FormatError(
-                f"{self._file.where}row group {self.index} has {count} column chunks, but the schema {len(leaves)} "
+                f"{self.file.where}row group {self.index} has {count} column chunks, but the schema {len(leaves)} "
                 "columns"
             )
         for column, (leaf, structure) in enumerate(zip(leaves, chunks, strict=True)):
             if not isinstance(structure, Struct):
-                raise FormatError(f"{self._file.where}row group {self.index} has an invalid column chunk")
-            yield SourceChunk(self._file, leaf, self.ordinal, column, structure)
+                raise FormatError(f"{self.file.where}row group {self.index} has an invalid column chunk")
+            yield SourceChunk(self.file, leaf, self.ordinal, column, structure)
 
 
 class SourceFile:

@@ -210,6 +210,13 @@ class ParquetView(io.RawIOBase):
         self._layout = [region.start for region in regions], regions
         self._extents = [[chunk.extent() for chunk in chunks] for chunks in groups] if file.source.is_remote else []
 
+    @property
+    def source_file(self) -> SourceFile:
+        """The file below the view, as it is stored."""
+        if self._file is None:
+            raise ValueError("I/O operation on closed file.")
+        return self._file
+
     def will_read(self, columns: Collection[str] | None = None, row_groups: Iterable[int] | None = None) -> None:
         """Begin to fetch columns of a remote file, with several requests at once.
 
@@ -220,9 +227,7 @@ class ParquetView(io.RawIOBase):
         row_groups : iterable of int, optional
             In the order in which they will be read; by default all.
         """
-        file = self._file
-        if file is None:
-            raise ValueError("I/O operation on closed file.")
+        file = self.source_file
         wanted = [columns is None or not names_of(path).isdisjoint(columns) for path in self._paths]
         if not self._extents:
             return

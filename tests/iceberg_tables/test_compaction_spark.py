@@ -1,0 +1,142 @@
+"""Compaction beside Spark's ``rewrite_data_files``: the same rows, row ids, sequence numbers, metrics and summary."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pyarrow
+import pytest
+
+from ags1.iceberg.maintenance import compaction
+from tests.iceberg_tables.arrow_tables import RandomRows
+from tests.iceberg_tables.test_writing_spark import EXPIRE, Written
+from tests.iceberg_tables.warehouse import HiveLake
+
+REWRITE = "CALL lake.system.rewrite_data_files(table => 'tables.{}', options => map('rewrite-all', 'true'))"
+ENTRIES = (
+    "SELECT status, sequence_number, file_sequence_number, data_file.record_count FROM tables.{}.entries "
+    "WHERE data_file.content = 0"
+)
+METRIC_NAMES = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+METRICS = (
+    f"SELECT content, record_count, {', '.join(f'CAST({name} AS STRING)' for name in METRIC_NAMES)} "
+    "FROM tables.{}.files"
+)
+SUMMARY = "SELECT operation, CAST(summary AS STRING) FROM tables.{}.snapshots ORDER BY committed_at DESC LIMIT 1"
+COMPARED = ("records", "data-files", "delete-files", "position-deletes", "equality-deletes", "dvs", "partition-count")
+
+
+def numbers(text: str) -> dict[str, str]:
+    """The counts in a summary, as Spark shows it: {added-records -> 5, ...}."""
+    found = dict(each.split(" -> ", 1) for each in text.strip("{}").split(", ") if " -> " in each)
+    return {name: value for name, value in found.items() if name.endswith(COMPARED) and value != "0"}
+
+
+def twins(lake: HiveLake, seed: int) -> tuple[RandomRows, Written, Written]:
+    """Two tables with the same history: appends, deletes, and rows that were moved."""
+    made = RandomRows(seed)
+    found = tuple(Written(lake, f"{name}_{seed}", made.schema, made.partition_by) for name in ("mine", "spark"))
+    chance, filters = random.Random(seed), made.filters(seed)
+    for _ in range(4):
+        rows = made.rows(25)
+        for each in found:
+            each.table.append(rows)
+    changed = made.rows(6)
+    keys = pyarrow.array(chance.sample(range(100), 6), pyarrow.int64())
+    changed = changed.set_column(0, made.schema.field("id"), keys)
+    chosen = filters.filter()
+    for each in found:
+        each.table.upsert(changed, on=["id"])
+        each.sql(f"DELETE FROM {{}} WHERE {chosen.sql} AND id % 2 = 0")
+        each.check()
+    return made, found[0], found[1]
+
+
+@pytest.mark.parametrize("seed", [23])
+def test_a_compacted_table_is_what_spark_makes_of_its_twin(seed: int, hive_lake: HiveLake) -> None:
+    made, mine, theirs = twins(hive_lake, seed)
+    before = mine.check()
+    assert before == theirs.check()
+    report = mine.table.compact(rewrite_all=True)
+    theirs.sql(REWRITE)
+    assert mine.check() == theirs.check() == before
+    assert sorted(mine.sql(ENTRIES)) == sorted(theirs.sql(ENTRIES))
+    assert report.added_files == len(mine.table.scan().plan_files())
+    ((operation, summary),), ((wanted, spark),) = mine.sql(SUMMARY), theirs.sql(SUMMARY)
+    assert (operation, numbers(summary)) == (wanted, numbers(spark))
+    # Java goes on with what ags1 compacted, and ags1 with what Java compacted.
+    filters = made.filters(seed + 1)
+    for each in (mine, theirs):
+        each.sql("DELETE FROM {} WHERE id % 5 = 1")
+        each.table.append(made.rows(5))
+        each.table.delete(filters.filter().ours)
+        rows = each.check()
+        each.table.compact(rewrite_all=True, min_input_files=2)
+        assert each.check() == rows
+        each.sql(REWRITE)
+        assert each.check() == rows
+        each.sql(EXPIRE)
+        assert each.check() == rows
+        each.check_nothing_is_plaintext()
+
+
+@pytest.mark.parametrize("writer", ["ags1", "Spark"])
+def test_row_groups_that_are_moved_have_the_rows_and_metrics_that_spark_writes(
+    writer: str, hive_lake: HiveLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_LEAST_MOVED", 1)
+    made = RandomRows(5)
+    names = [f"metrics_{name}_{writer}" for name in ("mine", "spark", "source")]
+    mine, theirs, source = (Written(hive_lake, name, made.schema) for name in names)
+    for number in range(3):
+        rows = made.rows(30)
+        source.table.append(rows)
+        for each in (mine, theirs):
+            if writer == "ags1":
+                each.table.append(rows)
+            else:
+                each.sql(f"INSERT INTO {{}} SELECT * FROM {source.name} WHERE id >= {30 * number} ORDER BY id")
+    before = mine.check()
+    report = mine.table.compact(rewrite_all=True)
+    theirs.sql(REWRITE)
+    assert report.moved_bytes
+    assert mine.check() == theirs.check() == before
+    (ours,), (spark,) = mine.sql(METRICS), theirs.sql(METRICS)
+    kinds = {field.field_id: str(field.field_type) for field in mine.table.schema.fields}
+    assert ours[:2] == spark[:2]
+    for name, mine_, theirs_ in zip(METRIC_NAMES, map(parsed, ours[2:]), map(parsed, spark[2:]), strict=True):
+        # Of the columns of the table: of those that keep the numbers of rows, Spark has none or all.
+        for field_id in kinds.keys() & mine_.keys() & theirs_.keys():
+            assert mine_[field_id] == theirs_[field_id], (name, kinds[field_id])
+    # Readers of Java go by the bounds, and by the offsets of the row groups.
+    filters = made.filters(6)
+    for _ in range(5):
+        chosen = filters.filter()
+        ids = sorted(mine.table.scan(columns=["id"], row_filter=chosen.ours).to_arrow().column(0).to_pylist())
+        assert ids == sorted(row[0] for row in mine.sql(f"SELECT id FROM {{}} WHERE {chosen.sql}")), chosen
+    mine.sql("DELETE FROM {} WHERE id % 7 = 1")
+    mine.sql(REWRITE)
+    mine.check()
+    mine.check_nothing_is_plaintext()
+
+
+def parsed(text: str) -> dict[int, str]:
+    """A map of numbers or texts as Spark shows it."""
+    found = (each.split(" -> ", 1) for each in (text or "").strip("{}").split(", ") if " -> " in each)
+    return {int(number): value for number, value in found if number.isdecimal()}
+
+
+def test_branches_that_are_compacted_stay_what_they_were(hive_lake: HiveLake) -> None:
+    written = Written(hive_lake, "branches_c", pyarrow.schema([("id", pyarrow.int64())]))
+    for number in range(6):
+        written.table.append(pyarrow.table({"id": [number]}))
+    written.sql("ALTER TABLE {} CREATE BRANCH side")
+    written.sql("INSERT INTO tables.{}.branch_side VALUES (100)")
+    written.table.refresh().compact(ref="side")
+    side = hive_lake.rows(written.name, version="side")
+    assert sorted(json.loads(json.dumps(side))) == [[number] for number in (0, 1, 2, 3, 4, 5, 100)]
+    assert len(written.check()) == 6
+    rows: list[Any] = written.sql("SELECT count(*) FROM tables.{}.files")
+    assert rows == [[6]]
