@@ -37,7 +37,7 @@ def commit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     for name in ("ags1", "buildtools", "include"):
         shutil.copytree(ROOT / name, tree / name, ignore=ignored)
-    for name in ("setup.py", "pyproject.toml", "LICENSE", "README.md"):
+    for name in ("setup.py", "pyproject.toml", "LICENSE", "MANIFEST.in", "README.md"):
         shutil.copy(ROOT / name, tree)
     for path in tree.rglob("*.pyx"):
         if path.name not in KEPT:
