@@ -43,6 +43,8 @@ def commit(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.name not in KEPT:
             path.unlink()
     shutil.rmtree(tree / "ags1" / "parquet")
+    # It imports the others.
+    (tree / "ags1" / "__init__.py").write_text("")
     run("git", "init", "--quiet", cwd=tree)
     run("git", "add", ".", cwd=tree)
     run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "one", cwd=tree)
