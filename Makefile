@@ -184,6 +184,7 @@ nightly: ## count all beside BASE=<revision>, tests of others, long soaks, wheel
 	$(MAKE) bench
 
 # Of what is committed, so that two builds are equal. PYTHONS='3.11 3.13' makes some; ARCH=aarch64 cross-compiles.
+# Pythons that the machine lacks come from Debian's archive, by mmdebstrap; buildtools/interpreters.py says how.
 # auditwheel names the oldest system that a wheel runs on; [tool.cibuildwheel] has the wheels of a release.
 PYTHONS ?=
 ARCH ?= $(shell uname -m)

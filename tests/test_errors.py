@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,8 @@ WITHOUT_RANDOMNESS = """
     argument = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(memory)))
     system = ctypes.CDLL(None, use_errno=True)
     if system.prctl(38, 1, 0, 0, 0) or system.prctl(22, 2, argument):
-        raise SystemExit(f"no system call can be taken away here: errno {ctypes.get_errno()}")
+        print("errno", ctypes.get_errno())
+        raise SystemExit
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 
     def write_stream():
@@ -128,6 +130,8 @@ WITHOUT_RANDOMNESS = """
 @pytest.mark.timeout(60)
 def test_a_random_generator_that_fails_is_an_error_and_not_a_zero_nonce() -> None:
     *messages, written = run_python(WITHOUT_RANDOMNESS).splitlines()
+    if written == "errno 22" and platform.machine() != "x86_64":
+        pytest.skip("no system call can be taken away here: QEMU emulates none of that")
     assert len(messages) == 7
     assert all("the random generator failed while drawing" in message for message in messages)
     assert written == "False False"

@@ -69,7 +69,10 @@ def test_the_features_are_those_of_the_cpu() -> None:
 
 @pytest.mark.skipif(not IS_ARM, reason="the names of CPU features differ elsewhere")
 def test_the_features_of_an_arm_cpu_are_those_that_its_kernel_names() -> None:
-    flags = set(re.findall(r"^Features\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())
+    lines = re.findall(r"^Features\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    if not lines:
+        pytest.skip("this CPU is emulated: its kernel knows nothing of it")
+    flags = set(lines[0].split())
     names = {"NEON": "asimd", "AES": "aes", "PMULL": "pmull", "SHA3": "sha3"}
     found = set(ags1.backend()["cpu_features"])
     assert {name for name in names if name in found} == {name for name, flag in names.items() if flag in flags}
