@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-import pandas
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue, And
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -18,6 +17,7 @@ from ags1.iceberg.scan._row_filter import RowFilter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import pandas
     import polars
 
 __all__ = ["EncryptedTableScan"]
