@@ -19,7 +19,7 @@ _INVALID_CHOICE = ": invalid choice: "
 _JSON = """\
 JSON, one object a line:
   {}
-  `error` is null, or the message of a failure; then other fields may be missing.
+  `error` is null, or a message; then other fields may be missing.
 """
 
 
@@ -163,6 +163,8 @@ class CommandParser(argparse.ArgumentParser):
                 raise UsageError(f"{what} needed: {self.prog} {command} SOURCE TARGET {see}")
         elif hasattr(options, "files"):
             options.files = [*options.files, *rest]
+        elif len(rest) == 1 and getattr(options, "name", rest) is None:
+            options.name = rest[0]
         elif rest:
             raise UsageError(f"too many arguments {see}")
         return options
