@@ -152,6 +152,7 @@ def command_parser(group: str = "") -> CommandParser:
     parser = CommandParser(
         prog=prog,
         what="ACTION" if group else "COMMAND",
+        help_options="--spark --help",
         description="With --spark, on a cluster: encrypt, decrypt and verify trees of files, Parquet, Iceberg tables.",
         epilog=_EPILOG.format(exit_codes=EXIT_CODES),
     )

@@ -332,7 +332,9 @@ def test_rotating_a_file_that_has_no_key_material_does_nothing(run: Run) -> None
 def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, "--footer-key-id", "kf", "--external-key-material")
     done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next")
-    assert (done.code, done.out) == (0, "out.parquet: keys re-wrapped: 1 under 'next'\n")
+    assert (done.code, done.out, done.err) == (0, "out.parquet: keys re-wrapped: 1 under 'next'\n", "")
+    done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "misspelt=next")
+    assert (done.code, done.err) == (0, "ags1: warning: no key was under 'misspelt' of --new-key-id\n")
 
 
 # -- wrong usage ---------------------------------------------------------------------------------------------------
