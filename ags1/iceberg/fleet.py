@@ -56,7 +56,7 @@ _OPENED = (
     ),
     (
         *("metadata_files", "metadata file with a key that they unwrap", "metadata files with keys that they unwrap"),
-        "these open what is named above, and no more",
+        "these keys open only what the other lines name",
     ),
 )
 

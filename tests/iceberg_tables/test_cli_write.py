@@ -225,6 +225,9 @@ def test_a_catalog_without_the_namespace_is_said(run: Run, named: list[str]) -> 
     found = run("create", "none.t", *named[1:], "--schema", "rows.csv", "--key-id", "keyA")
     assert (found.code, found.err.startswith("ags1: none.t: the catalog has no such namespace")) == (4, True)
     assert run("verify", "none.*", *named[1:]).code == 4
+    found = run("scan", "db.t", *named[1:3], "--property=uri=sqlite:////none/none.db")
+    assert found.code == 4
+    assert "unable to open database file" in found.err
 
 
 def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: list[str]) -> None:
