@@ -68,7 +68,7 @@ def test_two_processes_are_one_sample_however_often_they_are_asked() -> None:
 
     def said(seed: int, factor: float, spread: float) -> str:
         generator = random.Random(seed)
-        start: Any = lambda: _Pair(generator, factor, spread)  # noqa: E731
+        start: Any = lambda head_first: _Pair(generator, factor, spread)  # noqa: E731
         return compare.ask_both("q", start, seconds=6, limit=0).verdict
 
     assert {said(seed, factor, 0.1) for seed in range(20) for factor in (1.0, 1.05)} == {"undecided"}

@@ -171,7 +171,7 @@ def test_batches_are_yielded_before_the_file_was_read(tmp_path: Path, monkeypatc
     monkeypatch.setattr(RowGroups, "_decode", counting)
     monkeypatch.setattr(_row_groups, "_MOST_ROWS", 10)
     monkeypatch.setattr(_row_groups, "_BATCH_BYTES", 800)
-    monkeypatch.setattr(_reading, "_WAITING", 4000)
+    monkeypatch.setattr(_reading, "WAITING", 4000)
     scan = lake.open().scan()
     with scan.to_record_batches() as reader:
         assert reader.read_next_batch().num_rows == 10

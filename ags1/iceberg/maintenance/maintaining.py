@@ -102,5 +102,5 @@ def _refuse_conversion(table: Any) -> None:
     if runs:
         raise ConflictError(
             f"{table.catalog_table.name}: a conversion is under way, or was killed ({runs[0].directory}): run it again "
-            "to its end, or give it up with `clean` once it is old enough, and then maintain the table"
+            "to its end, or give it up with `ags1 iceberg clean` once it is old enough, and then maintain the table"
         )
