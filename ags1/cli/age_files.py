@@ -76,8 +76,8 @@ class AgeKeys:
                 return bytes(age.decrypt(data, [each for name in self._identities for each in _identities(age, name)]))
             return bytes(age.passphrase.decrypt(data, self._secret(new=False)))
         except age.DecryptError as error:
-            given = "identities" if self._identities else "passphrase"
-            raise KeyAccessError(f"{path} does not open with this {given}, or it is damaged: {error}") from None
+            given = "these identities" if self._identities else "this passphrase"
+            raise KeyAccessError(f"{path} does not open with {given}, or it is damaged: {error}") from None
 
     def _secret(self, *, new: bool) -> str:
         if self._passphrase is None:

@@ -58,7 +58,7 @@ class Keys:
                 _refuse_key_as_name(options.key_env, "--key-env", "the name of a variable")
             return Key(key_of_variable(options.key_env))
         raise UsageError(
-            "a key is needed: --key-file FILE, --key-env NAME or --key-metadata PATH (`ags1 keygen` makes one)"
+            "a key is needed: --key-file FILE, --key-env NAME, --key-metadata PATH, --identity FILE or --passphrase"
         )
 
     def _from_metadata(self, where: str, path: str, name: str) -> KeyMetadata:

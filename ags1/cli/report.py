@@ -75,6 +75,7 @@ class Reporter:
         self._next_bar = self._started + _BAR_AFTER_SECONDS
         self._done: dict[str, int] = {}
         self._sum = 0
+        self._told = 0
         self._phase: tuple[str, int, int | None] | None = None
         self._phase_started = self._started
         self._bar: _RichBar | _PlainBar | None = None
@@ -171,6 +172,7 @@ class Reporter:
             self._finished += 1
             failed = bool(record.get("error"))
             self._failed += failed
+            self._told += record.get("bytes") or 0
             if self._json:
                 import json
 
@@ -212,7 +214,7 @@ class Reporter:
                 else f"{good:,} of {counted(self._file_count, 'file')}"
             )
             failed = f"; {self._failed:,} failed" if self._failed else ""
-            self._to_stdout(f"{self._did} {count}, {in_time(self._sum, seconds)}{failed}")
+            self._to_stdout(f"{self._did} {count}, {in_time(self._told or self._sum, seconds)}{failed}")
 
     def _to_stdout(self, line: str) -> None:
         if sys.stdout is None:

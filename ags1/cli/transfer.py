@@ -96,6 +96,8 @@ def encrypt(options: argparse.Namespace) -> int:
         seconds = time.monotonic() - started
         stored = metadata.file_length or 0
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
+        if seal is not None:
+            line += f"; its key is in {metadata_paths[job.target]}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
     return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)

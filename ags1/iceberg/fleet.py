@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pyiceberg.exceptions import NoSuchNamespaceError
+
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.expiry import expire_snapshots
@@ -54,7 +56,7 @@ _OPENED = (
     ),
     (
         *("metadata_files", "metadata file with a key that they unwrap", "metadata files with keys that they unwrap"),
-        "these open what is named above, and no more",
+        "these keys open only what the other lines name",
     ),
 )
 
@@ -235,7 +237,13 @@ class Fleet:
         self._own = threading.local()
 
     def tables(self) -> list[str]:
-        """Return the names of the tables that match, in order."""
+        """Return the names of the tables that match, in order; none, if the catalog has no such namespace."""
+        try:
+            return self._matching()
+        except NoSuchNamespaceError:
+            return []
+
+    def _matching(self) -> list[str]:
         spaces: list[tuple[str, ...]] = [()]
         *above, last = self._parts
         for part in above:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pyarrow
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec, assign_fresh_partition_spec_ids
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
@@ -148,6 +149,8 @@ def create_table(
         The name is taken.
     UnsupportedError
         The catalog cannot hold an encrypted table, or the schema has a type that cannot be written here.
+    FileNotFoundError
+        The catalog has no such namespace.
     KeyAccessError
         The KMS does not wrap with this master key. Nothing was created.
     ValueError
@@ -195,4 +198,7 @@ def _location(catalog: Any, identifier: str | tuple[str, ...]) -> str:
         found: str = catalog._resolve_table_location(None, ".".join(namespace), name)
     except AttributeError:
         raise ValueError(f"{type(catalog).__name__} does not say where tables go: give a location") from None
+    except NoSuchNamespaceError:
+        said = "the catalog has no such namespace: create it first, with PyIceberg's catalog.create_namespace"
+        raise FileNotFoundError(2, said, ".".join([*namespace, name])) from None
     return found

@@ -152,6 +152,7 @@ def command_parser(group: str = "") -> CommandParser:
     parser = CommandParser(
         prog=prog,
         what="ACTION" if group else "COMMAND",
+        help_options="--spark --help",
         description="With --spark, on a cluster: encrypt, decrypt and verify trees of files, Parquet, Iceberg tables.",
         epilog=_EPILOG.format(exit_codes=EXIT_CODES),
     )
@@ -289,8 +290,8 @@ def _add_table_commands(command: _Add) -> None:
         "give every file of an encrypted Iceberg table a new key, in place",
         f"new-key-id table-data-key-bits workers-kms expire {_TABLE_JOB}",
         more=f"For keys that leaked. {_MOVED}",
-        local=f"lake.db.events \\\n      {_LOCAL_KMS} --new-key-id lake-2027 --dry-run",
-        remote=f"lake.db.events \\\n      {_AWS} --new-key-id alias/lake-2027 --expire --yes",
+        local=f"lake.db.events \\\n      {_LOCAL_KMS} \\\n      --new-key-id lake-2027 --dry-run",
+        remote=f"lake.db.events \\\n      {_AWS} \\\n      --new-key-id alias/lake-2027 --expire --yes",
         changes={"new-key-id": {"dest": "key_id", "help": "another master key (the same)"}},
         function="rekey_table",
         data_keys=True,

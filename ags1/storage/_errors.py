@@ -18,7 +18,7 @@ _CLIENTS = frozenset(
     {
         "adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "h11", "hdfs", "http",
         "httpcore", "httpx", "msal", "obstore", "ocifs", "oss2", "paramiko", "pyo3_object_store", "requests", "s3fs",
-        "ssl", "urllib3",
+        "sqlalchemy", "ssl", "urllib3",
     }
 )  # fmt: skip
 _BY_TYPE: dict[type[OSError], int] = {

@@ -19,7 +19,7 @@ _INVALID_CHOICE = ": invalid choice: "
 _JSON = """\
 JSON, one object a line:
   {}
-  `error` is null, or the message of a failure; then other fields may be missing.
+  `error` is null, or a message; then other fields may be missing.
 """
 
 
@@ -38,13 +38,16 @@ class CommandParser(argparse.ArgumentParser):
     """A parser that raises, and that suggests the command that was probably meant.
 
     `what` is the name for its commands in help and in messages. With `only`, the other commands get a name and no
-    options.
+    options. `help_options` show the help.
     """
 
-    def __init__(self, *, what: str = "COMMAND", only: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, what: str = "COMMAND", only: str | None = None, help_options: str = "--help", **settings: Any
+    ) -> None:
         super().__init__(formatter_class=Formatter, allow_abbrev=False, **settings)
         self._what = what
         self._only = only
+        self._help_options = help_options
         self._commands: Any = None
 
     def error(self, message: str) -> NoReturn:
@@ -54,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
         if choice and known and what == f"argument {self._what}":
             name = given.partition(" (choose")[0].strip("'\"")
             message = f"there is no such {self._what.lower()}; {_meant(name, known)}there are {', '.join(known)}"
-        raise UsageError(f"{message} (see `{self.prog} --help`)")
+        raise UsageError(f"{message} (see `{self.prog} {self._help_options}`)")
 
     def choices(self) -> dict[str, CommandParser]:
         """The parsers of its commands, by their names."""
@@ -116,6 +119,7 @@ class CommandParser(argparse.ArgumentParser):
         parser = self._commands.add_parser(
             name,
             help=summary,
+            help_options=self._help_options,
             usage=f"{usage}{gap}{ways}".rstrip(),
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
             epilog="\n".join(filter(None, (epilog, fields and _JSON.format(fields), _examples(examples)))) or None,
@@ -145,7 +149,7 @@ class CommandParser(argparse.ArgumentParser):
                 self._refuse_option(None, rest[0])
             self.print_help()
             raise SystemExit(2)
-        see = f"(see `{self.prog} {command} --help`)"
+        see = f"(see `{self.prog} {command} {self._help_options}`)"
         for argument in rest:
             if argument.startswith("-") and argument != "-":
                 said = hint(option_name(argument)) if hint is not None else None
@@ -163,6 +167,8 @@ class CommandParser(argparse.ArgumentParser):
                 raise UsageError(f"{what} needed: {self.prog} {command} SOURCE TARGET {see}")
         elif hasattr(options, "files"):
             options.files = [*options.files, *rest]
+        elif len(rest) == 1 and getattr(options, "name", rest) is None:
+            options.name = rest[0]
         elif rest:
             raise UsageError(f"too many arguments {see}")
         return options
@@ -173,7 +179,7 @@ class CommandParser(argparse.ArgumentParser):
         name = option_name(argument)
         see = self.prog if command is None else f"{self.prog} {command}"
         meant = _meant(name, of.options()).rstrip()
-        raise UsageError(f"unknown option {name}{': ' if meant else ''}{meant} (see `{see} --help`)")
+        raise UsageError(f"unknown option {name}{': ' if meant else ''}{meant} (see `{see} {self._help_options}`)")
 
 
 def add_options(parser: argparse.ArgumentParser, names: str, changes: Mapping[str, Mapping[str, Any]]) -> None:

@@ -411,7 +411,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "move it, or change how long it stays",
         },
         "drop": {**_FLAG, "help": "remove it; its snapshots stay until they are expired"},
-        "max-ref-age": {"type": values.duration, "metavar": "TIME", "help": "let it go after this time, such as 90d"},
+        "max-ref-age": {"type": values.duration, "metavar": "TIME", "help": "drop it after this time, such as 90d"},
         "max-snapshot-age": {
             "type": values.duration,
             "metavar": "TIME",

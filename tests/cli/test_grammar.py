@@ -79,6 +79,8 @@ def commands() -> Iterator[CommandParser]:
 @pytest.mark.parametrize("parser", list(commands()), ids=lambda parser: parser.prog)
 def test_every_command_has_an_example_and_what_can_be_long_has_a_bar(parser: CommandParser) -> None:
     assert re.search(rf"\bexamples:\n(?:.*\n)*  .*{parser.prog}\b", parser.epilog or "")
+    examples = (parser.epilog or "").partition("examples:\n")[2]
+    assert max(map(len, examples.splitlines())) <= 80, "a line that is wrapped cannot be pasted"
     action = parser.prog.partition(" ")[2]
     # A key or a line, one call of a service, and what shows rows as it measures.
     if action not in ("keygen", "info", "bench", "kms", "completion"):

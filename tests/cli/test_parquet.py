@@ -13,6 +13,7 @@ import pytest
 from ags1 import KeyMetadata, parquet
 from ags1.core.gcm import Key
 from ags1.kms import LocalKms, _keystore
+from ags1.support.words import size_text
 from tests.checks import KEY, OTHER_KEY
 from tests.cli.conftest import Run, files_below, write_key
 from tests.cli.parquet_work import GIVEN, KMS, NAMES, prepare, table
@@ -329,10 +330,18 @@ def test_rotating_a_file_that_has_no_key_material_does_nothing(run: Run) -> None
     assert Path("out.parquet").read_bytes() == before
 
 
+def test_the_sum_is_that_of_the_lines(run: Run) -> None:
+    records = run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", "--json").records
+    said = run("parquet", "encrypt", "lake", "again", *KMS, "--footer-key-id", "kf").out.splitlines()[-1]
+    assert f"encrypted {len(records)} files, {size_text(sum(each['bytes'] for each in records))}" in said
+
+
 def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, "--footer-key-id", "kf", "--external-key-material")
     done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next")
-    assert (done.code, done.out) == (0, "out.parquet: keys re-wrapped: 1 under 'next'\n")
+    assert (done.code, done.out, done.err) == (0, "out.parquet: keys re-wrapped: 1 under 'next'\n", "")
+    done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "misspelt=next")
+    assert (done.code, done.err) == (0, "ags1: warning: no key was under 'misspelt' of --new-key-id\n")
 
 
 # -- wrong usage ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.iceberg import create_table, load_table
 from ags1.kms import MemoryKms
+from tests.pages import blocks, run_shell
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "catalogs.md"
 
@@ -32,3 +33,11 @@ def test_the_code_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Mo
     moved = load_table(catalog, "db.events", kms=kms, table_key_id="lake-2027")
     assert moved.scan().to_arrow().num_rows == 2
     catalog.engine.dispose()
+
+
+def test_the_commands_run_from_top_to_bottom(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    said = run_shell(blocks(DOCS, "sh")[0], work)
+    assert "rekey of 1 table (db.*), master key lake-2027: 1 done" in said
+    assert said.splitlines()[-1].startswith("verify of 1 table (db.*): 1 done"), said

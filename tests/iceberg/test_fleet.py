@@ -20,6 +20,7 @@ from ags1.errors import Ags1Error, KeyAccessError
 from ags1.iceberg import Fleet, create_table, load_table, open_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.fleet import _ThrottledKms
+from ags1.iceberg.keys._kek import unwrap_kek
 from ags1.kms import KeyManagementClient, MemoryKms, ServiceRefusal
 from tests.iceberg_tables.kills import ended, in_child
 
@@ -258,6 +259,8 @@ def test_names_match_by_their_parts(tmp_path: Path) -> None:
         ("db.*.*", ["db.inner.t0"]),
         ("other.t0", ["other.t0"]),
         ("db.none*", []),
+        ("none.*", []),
+        ("none.*.*", []),
     ):
         assert lake.fleet(pattern=pattern).tables() == expected
     for pattern in ("*", "db.", ".t", ""):
@@ -315,6 +318,8 @@ def test_the_kms_is_called_no_more_often_than_wanted_and_once_for_each_key() -> 
     assert [round(each, 6) for each in waits] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     with pytest.raises(KeyAccessError):
         kms.unwrap_key(wrapped[0], "new")
+    with pytest.raises(KeyAccessError, match=r"^MemoryKms did not unwrap"):
+        unwrap_kek(kms, wrapped[0], "none", "kek")
     with pytest.raises(ValueError, match="kms_calls_per_second"):
         _ThrottledKms(MemoryKms(BOTH), 0)
     assert issubclass(ServiceRefusal, KeyAccessError)

@@ -221,6 +221,15 @@ def test_what_makes_no_sense_is_said(arguments: list[str], message: str, run: Ru
     assert not Path("t").exists()
 
 
+def test_a_catalog_without_the_namespace_is_said(run: Run, named: list[str]) -> None:
+    found = run("create", "none.t", *named[1:], "--schema", "rows.csv", "--key-id", "keyA")
+    assert (found.code, found.err.startswith("ags1: none.t: the catalog has no such namespace")) == (4, True)
+    assert run("verify", "none.*", *named[1:]).code == 4
+    found = run("scan", "db.t", *named[1:3], "--property=uri=sqlite:////none/none.db")
+    assert found.code == 4
+    assert "unable to open database file" in found.err
+
+
 def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: list[str]) -> None:
     run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "-q")
     assert "no snapshot yet" in run("branch", *named[:1], "b", *named[1:]).err
@@ -240,6 +249,7 @@ def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: li
     ref("tag", "checked", "--snapshot", str(snapshots[0]), "--max-ref-age", "90d")
     assert listed("tag") == {"checked": (snapshots[0], 90 * 86_400_000)}
     assert "--replace moves it" in ref("tag", "checked", code=2).err
+    assert "--replace moves it" in run("tag", *named, "checked").err, "its name may stand behind options"
     assert "not " + str(snapshots[0]) in ref("tag", "checked", "--replace", "--ref", "main").out
     # What is not said stays.
     assert listed("tag") == {"checked": (snapshots[1], 90 * 86_400_000)}

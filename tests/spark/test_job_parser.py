@@ -214,7 +214,7 @@ def test_wrong_usage_is_told_in_one_line_with_the_help_to_read(job: Job, argumen
     answer = job(*arguments.split())
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err
-    assert re.search(r"\(see `ags1( [a-z]+){0,2}( --spark)? --help`\)\n$", answer.err)
+    assert re.search(r"\(see `ags1( [a-z]+){0,2} --spark --help`\)\n$", answer.err)
     assert len(answer.err.splitlines()) == 1
 
 

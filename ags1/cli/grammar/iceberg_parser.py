@@ -34,7 +34,7 @@ table:
 
 _FLEET_HELP = """
 many tables:
-  With --catalog, TABLE may be a pattern in quotes, such as 'db.*' or '*.events'.
+  With --catalog, TABLE may be a pattern in quotes: 'db.*', '*.events', '*.*'.
   What is to be done is read from each table, so a run that was killed is just
   begun again. A table that fails stops no other, and the report names it. It
   says what other master keys still open, which it tries: keep them enabled
@@ -283,7 +283,7 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         places={"file": ("FILE", "location of the file, as `ags1 iceberg files` has it, or an end of it")},
         more="A Parquet file comes out as a plaintext Parquet file.",
         epilog=_CAT_HELP,
-        examples="ags1 iceberg cat t/ data/00000-0-ab.parquet --kms local:keys.json > plain.parquet",
+        examples="ags1 iceberg cat t/ data/00000-0-ab.parquet --kms local:keys.json \\\n    > plain.parquet",
         changes={"json": {"help": "Avro files: one JSON object for each record, without keys"}},
     )
 
@@ -300,8 +300,8 @@ def _add_keys(action: _Action) -> None:
         "key. Keep the old one as long as somebody needs older metadata files.",
         epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id") + _FLEET_HELP,
         fields=fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error",
-        examples="ags1 iceberg rewrap db.events --catalog prod --kms 'aws:?region=eu-central-1' \\\n"
-        "    --new-key-id alias/lake-2027 --dry-run",
+        examples="ags1 iceberg rewrap db.events --catalog prod \\\n"
+        "    --kms 'aws:?region=eu-central-1' --new-key-id alias/lake-2027 --dry-run",
         changes=quiet,
         subject="old_metadata",
     )
@@ -329,7 +329,8 @@ def _add_conversions(action: _Action) -> None:
         more="Format version 2 becomes 3.",
         epilog=_CONVERSION_HELP + _FLEET_HELP,
         fields=fields,
-        examples="ags1 iceberg encrypt db.events --catalog prod --kms local:keys.json --key-id lake --dry-run\n"
+        examples="ags1 iceberg encrypt db.events --catalog prod --kms local:keys.json \\\n"
+        "    --key-id lake --dry-run\n"
         "ags1 iceberg encrypt t/ --kms local:keys.json --key-id lake --expire --yes",
     )
     action(
@@ -351,7 +352,8 @@ def _add_conversions(action: _Action) -> None:
         fields=fields,
         examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire\n"
         "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027\n"
-        "ags1 iceberg rekey 'db.*' --catalog prod --kms local:keys.json --new-key-id lake-2027 --expire",
+        "ags1 iceberg rekey 'db.*' --catalog prod --kms local:keys.json \\\n"
+        "    --new-key-id lake-2027 --expire",
         changes={"new-key-id": {"help": "another master key (the same)"}},
     )
     action(
@@ -455,7 +457,7 @@ ags1 iceberg compact lake/events --kms local:keys.json --yes \\
         "target-size sort-by older-than orphans-older-than ref CONVERSION",
         epilog=_MAINTAIN_HELP,
         fields=fields,
-        examples="ags1 iceberg maintain db.events --catalog prod --kms local:keys.json --older-than 7d --yes",
+        examples="ags1 iceberg maintain db.events --catalog prod --kms local:keys.json \\\n    --older-than 7d --yes",
         changes={
             **_BRANCH,
             "older-than": {"help": "keep younger snapshots, for time travel: 12h or 30d (5d)"},
@@ -485,7 +487,8 @@ def _add_metadata(action: _Action) -> None:
             examples=f"""\
 ags1 iceberg {name} db.events --catalog prod
 ags1 iceberg {name} db.events checked --catalog prod --max-ref-age 90d
-ags1 iceberg {name} db.events checked --catalog prod --replace --as-of 2026-11-01
+ags1 iceberg {name} db.events checked --catalog prod --replace \\
+    --as-of 2026-11-01
 ags1 iceberg {name} db.events checked --catalog prod --drop""",
             changes=chosen,
             subject="table",
@@ -498,7 +501,7 @@ ags1 iceberg {name} db.events checked --catalog prod --drop""",
         more="The snapshot must be among those that the current one was made from. Later ones stay until they are "
         "expired. Needs no KMS. It asks first.",
         fields=fields,
-        examples="ags1 iceberg rollback db.events --catalog prod --as-of 2026-11-01T12:30 --dry-run",
+        examples="ags1 iceberg rollback db.events --catalog prod --as-of 2026-11-01T12:30 \\\n    --dry-run",
         changes={
             "snapshot": {"help": "this one"},
             "ref": {"help": "that of this tag"},

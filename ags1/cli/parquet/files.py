@@ -376,7 +376,11 @@ def rotate(options: argparse.Namespace) -> int:
 
         if not jobs:
             raise UsageError(f"there are no Parquet files in {', '.join(options.files)}")
-        return work_through(options, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
+        code = work_through(options, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
+        if rewrapper.unused:
+            # Not an error: a run that was killed has put these keys under the new one.
+            warn(f"ags1: warning: no key was under {', '.join(map(repr, sorted(rewrapper.unused)))} of --new-key-id")
+        return code
 
 
 def _counted(materials: dict[str, Any]) -> dict[str, int]:

@@ -28,9 +28,7 @@ def unwrap_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
     A KeyAccessError reports that the service refused, failed, or did not return a key.
     """
     who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
-    return ask(
-        lambda: returned_key(kms.unwrap_key(wrapped, table_key_id)), f"{type(kms).__name__} did not unwrap {who}"
-    )
+    return ask(lambda: returned_key(kms.unwrap_key(wrapped, table_key_id)), f"{_name_of(kms)} did not unwrap {who}")
 
 
 def kept_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
@@ -49,7 +47,7 @@ def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
     who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
     return ask(
         lambda: _as_wrapped(kms.wrap_key(bytes(kek), table_key_id), kek),
-        f"{type(kms).__name__} did not wrap {who}",
+        f"{_name_of(kms)} did not wrap {who}",
         kek,
     )
 
@@ -57,11 +55,16 @@ def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
 def make_kek(kms: Any, table_key_id: str, key_id: str, length: int) -> tuple[Key, bytes]:
     """Make and wrap a key encryption key: in the KMS if it can, with a length that the KMS chooses; else here."""
     who = f"key encryption key under master key {shown(table_key_id)}"
-    made = ask(lambda: _made(kms, table_key_id), f"{type(kms).__name__} did not make a {who}")
+    made = ask(lambda: _made(kms, table_key_id), f"{_name_of(kms)} did not make a {who}")
     if made is not None:
         return made
     kek = Key.generate(8 * length)
     return kek, wrap_kek(kms, kek, table_key_id, key_id)
+
+
+def _name_of(kms: Any) -> str:
+    # A client in front of another one has the name of that.
+    return str(getattr(kms, "__dict__", {}).get("service") or type(kms).__name__)
 
 
 def _made(kms: Any, table_key_id: str) -> tuple[Key, bytes] | None:

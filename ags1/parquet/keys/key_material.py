@@ -142,6 +142,11 @@ class KeyMetadataRewrapper:
 
     The parameters are those of :func:`rotate_master_keys`; with ``double_wrapping=None``, the new material has a key
     encryption key if the old one had. Safe to share between threads.
+
+    Attributes
+    ----------
+    unused : set of str
+        The old ids of `master_key_ids` under which no key was yet.
     """
 
     def __init__(
@@ -156,6 +161,7 @@ class KeyMetadataRewrapper:
         service = as_key_service(kms)
         what = "master_key_ids"
         self._ids = {key_id(old, what): key_id(new, what) for old, new in (master_key_ids or {}).items()}
+        self.unused = set(self._ids)
         self._wrappers = {}
         for old in (False, True):
             new = old if double_wrapping is None else double_wrapping
@@ -168,6 +174,7 @@ class KeyMetadataRewrapper:
     def rewrap_material(self, material: KeyMaterial) -> KeyMaterial:
         """Wrap the key in key material again; KeyAccessError too if the new material does not give the same key."""
         key = self._old.unwrap(material)
+        self.unused.discard(material.master_key_id)
         new = self._wrappers[material.double_wrapping].wrap(
             key,
             self._ids.get(material.master_key_id, material.master_key_id),
