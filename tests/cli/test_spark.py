@@ -74,6 +74,9 @@ def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> N
     result = run("dataset", "ls", "vault", "--spark")
     assert result.code == 2
     assert result.err.startswith("ags1: `ags1 dataset ls` is no command that runs on Spark; these are: encrypt, ")
+    for action in ("plan", "clean"):
+        result = run("dataset", action, "tree")
+        assert (result.code, result.err) == (2, f"ags1: `ags1 dataset {action}` runs on Spark: add --spark\n")
     result = run("dataset", "clean", "nothing", "--spark")
     assert result.code == 4
     assert "there is no ags1 dataset here, and no leftover of a run" in result.err

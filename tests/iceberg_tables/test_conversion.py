@@ -195,6 +195,8 @@ def test_a_plaintext_table_is_not_decrypted_and_has_no_keys_to_change(
     made = writable(spark_tables["events_plain"], tmp_path)
     with pytest.raises(ValueError, match="is not encrypted"):
         iceberg.decrypt_table(made, kms=table_kms)
+    with pytest.raises(ValueError, match="is not encrypted"):
+        iceberg.plan_conversion(made, decrypt=True, kms=table_kms)
     for call in (iceberg.rekey_table, iceberg.plan_conversion):
         with pytest.raises(ValueError, match="is not encrypted: use `encrypt_table`"):
             call(made, data_keys=True, kms=table_kms)

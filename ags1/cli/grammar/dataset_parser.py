@@ -32,6 +32,7 @@ _RUN = (
 _SOURCE = {"source": ("SOURCE", "directory or file, or a URL")}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
 _OPEN = "KMS PINS"
+ON_SPARK = ("plan", "clean")
 _CALLS = {"default": 20, "help": "how often to begin again when other writers commit meanwhile (20)"}
 
 

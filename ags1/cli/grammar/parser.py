@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ags1.support.command_line import CommandParser
+from ags1.support.command_line import CommandParser, UsageError
 from ags1.support.exit_codes import EXIT_CODES
 from ags1.support.typing import Any
 
@@ -135,6 +135,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
         group = importlib.import_module(f"ags1.cli.grammar.{_GROUPS[arguments[0]]}")
         words = arguments[1:] if arguments[1:2] != ["help"] else [*arguments[2:3], "--help"]
+        if words and words[0] in getattr(group, "ON_SPARK", ()):
+            raise UsageError(f"`ags1 {arguments[0]} {words[0]}` runs on Spark: add --spark")
         options = group.command_parser(words[0] if words else None).parse(words, getattr(group, "hint", None))
     elif arguments[:1] == ["--version"]:
         from ags1._version import version

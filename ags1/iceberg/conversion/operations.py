@@ -136,9 +136,7 @@ def decrypt_table(
         As for :func:`encrypt_table`.
     """
     opened, client = parts_of(table, kms)
-    if not claims_encryption(opened.load().document.fields):
-        raise ValueError(f"{opened.name} is not encrypted")
-    change = ConversionGoal(DECRYPT, None)
+    change = _decryption(opened.load(), opened.name)
     report = _conversion(table, opened, client, change, threads, progress, perform).run()
     return _expired(report, opened, client) if expire else report
 
@@ -237,6 +235,8 @@ def plan_conversion(
 
     Raises
     ------
+    ValueError
+        The table is not encrypted, or is already, or no change was requested.
     Ags1Error, OSError
         The table cannot be read. Faults of single files are in the plan.
     """
@@ -246,7 +246,7 @@ def plan_conversion(
     if target_location is not None:
         change = _relocation(state, target_location, key_id)
     elif decrypt:
-        change = ConversionGoal(DECRYPT, None)
+        change = _decryption(state, opened.name)
     elif data_keys:
         change = ConversionGoal(REKEY, key_id or _encrypted(state, opened.name), data_key_length)
     else:
@@ -376,6 +376,12 @@ def _steps(steps: Collection[str]) -> set[str]:
     if unknown or not wanted:
         raise ValueError(f"steps must be of {', '.join(STEPS)}; got {', '.join(sorted(unknown)) or 'none'}")
     return wanted
+
+
+def _decryption(state: TableState, name: str) -> ConversionGoal:
+    if not claims_encryption(state.document.fields):
+        raise ValueError(f"{name} is not encrypted")
+    return ConversionGoal(DECRYPT, None)
 
 
 def _encrypted(state: TableState, name: str) -> str:
