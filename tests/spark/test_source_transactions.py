@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ags1 import dataset
+from ags1.errors import ConflictError
 from ags1.spark.source._stream_writer import StreamWriter, stream_writer_for
 from ags1.spark.source._writer import Ags1Writer, writer_for
 
@@ -103,6 +104,88 @@ def test_of_two_commits_at_the_same_moment_one_counts(
     monkeypatch.setattr(transaction, "publish", late)
     finish(first, 1)
     assert rows(vault, kms_url) == [0, 1]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Has something done by another writer in the moment of the next commit."""
+    from ags1.dataset import transaction
+
+    def at_once(do: Callable[[], object]) -> None:
+        real = transaction.publish
+
+        def late(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(transaction, "publish", real)
+            do()
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(transaction, "publish", late)
+
+    return at_once
+
+
+@pytest.mark.parametrize("before", [[], [0]])
+def test_rows_of_two_overwrites_at_once_are_never_mixed(
+    begin: Begin, vault: Path, kms_url: str, at_once: Callable[..., None], before: list[int]
+) -> None:
+    if before:
+        finish(begin(), *before)
+    first, second = begin("overwrite"), begin("overwrite")
+    at_once(lambda: finish(second, 2))
+    with pytest.raises(ConflictError, match="which this replaces too"):
+        finish(first, 1)
+    assert rows(vault, kms_url) == [2]
+    # What another writer has only added is there, as if it had come afterwards.
+    at_once(lambda: finish(begin(), 3))
+    finish(begin("overwrite"), 4)
+    assert rows(vault, kms_url) == [3, 4]
+
+
+def test_overwrites_of_other_directories_at_once_do_not_conflict(
+    begin: Begin, vault: Path, kms_url: str, at_once: Callable[..., None]
+) -> None:
+    def overwrite(day: int, row: int) -> None:
+        options = {"partition_by": "day", "partitionOverwriteMode": "dynamic", "decode": "json"}
+        schema = StructType([*SCHEMA, StructField("day", LongType())])
+        given = {"path": str(vault), "kms": kms_url, "key_id": "lake", **options}
+        writer = writer_for(given, schema, True)
+        writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"id": [row], "day": [day]})]))])
+
+    overwrite(1, 10)
+    overwrite(2, 20)
+    at_once(lambda: overwrite(2, 21))
+    overwrite(1, 11)
+    assert rows(vault, kms_url) == [11, 21]
+    at_once(lambda: overwrite(3, 31))
+    with pytest.raises(ConflictError, match="has replaced or changed day=3/"):
+        overwrite(3, 30)
+    at_once(lambda: overwrite(1, 12))
+    with pytest.raises(ConflictError, match="has replaced or changed day=1/"):
+        overwrite(1, 13)
+    assert rows(vault, kms_url) == [12, 21, 31]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_commit_whose_reply_was_lost_keeps_its_files(
+    begin: Begin, vault: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    from ags1.dataset import transaction
+
+    finish(begin(), 0)
+    real = transaction.publish
+
+    def lost(*arguments: Any, **options: Any) -> Any:
+        real(*arguments, **options)
+        raise TimeoutError("no reply")
+
+    writer = begin(mode)
+    message = writer.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))
+    monkeypatch.setattr(transaction, "publish", lost)
+    with pytest.raises(TimeoutError):
+        writer.commit([message])
+    # What Spark does then, in another process.
+    pickle.loads(pickle.dumps(writer)).abort([message])
+    assert rows(vault, kms_url) == ([0, 1] if mode == "append" else [1])
 
 
 def test_half_a_transaction_is_refused(begin: Begin, vault: Path) -> None:
