@@ -141,28 +141,43 @@ def test_rows_of_two_overwrites_at_once_are_never_mixed(
     assert rows(vault, kms_url) == [3, 4]
 
 
-def test_overwrites_of_other_directories_at_once_do_not_conflict(
-    begin: Begin, vault: Path, kms_url: str, at_once: Callable[..., None]
-) -> None:
-    def overwrite(day: int, row: int) -> None:
-        options = {"partition_by": "day", "partitionOverwriteMode": "dynamic", "decode": "json"}
-        schema = StructType([*SCHEMA, StructField("day", LongType())])
-        given = {"path": str(vault), "kms": kms_url, "key_id": "lake", **options}
-        writer = writer_for(given, schema, True)
-        writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"id": [row], "day": [day]})]))])
+def overwriting(vault: Path, kms_url: str, mode: str = "dynamic") -> Ags1Writer:
+    """An overwrite of the directories of days that get rows."""
+    given = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "json", "partition_by": "day"}
+    given |= {"partitionOverwriteMode": mode} if mode else {}
+    return writer_for(given, StructType([*SCHEMA, StructField("day", LongType())]), True)
 
-    overwrite(1, 10)
-    overwrite(2, 20)
-    at_once(lambda: overwrite(2, 21))
-    overwrite(1, 11)
+
+def overwrite(writer: Ags1Writer, day: int, row: int) -> None:
+    writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"id": [row], "day": [day]})]))])
+
+
+def test_overwrites_of_other_directories_at_once_do_not_conflict(
+    vault: Path, kms_url: str, at_once: Callable[..., None]
+) -> None:
+    def replace(day: int, row: int) -> None:
+        overwrite(overwriting(vault, kms_url), day, row)
+
+    replace(1, 10)
+    replace(2, 20)
+    at_once(lambda: replace(2, 21))
+    replace(1, 11)
     assert rows(vault, kms_url) == [11, 21]
-    at_once(lambda: overwrite(3, 31))
+    at_once(lambda: replace(3, 31))
     with pytest.raises(ConflictError, match="has replaced or changed day=3/"):
-        overwrite(3, 30)
-    at_once(lambda: overwrite(1, 12))
+        replace(3, 30)
+    at_once(lambda: replace(1, 12))
     with pytest.raises(ConflictError, match="has replaced or changed day=1/"):
-        overwrite(1, 13)
+        replace(1, 13)
     assert rows(vault, kms_url) == [12, 21, 31]
+
+
+@pytest.mark.parametrize("mode", ["dynamic", ""])
+def test_directories_that_came_since_an_overwrite_began_on_nothing_stay(vault: Path, kms_url: str, mode: str) -> None:
+    slow = overwriting(vault, kms_url, mode)
+    overwrite(overwriting(vault, kms_url), 2, 20)
+    overwrite(slow, 1, 10)
+    assert rows(vault, kms_url) == [10, 20]
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -85,7 +85,7 @@ def writer_for(
     applied = {} if base is None else dict(base.applied)
     is_applied = applied.get(checked.txn_app_id, -1) >= checked.txn_version >= 0
     kept = base is not None and base.file_count > 0 and not is_applied
-    dynamic = kept and overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text)
+    dynamic = overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text, kept)
     if kept and (dynamic or not overwrite):
         refuse_other_columns(checked, columns, encoding.extension)
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
@@ -93,16 +93,17 @@ def writer_for(
     return Ags1Writer(checked, location.text, run, uuid, version, encoding, overwrite, dynamic, is_applied)
 
 
-def _is_dynamic(options: WriteOptions, name: str) -> bool:
-    """Whether only the directories that get new files are overwritten."""
+def _is_dynamic(options: WriteOptions, name: str, kept: bool) -> bool:
+    """Whether only the directories that get new files are overwritten; `kept` says that there are files now."""
     mode = options.partition_overwrite_mode or (options.session.overwrite_mode if options.session else "")
-    if not mode:
+    if not mode and kept:
         raise ValueError(
             f"is all of {name} to be overwritten, or only the directories that get rows? Give the option "
             "partitionOverwriteMode: static or dynamic. (spark.sql.sources.partitionOverwriteMode counts if it is set "
             "before ags1.spark.register(spark).)"
         )
-    return mode == "dynamic"
+    # If nobody said what is replaced, files that come before the commit are not.
+    return mode != "static"
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
