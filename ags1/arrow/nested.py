@@ -91,6 +91,8 @@ def _take(array: Any, bounds: NDArray[np.int64], parts: list[Any], validity: Any
 
     def add_lengths(lengths: Any) -> NDArray[np.int64]:
         found = lengths.fill_null(0).to_numpy(zero_copy_only=False)
+        if len(found) and found.max() >= 1 << 32:
+            raise ValueError("a nested text, binary, list or map of 2^32 bytes or elements is too long: divide it")
         add(found.astype("<u4"), 4 * bounds)
         places = np.zeros(len(found) + 1, np.int64)
         np.cumsum(found, out=places[1:])
@@ -158,13 +160,29 @@ def unpack(array: Any, kind: Any) -> Any:
     check_type(kind)
     present = array.drop_null() if array.null_count else array
     parts = _Parts(present)
-    found = _read(kind, np.ones(len(present), np.int64), parts, is_value=True)
+    found = _read(
+        _without_views(kind) if array.null_count else kind, np.ones(len(present), np.int64), parts, is_value=True
+    )
     if (parts.places != parts.ends).any():
         raise FormatError(f"the decrypted values are not of type {kind}: one of them has more bytes")
     if not array.null_count:
         return found
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    return found.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+    return found.take(pa.array(np.cumsum(valid) - 1, mask=~valid)).cast(kind)
+
+
+def _without_views(kind: Any) -> Any:
+    """The type with text and binary in place of views of them, which Arrow's take() does not know."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if types.is_map(kind):
+        key, item = (each.with_type(_without_views(each.type)) for each in (kind.key_field, kind.item_field))
+        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+    if types.is_list(kind) or types.is_large_list(kind):
+        made = pa.large_list if types.is_large_list(kind) else pa.list_
+        return made(kind.value_field.with_type(_without_views(kind.value_type)))
+    return {"string_view": pa.large_string(), "binary_view": pa.large_binary()}.get(str(kind), kind)
 
 
 def _read(kind: Any, counts: NDArray[np.int64], parts: _Parts, *, is_value: bool = False) -> Any:

@@ -118,6 +118,8 @@ def _recipient(age: Any, text: str) -> Any:
     try:
         return kind.Recipient.from_str(text)
     except age.RecipientError:
+        if text.upper().startswith("AGE-SECRET-KEY-"):
+            raise KeyAccessError("this is a secret identity of age, not repeated here: give its recipient") from None
         raise KeyAccessError(f"{text} is no recipient of age: age1..., ssh-ed25519 ... or ssh-rsa ...") from None
 
 

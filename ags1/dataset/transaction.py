@@ -99,6 +99,7 @@ class Transaction:
         self._looked_at = base
         self._fenced: set[str] = set()
         self._applied: dict[str, int] = {}
+        self._replaced: frozenset[str] = frozenset()
         self._reclassified = base is None or base.classes != classes
         self._is_rewrap = False
         self._carries = False
@@ -255,6 +256,14 @@ class Transaction:
     def fence(self, runs: Iterable[str]) -> None:
         """Fence these runs, and no others, with the commit: they cannot commit afterwards."""
         self._fenced = set(runs)
+
+    def replace_all_in(self, directories: Iterable[str]) -> None:
+        """Say that all files in these directories are replaced; each ends with a slash, and "" is the whole dataset.
+
+        Then ConflictError is raised if another writer has changed or replaced files there meanwhile, since both
+        writers' files would stay; files that it has only added stay, as if they were added afterwards.
+        """
+        self._replaced = frozenset(directories)
 
     def apply_once(self, application: str, number: int) -> bool:
         """Record with the commit that transaction `number` of an application was applied.
@@ -433,11 +442,12 @@ class Transaction:
         if told is not None:
             told(since)
         if head.uuid != self._uuid:
-            return head, self._joined(head, theirs)
+            return head, self._joined(head, theirs, since)
         with self._reading():
-            return head, self._merged(head, open_root(self.manifests, head, self._kms))
+            return head, self._merged(head, open_root(self.manifests, head, self._kms), since)
 
-    def _merged(self, head: Version, theirs: ManifestNode | None) -> ManifestNode | None:
+    def _merged(self, head: Version, theirs: ManifestNode | None, since: list[Version]) -> ManifestNode | None:
+        self._refuse_replaced(since, changes(self.manifests, self.root, theirs))
         editor = Editor(self.manifests, theirs, self.run.id)
         for before, after in changes(self.manifests, self.root, self._mine):
             if after is None:
@@ -456,6 +466,18 @@ class Transaction:
         )
         return editor.finish()
 
+    def _refuse_replaced(self, since: list[Version], theirs: Iterable[Change]) -> None:
+        """Refuse changes of others where this replaces all: in neither order do the files of two such writers stay."""
+        both = any(each.operation == self._operation for each in since)
+        for before, after in theirs if self._replaced else ():
+            path = (before or after).path  # type: ignore[union-attr]
+            above = ("", *(path[: place + 1] for place, each in enumerate(path) if each == "/"))
+            if (both or before is not None) and not self._replaced.isdisjoint(above):
+                raise ConflictError(
+                    f"{self.location}: another writer has replaced or changed {path} meanwhile, which this replaces "
+                    "too: nothing was committed; run it again"
+                )
+
     def _refuse_twins(self, mine: Iterator[str], theirs: Iterator[str]) -> None:
         """Refuse a file of one writer below a file of the other: both cannot be decrypted."""
         twins = Twins()
@@ -470,7 +492,7 @@ class Transaction:
                     "a file where the other needs a directory; nothing was committed; run it again"
                 )
 
-    def _joined(self, head: Version, theirs: ClassKeys) -> ManifestNode | None:
+    def _joined(self, head: Version, theirs: ClassKeys, since: list[Version]) -> ManifestNode | None:
         """Two writers have made the same new dataset: the files of this one are added to the other's version."""
         patterns = {(each.pattern, each.key_id) for each in head.classes}
         if patterns != {(each.pattern, each.key_id) for each in self.classes}:
@@ -479,6 +501,7 @@ class Transaction:
             )
         manifests = Manifests(self.location, head.uuid, self.unsynced)
         begun = open_root(manifests, head, self._kms)
+        self._refuse_replaced(since, ((None, each) for each in manifests.entries(begun)))
         editor = Editor(manifests, begun, self.run.id)
         for entry in self.manifests.entries(self._mine):
             to = "" if entry.is_directory else class_of(head.classes, entry.path).id

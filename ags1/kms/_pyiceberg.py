@@ -68,7 +68,8 @@ class PyIcebergKms(_Interface):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._is_given:
             raise TypeError(f"a PyIcebergKms with a client of its own cannot be pickled: name {_KMS} in the properties")
-        return PyIcebergKms, (self.properties,)
+        # The others may be credentials of the catalog.
+        return PyIcebergKms, ({_KMS: self.properties[_KMS]},)
 
     def wrap_key(self, key: bytes, wrapping_key_id: str) -> bytes:
         """Wrap a key with a master key; as :meth:`KeyManagementClient.wrap_key`."""

@@ -251,7 +251,8 @@ class LocalKms(KeyManagementClient):
         """Change the password or key file of the keystore. The master keys stay the same.
 
         An old copy of the file can still be opened with the old password. Of several secrets, the one that this client
-        has is changed, and the others go on opening the file.
+        has is changed, and the others go on opening the file; whoever has an older copy and the old password can open
+        the new file too, until :meth:`keep_one_secret`.
 
         Parameters
         ----------

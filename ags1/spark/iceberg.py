@@ -267,11 +267,11 @@ def verify_table(
 
 
 def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:
-    """What seals the units; None if there is no key in any."""
-    if all(file.key_bits is None for file in found.files.values()):
-        return None
+    """What seals the work and its units; None if there is no key in any, and none to seal with is given."""
     if transfer_key_id is not None:
         return Sealer.create(kms, transfer_key_id)
+    if all(file.key_bits is None for file in found.files.values()):
+        return None
     if table_key_id is None:
         raise ValueError(
             f"{found.location}: the table does not name its master key, and the keys of its files must travel under "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import mmap
 import random
 from typing import Any
 
@@ -13,7 +14,7 @@ import ags1
 from tests.checks import KEY
 
 pa = pytest.importorskip("pyarrow")
-pytest.importorskip("numpy")
+np = pytest.importorskip("numpy")
 
 from ags1 import arrow  # noqa: E402  needs pyarrow
 from ags1.arrow.nested import pack, unpack  # noqa: E402
@@ -134,3 +135,26 @@ def test_a_table_with_nested_columns_comes_back() -> None:
         sealed = arrow.encrypt_columns(table, table.schema.names, KEY, aad_prefix=b"t", form=form)
         assert set(sealed.schema.types) == {pa.large_binary()}
         assert arrow.decrypt_columns(sealed, KEY, aad_prefix=b"t", form=form).equals(table, check_metadata=True)
+
+
+@pytest.mark.parametrize("rows", [[["a", None]], [["a", None], None, []]])
+@pytest.mark.parametrize("view", [pa.string_view(), pa.binary_view()])
+def test_views_inside_of_values_come_back_beside_nulls(view: Any, rows: list[Any]) -> None:
+    for kind in (pa.list_(view), pa.large_list(view), pa.list_(pa.struct([("x", view)])), pa.map_(pa.int8(), view)):
+        values: Any = rows
+        if pa.types.is_map(kind):
+            values = [None if row is None else list(enumerate(row)) for row in rows]
+        elif pa.types.is_struct(kind.value_type):
+            values = [None if row is None else [{"x": each} for each in row] for row in rows]
+        array = pa.array(values, kind)
+        assert arrow.decrypt_array(arrow.encrypt_array(array, KEY), KEY, value_type=kind).equals(array)
+
+
+def test_a_length_that_does_not_fit_into_its_place_is_refused() -> None:
+    with mmap.mmap(-1, 1 << 32) as nothing:
+        child = pa.Array.from_buffers(pa.int8(), 1 << 32, [None, pa.py_buffer(nothing)])
+        places = pa.py_buffer(np.array([0, 1 << 32]))
+        array = pa.Array.from_buffers(pa.large_list(pa.int8()), 1, [None, places], children=[child])
+        with pytest.raises(ValueError, match="too long: divide it"):
+            arrow.encrypt_array(array, KEY)
+        del array, child

@@ -151,6 +151,14 @@ def test_a_wrong_argument_is_said_before_anything_is_written(
     assert {path.name for path in work.iterdir()} == {"k", "plain"}
 
 
+def test_an_identity_in_place_of_a_recipient_is_not_repeated(run: Run, work: Path) -> None:
+    secret = str(pyrage.x25519.Identity.generate())
+    result = run("encrypt", "plain", "out.ags1", "--recipient", secret, stdin=b"")
+    assert "secret identity of age" in result.err
+    assert secret not in result.err + str(result.out)
+    assert {path.name for path in work.iterdir()} == {"k", "plain"}
+
+
 def test_an_age_file_without_an_identity_says_what_is_needed(run: Run, work: Path, people: dict[str, str]) -> None:
     run("encrypt", "plain", "out.ags1", "--recipient", people["ada"])
     result = run("decrypt", "out.ags1", "back", "--key-metadata", "out.ags1.key-metadata.age")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -19,17 +20,24 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import cloudpickle
+
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark.engine import _planning, _progress
+from ags1.spark import decryption, encryption, parquet, verification
+from ags1.spark.engine import _parquet_run, _planning, _progress, _runner
 from ags1.spark.engine._planning import Unit, gathered
 from ags1.spark.engine._progress import Counters, Meter
 from ags1.spark.engine._results import Recorder
 from ags1.spark.engine._runner import Engine, Outcome
 from ags1.spark.engine._sealing import Opener, Sealer, kms_client, kms_reference
 from ags1.spark.engine._sessions import Session
+from ags1.storage import Location
 from tests.checks import flip
+from tests.spark.trees import write_tree
 from tests.spark.works import Echo
 
 if TYPE_CHECKING:
@@ -169,6 +177,39 @@ def test_what_tasks_are_sent_is_sealed_for_one_task(kms_url: str) -> None:
         with pytest.raises(AuthenticationError, match="was changed on its way, or belongs to another task"):
             sealer.opener.open(data, label)
     assert sealer.seal(b"where a file is", "label 3") != sealed
+
+
+def test_credentials_of_the_storage_travel_sealed(
+    spark: SparkSession, spark_directory: Path, kms_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "A/secret+key of the storage"
+    sent: list[bytes] = []
+    real = _runner._run_bins
+    for module in (encryption, decryption, verification, _parquet_run):
+        locate = module.locate
+        monkeypatch.setattr(
+            module, "locate", lambda name, spark, real=locate: Location(real(name), {"secret_access_key": secret})
+        )
+
+    def made(function: Any, task: Any) -> Any:
+        found = functools.partial(function, task)
+        if function is real:
+            sent.append(cloudpickle.dumps(found))
+        return found
+
+    monkeypatch.setattr(_runner, "partial", made)
+    write_tree(tmp_path / "raw", {"a": b"1", "d/b": b"2"})
+    options: dict[str, Any] = {"kms": kms_url, "progress": False}
+    assert encryption.encrypt_files(spark, tmp_path / "raw", tmp_path / "vault", key_id="lake", **options).ok
+    assert verification.verify_files(spark, tmp_path / "vault", **options).ok
+    assert decryption.decrypt_files(spark, tmp_path / "vault", tmp_path / "plain", **options).ok
+    (tmp_path / "table").mkdir()
+    pq.write_table(pa.table({"x": list(range(9))}), tmp_path / "table" / "a.parquet")
+    assert parquet.encrypt_parquet(spark, tmp_path / "table", tmp_path / "pme", footer_key_id="lake", **options).ok
+    assert len(sent) == 4
+    written = [path.read_bytes() for path in spark_directory.rglob("*") if path.is_file()]
+    for data in [*sent, *written]:
+        assert secret.encode() not in data
 
 
 def test_a_sealer_does_not_travel(kms_url: str) -> None:

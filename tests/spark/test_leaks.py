@@ -224,7 +224,9 @@ def test_what_is_searched_is_what_there_is(job: Job) -> None:
     places = job.places()
     assert any(name.startswith("spark/events/") and b"SparkListenerTaskEnd" in data for name, data in places.items())
     broadcasts = [data for name, data in places.items() if name.startswith("shown/local/") and "/pyspark-" in name]
-    assert any(b"tests.spark.works" in data for data in broadcasts)
+    assert any(b"_run_bins" in data for data in broadcasts)
+    # The work of a task is sealed as a whole.
+    assert not any(b"tests.spark.works" in data for data in broadcasts)
     assert len(executor_logs(job.spark)) >= 3
     texts = places["shown/texts"]
     assert b"Physical Plan" in texts

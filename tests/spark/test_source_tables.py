@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 import ags1.spark
+from ags1.errors import AuthenticationError
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._reader import SourceReader
 from ags1.spark.source._writer import writer_for
@@ -109,16 +110,37 @@ def test_a_reader_takes_the_newest_version_each_time_it_plans(
     assert sum(batch.num_rows for task in before for batch in reader.read(task)) == 1
 
 
-def test_time_travel_reads_what_was_there(
-    append: Callable[[int], None], vault: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def three_days(append: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions of 2026-01-01T12:00:00Z and of the days after it."""
     import time
 
-    for day in (1, 2, 3):
-        # 2026-01-01T12:00:00Z and the days after it.
-        monkeypatch.setattr(time, "time_ns", lambda day=day: (1_767_268_800 + 86_400 * (day - 1)) * 10**9)
-        append(day)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        for day in (1, 2, 3):
+            patched.setattr(time, "time_ns", lambda day=day: (1_767_268_800 + 86_400 * (day - 1)) * 10**9)
+            append(day)
+
+
+@pytest.mark.usefixtures("three_days")
+def test_a_version_that_was_changed_does_not_make_time_travel_read_an_older_one(vault: Path, kms_url: str) -> None:
+    place, other = (vault / "_ags1" / f"v-{number}.json" for number in (2, 1))
+    true = place.read_text()
+    for wrong in (
+        true.replace('"tag": "', '"tag": "0'),
+        true.replace('"file-count": 2', '"file-count": 1'),
+        other.read_text().replace('"version": 1', '"version": 2'),
+    ):
+        assert wrong != true
+        place.write_text(wrong)
+        with pytest.raises(AuthenticationError):
+            rows(vault, kms_url, timestampAsOf="2026-01-02 18:00:00")
+    place.unlink()
+    with pytest.raises((AuthenticationError, FileNotFoundError)):
+        rows(vault, kms_url, timestampAsOf="2026-01-02 18:00:00")
+
+
+@pytest.mark.usefixtures("three_days")
+def test_time_travel_reads_what_was_there(vault: Path, kms_url: str) -> None:
     assert rows(vault, kms_url) == [1, 2, 3]
     assert rows(vault, kms_url, versionAsOf="2") == [1, 2]
     assert rows(vault, kms_url, timestampAsOf="2026-01-02 12:00:00") == [1, 2]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ags1 import dataset
+from ags1.errors import ConflictError
 from ags1.spark.source._stream_writer import StreamWriter, stream_writer_for
 from ags1.spark.source._writer import Ags1Writer, writer_for
 
@@ -103,6 +104,103 @@ def test_of_two_commits_at_the_same_moment_one_counts(
     monkeypatch.setattr(transaction, "publish", late)
     finish(first, 1)
     assert rows(vault, kms_url) == [0, 1]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Has something done by another writer in the moment of the next commit."""
+    from ags1.dataset import transaction
+
+    def at_once(do: Callable[[], object]) -> None:
+        real = transaction.publish
+
+        def late(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(transaction, "publish", real)
+            do()
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(transaction, "publish", late)
+
+    return at_once
+
+
+@pytest.mark.parametrize("before", [[], [0]])
+def test_rows_of_two_overwrites_at_once_are_never_mixed(
+    begin: Begin, vault: Path, kms_url: str, at_once: Callable[..., None], before: list[int]
+) -> None:
+    if before:
+        finish(begin(), *before)
+    first, second = begin("overwrite"), begin("overwrite")
+    at_once(lambda: finish(second, 2))
+    with pytest.raises(ConflictError, match="which this replaces too"):
+        finish(first, 1)
+    assert rows(vault, kms_url) == [2]
+    # What another writer has only added is there, as if it had come afterwards.
+    at_once(lambda: finish(begin(), 3))
+    finish(begin("overwrite"), 4)
+    assert rows(vault, kms_url) == [3, 4]
+
+
+def overwriting(vault: Path, kms_url: str, mode: str = "dynamic") -> Ags1Writer:
+    """An overwrite of the directories of days that get rows."""
+    given = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "json", "partition_by": "day"}
+    given |= {"partitionOverwriteMode": mode} if mode else {}
+    return writer_for(given, StructType([*SCHEMA, StructField("day", LongType())]), True)
+
+
+def overwrite(writer: Ags1Writer, day: int, row: int) -> None:
+    writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"id": [row], "day": [day]})]))])
+
+
+def test_overwrites_of_other_directories_at_once_do_not_conflict(
+    vault: Path, kms_url: str, at_once: Callable[..., None]
+) -> None:
+    def replace(day: int, row: int) -> None:
+        overwrite(overwriting(vault, kms_url), day, row)
+
+    replace(1, 10)
+    replace(2, 20)
+    at_once(lambda: replace(2, 21))
+    replace(1, 11)
+    assert rows(vault, kms_url) == [11, 21]
+    at_once(lambda: replace(3, 31))
+    with pytest.raises(ConflictError, match="has replaced or changed day=3/"):
+        replace(3, 30)
+    at_once(lambda: replace(1, 12))
+    with pytest.raises(ConflictError, match="has replaced or changed day=1/"):
+        replace(1, 13)
+    assert rows(vault, kms_url) == [12, 21, 31]
+
+
+@pytest.mark.parametrize("mode", ["dynamic", ""])
+def test_directories_that_came_since_an_overwrite_began_on_nothing_stay(vault: Path, kms_url: str, mode: str) -> None:
+    slow = overwriting(vault, kms_url, mode)
+    overwrite(overwriting(vault, kms_url), 2, 20)
+    overwrite(slow, 1, 10)
+    assert rows(vault, kms_url) == [10, 20]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_commit_whose_reply_was_lost_keeps_its_files(
+    begin: Begin, vault: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    from ags1.dataset import transaction
+
+    finish(begin(), 0)
+    real = transaction.publish
+
+    def lost(*arguments: Any, **options: Any) -> Any:
+        real(*arguments, **options)
+        raise TimeoutError("no reply")
+
+    writer = begin(mode)
+    message = writer.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))
+    monkeypatch.setattr(transaction, "publish", lost)
+    with pytest.raises(TimeoutError):
+        writer.commit([message])
+    # What Spark does then, in another process.
+    pickle.loads(pickle.dumps(writer)).abort([message])
+    assert rows(vault, kms_url) == ([0, 1] if mode == "append" else [1])
 
 
 def test_half_a_transaction_is_refused(begin: Begin, vault: Path) -> None:

@@ -463,8 +463,11 @@ def test_a_task_that_lies_about_its_files_commits_nothing(spark: SparkSession, k
         with pytest.raises(FormatError, match=reason):
             writer.commit([Written([lie])])
     assert not (vault / "_ags1").exists()
-    writer.abort([message])
+    other = vault / "somebody.else-12345678.ags1"
+    other.write_bytes(b"")
+    writer.abort([message, Written([replace(file, parts=((other.name, length),))]), None])
     assert not (vault / name).exists()
+    assert other.exists()
 
 
 def test_names_are_escaped_as_hive_does() -> None:

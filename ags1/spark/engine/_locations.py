@@ -4,9 +4,10 @@
     s3://, s3a://, gs://, abfss://, ...   an object store, with the options of Spark's configuration
     hdfs://, ...                          a file system of fsspec's
 
-Executors get the :class:`ags1.storage.Location` pickled. Credentials for storage are in it only if they are in Spark's
-configuration, which the executors have anyway; otherwise each machine finds its own (environment, profiles, instance
-roles). Tasks of the data source get a captured session, whose secrets are sealed, and make the Location themselves.
+Executors get the :class:`ags1.storage.Location`, with the credentials for storage that are in Spark's configuration;
+without any there, each machine finds its own (environment, profiles, instance roles). It travels sealed with the work
+of a task, wherever a job knows a master key; jobs that know none (audit, and reading Parquet) pickle it as it is.
+Tasks of the data source get a captured session, whose secrets are sealed, and make the Location themselves.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from ags1.spark.engine._parquet_work import (
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, Work, check_choice
-from ags1.spark.engine._sealing import kms_client
+from ags1.spark.engine._sealing import Sealer, kms_client
 from ags1.storage import Location, PipeSource, inside, open_source
 
 Tree: TypeAlias = str | os.PathLike[str]
@@ -79,6 +79,7 @@ class ParquetRun:
         self._on_error = on_error
         self._progress = progress
         self._verb = ""
+        self._seal: Sealer | None = None
 
     def transfer(
         self,
@@ -99,6 +100,9 @@ class ParquetRun:
         _check_threads(threads)
         if writing is not None:
             _try_to_wrap(writing)
+            if writing.kms is not None and (self._source.storage_options or self._target.storage_options):
+                # Credentials of the storage may be among them.
+                self._seal = Sealer.create(writing.kms, writing.footer_key_id)
         work = Transferring(
             verb,
             self._source,
@@ -228,7 +232,7 @@ class ParquetRun:
 
     def _engine(self, work: Work, progress: Any = None) -> Engine:
         shown = self._progress if progress is None else progress
-        return Engine(self._spark, work, parallelism=self._parallelism, progress=shown)
+        return Engine(self._spark, work, parallelism=self._parallelism, progress=shown, seal=self._seal)
 
     def _few_or_engine(self, work: Work, units: Iterable[Unit]) -> Generator[list[Outcome], None, None]:
         """Do secondary work: on the driver, if it takes less time than the start of a Spark job."""

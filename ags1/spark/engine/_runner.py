@@ -93,7 +93,7 @@ class Outcome:
 
 
 class Work(Protocol):
-    """Work for workers. It is pickled, so it has no secret."""
+    """Work for workers. It is pickled, and has no secret but those of its Locations: a Sealer seals it as a whole."""
 
     verb: str
     """One word for the work, shown in progress and in Spark's UI."""
@@ -107,14 +107,22 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class _Task:
-    """The data sent to the tasks of a wave."""
+    """The data sent to the tasks of a wave. The work is sealed too, if there is an opener."""
 
-    work: Work
+    sealed_work: Work | bytes
     label: str
     payloads: list[bytes]
     opener: Opener | None
     counters: str | None
     first_bin: int
+
+    def work(self) -> Work:
+        if self.opener is None:
+            assert not isinstance(self.sealed_work, bytes)
+            return self.sealed_work
+        assert isinstance(self.sealed_work, bytes)
+        work: Work = pickle.loads(self.opener.open(self.sealed_work, self.label))
+        return work
 
     def units(self, number: int) -> list[Any]:
         data = self.payloads[number]
@@ -136,7 +144,7 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
         rows: list[Outcome] = []
         files = 0
         try:
-            for outcome in task.work.run(task.units(number), tell):
+            for outcome in task.work().run(task.units(number), tell):
                 outcome.attempt = attempt
                 rows.append(outcome)
                 files += outcome.files
@@ -245,11 +253,14 @@ class Engine:
         first_bin, self._bins = self._bins, self._bins + len(bins)
         label = random_bytes(8).hex()
         payloads = []
+        work: Work | bytes = self._work
+        if self._seal is not None:
+            work = self._seal.seal(pickle.dumps(work, pickle.HIGHEST_PROTOCOL), label)
         for number, units in enumerate(bins):
             data = pickle.dumps(units, pickle.HIGHEST_PROTOCOL)
             payloads.append(data if self._seal is None else self._seal.seal(data, f"{label} {number}"))
         opener = None if self._seal is None else self._seal.opener
-        task = _Task(self._work, label, payloads, opener, counters.path, first_bin)
+        task = _Task(work, label, payloads, opener, counters.path, first_bin)
         count, size = sum(map(files_of, wave)), sum(unit.size for unit in wave)
         meter.begun(len(bins), count, size)
         text = f"ags1 {self._work.verb}: {count:,} files, {size_text(size)} in {len(bins):,} tasks"

@@ -46,13 +46,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Add the files of an epoch to the dataset, unless it has them; see :meth:`Ags1Writer.commit`."""
-        begun = next((each.writer for each in messages if isinstance(each, _StreamWritten)), None)
-        if begun is not None:
+        if (begun := _begun(messages)) is not None:
             self._writer.continued(begun, self._query, batchId).commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove the objects that tasks reported."""
-        self._writer.abort(messages)
+        """Remove the objects that tasks reported; see :meth:`Ags1Writer.abort`."""
+        if (begun := _begun(messages)) is not None:
+            begun.abort(messages)
+
+
+def _begun(messages: list[WriterCommitMessage | None]) -> Ags1Writer | None:
+    """The writer that the tasks had."""
+    return next((each.writer for each in messages if isinstance(each, _StreamWritten)), None)
 
 
 def stream_writer_for(

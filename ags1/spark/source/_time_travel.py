@@ -33,9 +33,11 @@ def version_as_of(options: SourceOptions) -> int | None:
     for kept in kept_versions(location):
         if kept.error is not None:
             raise kept.error
-        if kept.version is None or not kept.is_committed:
-            continue
+        assert kept.version is not None
         kept.version.authenticate(ClassKeys(kept.version.classes, client, location.text), location.text)
+        if not kept.is_committed:
+            # A late writer takes the number of an expired version, and whatever is older has been expired before it.
+            break
         if kept.version.created_ms <= moment.timestamp() * 1000:
             return kept.number
     text = f"no version of this dataset is kept that was there at {options.timestamp_as_of}"

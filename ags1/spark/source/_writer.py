@@ -2,10 +2,11 @@
 
     planning   keys of the write, one for each class        ags1.dataset.runs
     a task     rows -> bytes of a format -> AGS1 -> objects under names of its own, synced
-    commit     a new version that names them; or abort, which removes what tasks have reported
+    commit     a new version that names them; or abort, which removes what tasks have reported, if one of them failed
 
 An object is not visible before a version names it. Spark takes one of two attempts of a task; the objects of the other
-stay unreferenced until the dataset is expired.
+stay unreferenced until the dataset is expired. So do all of them if the storage did not reply to the commit: a version
+may name them.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def writer_for(
     applied = {} if base is None else dict(base.applied)
     is_applied = applied.get(checked.txn_app_id, -1) >= checked.txn_version >= 0
     kept = base is not None and base.file_count > 0 and not is_applied
-    dynamic = kept and overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text)
+    dynamic = overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text, kept)
     if kept and (dynamic or not overwrite):
         refuse_other_columns(checked, columns, encoding.extension)
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
@@ -92,16 +93,17 @@ def writer_for(
     return Ags1Writer(checked, location.text, run, uuid, version, encoding, overwrite, dynamic, is_applied)
 
 
-def _is_dynamic(options: WriteOptions, name: str) -> bool:
-    """Whether only the directories that get new files are overwritten."""
+def _is_dynamic(options: WriteOptions, name: str, kept: bool) -> bool:
+    """Whether only the directories that get new files are overwritten; `kept` says that there are files now."""
     mode = options.partition_overwrite_mode or (options.session.overwrite_mode if options.session else "")
-    if not mode:
+    if not mode and kept:
         raise ValueError(
             f"is all of {name} to be overwritten, or only the directories that get rows? Give the option "
             "partitionOverwriteMode: static or dynamic. (spark.sql.sources.partitionOverwriteMode counts if it is set "
             "before ags1.spark.register(spark).)"
         )
-    return mode == "dynamic"
+    # If nobody said what is replaced, files that come before the commit are not.
+    return mode != "static"
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
@@ -175,9 +177,17 @@ class Ags1Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Add the files to the dataset, in one new version, unless the transaction of the options was committed before.
 
-        It raises ConflictError if the dataset was removed or replaced meanwhile, or if `expire` has given up this
-        write, which took too long.
+        It raises ConflictError if the dataset was removed or replaced meanwhile, if another writer has overwritten the
+        same directories in the same moment, or if `expire` has given up this write, which took too long.
         """
+        try:
+            self._commit(messages)
+        except ConflictError:
+            # Nothing was committed. After other errors that may be unknown.
+            self._remove(messages)
+            raise
+
+    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
         files = sorted(
             (file for each in messages if isinstance(each, Written) for file in each.files),
             key=lambda file: sort_key(file.path),
@@ -202,6 +212,7 @@ class Ags1Writer(DataSourceArrowWriter):
             replaced = [""] if self._overwrite else []
             if self._dynamic:
                 replaced = sorted({f"{entry.path.rpartition('/')[0]}/" for entry in entries}, key=sort_key)
+            transaction.replace_all_in(replaced)
             dropped = (each for name in replaced for each in transaction.manifests.entries(transaction.root, name))
             new = {entry.path for entry in entries}
             for entry in heapq.merge(entries, dropped, key=lambda entry: entry.key):
@@ -217,7 +228,7 @@ class Ags1Writer(DataSourceArrowWriter):
             "%s: transaction %d of %s was committed before, so this write of it is skipped",
             self._place, self._options.txn_version, self._options.txn_app_id,
         )  # fmt: skip
-        self.abort(messages)
+        self._remove(messages)
 
     def _checked(self, file: Done) -> Done:
         check_path(file.path)
@@ -226,7 +237,15 @@ class Ags1Writer(DataSourceArrowWriter):
         return file
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the objects that tasks reported. Others are unreferenced, and `expire` removes them."""
+        """Remove the objects that tasks reported, if a task failed. Others are unreferenced; `expire` removes them.
+
+        Spark also calls it when a commit has failed. Then no message is missing, and nothing is removed here: if the
+        storage did not reply, the commit may have succeeded, or may still do.
+        """
+        if any(each is None for each in messages):
+            self._remove(messages)
+
+    def _remove(self, messages: list[WriterCommitMessage | None]) -> None:
         location = self._location
         remove(
             location.join(name)
@@ -234,6 +253,7 @@ class Ags1Writer(DataSourceArrowWriter):
             if isinstance(each, Written)
             for file in each.files
             for name, _ in file.parts
+            if run_of(name) == self._run.run
         )
 
 
