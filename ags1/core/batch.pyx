@@ -234,7 +234,7 @@ cdef class _Making:
     cdef int refuse(self, int64_t index, const uint8_t *data, int64_t nbytes) except -1:
         """Raise why an item cannot be encrypted or decrypted."""
         cdef int64_t block_length = 0
-        if self.form.header == 0 and nbytes - self.form.lead > AGS1_MAX_BLOCK_LENGTH:
+        if self.form.header == 0 and nbytes - (0 if self.encrypt else self.form.lead) > AGS1_MAX_BLOCK_LENGTH:
             raise LimitError(
                 f"buffer {index}: {nbytes} bytes are too many for one GCM message, of {AGS1_MAX_BLOCK_LENGTH} bytes at "
                 "most here: use the form 'ags1'"
