@@ -148,6 +148,21 @@ def test_what_is_a_little_over_the_target_is_no_file_of_its_own(tmp_path: Path) 
     assert table.scan().count() == 800
 
 
+def test_numbers_of_rows_that_are_moved_twice_are_counted_once(tmp_path: Path) -> None:
+    """A count of values that is more than the rows is one that readers prune by."""
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema)
+    chance = random.Random(7)
+    for _ in range(5):
+        table.append(pyarrow.table([range(40), [chance.randbytes(100).hex() for _ in range(40)]], schema=schema))
+    for _ in range(2):
+        assert table.compact(rewrite_all=True).moved_bytes
+    (file,) = table.table.inspect.files().to_pylist()
+    counts = dict(file["value_counts"])
+    assert len(counts) == len(schema) + len(LINEAGE)
+    assert set(counts.values()) == {file["record_count"]}
+
+
 def test_columns_that_were_dropped_are_gone_and_renamed_ones_stay(tmp_path: Path) -> None:
     schema = pyarrow.schema([("id", pyarrow.int64()), ("secret", pyarrow.string()), ("a", pyarrow.string())])
     table = new_table(tmp_path / "t", schema)

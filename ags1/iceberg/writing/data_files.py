@@ -77,7 +77,7 @@ class TableLayout:
         self.shape = RowShape(schema, further)
         self.partitioning = Partitioning(spec, schema)
         self.partitioning.check()
-        self.metrics = MetricsPlan(Schema(*schema.fields, *further), properties)
+        self.metrics = MetricsPlan(schema, properties, further)
         self.target_size = number_property(properties, _TARGET_SIZE, _USUAL_TARGET_SIZE)
         self.row_group_bytes = number_property(properties, f"{_PREFIX}row-group-size-bytes", _ROW_GROUP_BYTES)
         self.row_group_rows = number_property(properties, f"{_PREFIX}row-group-limit", _ROW_GROUP_ROWS)
