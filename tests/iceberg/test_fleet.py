@@ -246,6 +246,24 @@ def test_a_table_that_fails_stops_no_other(lake: Lake) -> None:
     json.dumps(report.to_dict())
 
 
+def test_a_table_of_two_names_does_not_lose_the_files_of_the_other(lake: Lake) -> None:
+    catalog, first = lake.catalog(), load_table(lake.catalog(), "db.t0", kms=MemoryKms(BOTH))
+    catalog.register_table("db.second", first.metadata_location)
+    for dry_run in (True, False):
+        report = lake.fleet().rekey("new", expire=True, dry_run=dry_run)
+        failed = {each.table: each.error for each in report.having("failed")}
+        assert set(failed) == {"db.second", "db.t0"}
+        assert all(error is not None and "db.second and db.t0 are one table" in error for error in failed.values())
+    assert len(report.having("done")) == 2
+    for name in failed:
+        assert load_table(catalog, name, kms=MemoryKms(OLD)).verify("all").ok
+    # Without expiry, no file is removed that another name needs.
+    assert lake.fleet().rekey("new").ok
+    catalog.drop_table("db.second")
+    assert lake.fleet().rekey("new", expire=True).ok
+    check_nothing_old(lake, 3)
+
+
 def test_names_match_by_their_parts(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.fill(2, "db")
