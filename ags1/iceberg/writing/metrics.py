@@ -147,8 +147,11 @@ class _Column:
         """Take in a column chunk whose bounds are those of its file."""
         _, nulls = self._count(column)
         if lower is not None and upper is not None:
-            self._least.append(_raw(lower, kind))
-            self._greatest.append(_raw(upper, kind))
+            least, greatest = _raw(lower, kind), _raw(upper, kind)
+            # Other writers have left NaN as a bound, which says nothing.
+            self._bounded &= least == least and greatest == greatest
+            self._least.append(least)
+            self._greatest.append(greatest)
         elif nulls is None or nulls < column.num_values:
             self._bounded = False
 
