@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ags1.errors import AuthenticationError, FormatError
+from ags1.errors import AuthenticationError, FormatError, UnsupportedError
 from ags1.iceberg import EncryptedTable, MaintenancePolicy, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.files.file_io import SnapshotFiles
@@ -222,6 +222,18 @@ def test_types_that_sql_has_no_word_for_are_moved(tmp_path: Path) -> None:
     before = content(table)
     assert table.compact(target_bytes=1 << 40).moved_bytes
     assert content(table) == before
+
+
+def test_an_unknown_codec_is_told_of_and_no_file_is_blamed(tmp_path: Path) -> None:
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema)
+    for _ in range(5):
+        table.append(pyarrow.table([range(40), [random.randbytes(100).hex() for _ in range(40)]], schema=schema))
+    for codec in ("lzo", "none at all"):
+        set_properties(table, **{"write.parquet.compression-codec": codec})
+        for change in (table.compact, lambda: table.append(table.scan().to_arrow())):
+            with pytest.raises(UnsupportedError, match=f"compression-codec is '{codec}'"):
+                change()
 
 
 @pytest.mark.parametrize("what", ["page", "footer", "length"])

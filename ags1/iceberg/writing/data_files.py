@@ -45,6 +45,8 @@ _NUMBERS = {
 }
 _TARGET_SIZE, _USUAL_TARGET_SIZE = "write.target-file-size-bytes", 512 << 20
 _FORMAT = "write.format.default"
+# Those that PyArrow writes.
+_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 128 << 20, 1 << 20
 # Arrow's bytes of rows that wait for their row group, over all partitions.
 _BUFFERED = 256 << 20
@@ -295,6 +297,11 @@ class _DataFile:
 
 def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
     codec = properties.get(f"{_PREFIX}compression-codec", "zstd").lower()
+    if codec not in _CODECS:
+        raise UnsupportedError(
+            f"the table's property {_PREFIX}compression-codec is {codec!r}, and {', '.join(_CODECS)} alone are written "
+            "here: change the property"
+        )
     options: dict[str, Any] = {
         "compression": "none" if codec == "uncompressed" else codec,
         "store_decimal_as_integer": True,
