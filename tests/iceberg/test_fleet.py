@@ -203,9 +203,13 @@ def test_metadata_files_that_somebody_has_planted_are_named_or_are_of_no_table_h
     assert lake.fleet(pattern="db.t0").rekey("new", expire=True).is_proved
     (directory / "00098-damaged.metadata.json").write_bytes(b"{")
     os.symlink("/etc/hostname", directory / "00097-link.metadata.json")
+    # Of this table, with something that no table has.
+    for number, planted in enumerate(({"snapshots": [{}]}, {"snapshots": 5}, {"encryption-keys": [5]})):
+        fields = json.loads(Path(own).read_text()) | planted
+        (directory / f"0009{number}-planted.metadata.json").write_text(json.dumps(fields))
     report = lake.fleet(pattern="db.t0").rekey("new", expire=True)
     assert (report.ok, report.is_proved) == (True, False)
-    assert "NOT read: 2 metadata files" in str(report)
+    assert "NOT read: 5 metadata files" in str(report)
 
 
 def test_a_journal_of_a_killed_run_under_the_old_key_is_named(lake: Lake) -> None:
