@@ -110,7 +110,7 @@ def _refuse(name: str, update: Any) -> None:
             f"{name}: PyIceberg cannot make this change ({update.action}) of an encrypted table"
             + (f": use {instead}" if instead else "")
         )
-    given = set(getattr(update, "updates", ()))
+    given: Mapping[str, str] = getattr(update, "updates", {})
     if ours := sorted(each for each in given if each.startswith("ags1.") or each == IO_IMPLEMENTATION):
         raise PermissionError(
             f"{name}: how a table is read is not for the table to say, so that one with the property {ours[0]} would "
@@ -119,8 +119,8 @@ def _refuse(name: str, update: Any) -> None:
     for each in sorted(given):
         if each.startswith(COMMIT_RETRY):
             # PyIceberg could not commit again with it, not even another value.
-            number_property(update.updates, each, 0, least=0)
-    named = given | set(getattr(update, "removals", ()))
+            number_property(given, each, 0, least=0)
+    named = given.keys() | set(getattr(update, "removals", ()))
     if not named.isdisjoint((KEY_ID, DATA_KEY_LENGTH)):
         raise PermissionError(
             f"{name}: its master key is changed by ags1.iceberg.encrypt_table, rekey_table and decrypt_table, and not "
