@@ -267,7 +267,8 @@ class Fleet:
         key_id : str
             The master key.
         expire : bool
-            Remove the snapshots that no branch or tag has, with their plaintext files.
+            Remove the snapshots that no branch or tag has, with their plaintext files. A table that the catalog has
+            under several names that match is left alone.
         dry_run : bool
             Only plan.
         progress : callable, optional
@@ -304,7 +305,8 @@ class Fleet:
             The new master key. A table that is under it already, and of whose branches and tags no other key opens
             anything, is finished.
         expire : bool
-            Remove the snapshots that no branch or tag has, which the old keys open.
+            Remove the snapshots that no branch or tag has, which the old keys open. A table that the catalog has under
+            several names that match is left alone.
         dry_run, progress
             As for :meth:`encrypt`.
         **options
