@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pyiceberg.exceptions import NoSuchNamespaceError
 
 from ags1.core.blocks import usable_cpus
-from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.catalogs import CatalogTable, TableState, catalog_table
 from ags1.iceberg.conversion.expiry import expire_snapshots
 from ags1.iceberg.conversion.old_keys import NOT_COVERED, OldKeyReport, what_old_keys_open
 from ags1.iceberg.conversion.operations import encrypt_table, plan_conversion, rekey_table
@@ -275,7 +275,8 @@ class Fleet:
         key_id : str
             The master key.
         expire : bool
-            Remove the snapshots that no branch or tag has, with their plaintext files.
+            Remove the snapshots that no branch or tag has, with their plaintext files. A table that the catalog has
+            under several names that match is left alone.
         dry_run : bool
             Only plan.
         progress : callable, optional
@@ -291,7 +292,7 @@ class Fleet:
             report = encrypt_table(table, key_id=key_id, steps=steps, threads=self._threads, **options)
             return FleetTable("", ALREADY if report.metadata_location == table.metadata_location else DONE, report)
 
-        return self._run("encrypt", key_id, work, progress)
+        return self._run("encrypt", key_id, work, progress, removes=expire)
 
     def rekey(
         self,
@@ -312,7 +313,8 @@ class Fleet:
             The new master key. A table that is under it already, and of whose branches and tags no other key opens
             anything, is finished.
         expire : bool
-            Remove the snapshots that no branch or tag has, which the old keys open.
+            Remove the snapshots that no branch or tag has, which the old keys open. A table that the catalog has under
+            several names that match is left alone.
         dry_run, progress
             As for :meth:`encrypt`.
         **options
@@ -343,7 +345,7 @@ class Fleet:
                 )
             return FleetTable("", DONE, report, what_old_keys_open(opened, self._kms))
 
-        return self._run("rekey", new_key_id, work, progress)
+        return self._run("rekey", new_key_id, work, progress, removes=expire)
 
     def rewrap(
         self, new_key_id: str, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
@@ -401,14 +403,19 @@ class Fleet:
         key_id: str | None,
         work: Callable[[EncryptedTable], FleetTable],
         progress: Callable[[int, int], None] | None,
+        *,
+        removes: bool = False,
         **options: Any,
     ) -> FleetReport:
         report, calls = FleetReport(operation, self.pattern, key_id), self._kms.calls
         names = self.tables()
+        twice = self._named_twice(names) if removes else {}
         refused = 0
 
         def each(name: str) -> FleetTable:
             nonlocal refused
+            if name in twice:
+                return FleetTable(name, FAILED, error=twice[name])
             if refused >= _GIVE_UP:
                 return FleetTable(name, NOT_BEGUN, error="the KMS failed for the tables before it")
             try:
@@ -428,6 +435,35 @@ class Fleet:
                 progress(len(report.tables), len(names))
         report.kms_calls = self._kms.calls - calls
         return report
+
+    def _named_twice(self, names: list[str]) -> dict[str, str]:
+        """Why tables of several names are left alone: snapshots that are old to one name are current to another."""
+
+        def identity(name: str) -> tuple[str, str] | None:
+            try:
+                found = catalog_table(
+                    self._catalog_here(),
+                    name,
+                    storage_options=self._options["properties"],
+                    allowed_locations=self._options["allowed_locations"],
+                )
+                fields = found.load().document.fields
+                return str(fields["table-uuid"]), str(fields["location"]).rstrip("/")
+            except Exception:
+                # What cannot be loaded is not changed, and is told of then.
+                return None
+
+        named: dict[tuple[str, str] | None, list[str]] = {}
+        for name, found in zip(names, in_parallel(identity, names, self._at_once), strict=True):
+            named.setdefault(found, []).append(name)
+        named.pop(None, None)
+        return {
+            name: f"{' and '.join(same)} are one table, and to expire snapshots under one name would remove files that "
+            "the other needs: drop all names but one from the catalog, without their files"
+            for same in named.values()
+            if len(same) > 1
+            for name in same
+        }
 
     def _catalog_here(self) -> Any:
         """The catalog for this thread: Hive's has one connection, and a thread of its own may not share it."""

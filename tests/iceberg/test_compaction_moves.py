@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ags1.errors import AuthenticationError, FormatError
+from ags1.errors import AuthenticationError, FormatError, UnsupportedError
 from ags1.iceberg import EncryptedTable, MaintenancePolicy, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.files.file_io import SnapshotFiles
@@ -68,6 +69,34 @@ def groups(table: EncryptedTable) -> Iterator[Any]:
 def set_properties(table: EncryptedTable, **properties: str) -> None:
     table.table.transaction().set_properties(properties).commit_transaction()
     table.refresh()
+
+
+def add_file(table: EncryptedTable, place: Path, content: bytes, **fields: Any) -> None:
+    """Commit a data file as another writer with the keys does."""
+
+    def attempt(_state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
+        path, location, key = files.new_data_file(".parquet")
+        assert key is not None
+        encrypt_file(content, location.path, EncryptionConfig.for_iceberg(key))
+        size = Path(location.path).stat().st_size
+        file = {
+            "content": 0, "file_path": path, "file_format": "PARQUET", "partition": {},
+            "file_size_in_bytes": size, "key_metadata": key.with_length(size).encode(), **fields,
+        }  # fmt: skip
+        writer, summary = SnapshotWriter(metadata, files, KMS), SnapshotSummary()
+        summary.add(file, 0)
+        parent = metadata.snapshot_of("main")
+        assert parent is not None
+        for each in SnapshotFiles(load_table(None, str(place), kms=KMS).io).manifests(parent):
+            writer.keep(each)
+        made = Partitioning(table.table.spec(), table.schema).manifest(
+            DATA, [ManifestEntry(ADDED, 0, None, None, file)]
+        )
+        writer.add(made, None)
+        writer.finish("append", summary.fields(parent, writer.manifests))
+        return True
+
+    commit(catalog_table(None, str(place)), location_of, attempt)
 
 
 @pytest.mark.parametrize("seed", [2, 3])
@@ -148,6 +177,21 @@ def test_what_is_a_little_over_the_target_is_no_file_of_its_own(tmp_path: Path) 
     assert table.scan().count() == 800
 
 
+def test_numbers_of_rows_that_are_moved_twice_are_counted_once(tmp_path: Path) -> None:
+    """A count of values that is more than the rows is one that readers prune by."""
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema)
+    chance = random.Random(7)
+    for _ in range(5):
+        table.append(pyarrow.table([range(40), [chance.randbytes(100).hex() for _ in range(40)]], schema=schema))
+    for _ in range(2):
+        assert table.compact(rewrite_all=True).moved_bytes
+    (file,) = table.table.inspect.files().to_pylist()
+    counts = dict(file["value_counts"])
+    assert len(counts) == len(schema) + len(LINEAGE)
+    assert set(counts.values()) == {file["record_count"]}
+
+
 def test_columns_that_were_dropped_are_gone_and_renamed_ones_stay(tmp_path: Path) -> None:
     schema = pyarrow.schema([("id", pyarrow.int64()), ("secret", pyarrow.string()), ("a", pyarrow.string())])
     table = new_table(tmp_path / "t", schema)
@@ -178,6 +222,18 @@ def test_types_that_sql_has_no_word_for_are_moved(tmp_path: Path) -> None:
     before = content(table)
     assert table.compact(target_bytes=1 << 40).moved_bytes
     assert content(table) == before
+
+
+def test_an_unknown_codec_is_told_of_and_no_file_is_blamed(tmp_path: Path) -> None:
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.string())])
+    table = new_table(tmp_path / "t", schema)
+    for _ in range(5):
+        table.append(pyarrow.table([range(40), [random.randbytes(100).hex() for _ in range(40)]], schema=schema))
+    for codec in ("lzo", "none at all"):
+        set_properties(table, **{"write.parquet.compression-codec": codec})
+        for change in (table.compact, lambda: table.append(table.scan().to_arrow())):
+            with pytest.raises(UnsupportedError, match=f"compression-codec is '{codec}'"):
+                change()
 
 
 @pytest.mark.parametrize("what", ["page", "footer", "length"])
@@ -218,29 +274,7 @@ def test_a_file_that_lies_about_its_rows_is_not_moved(stated: int, tmp_path: Pat
     forged = metadata.encode()
     hostile = plain[:-footer] + forged + len(forged).to_bytes(4, "little") + b"PAR1"
 
-    def attempt(_state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
-        path, location, key = files.new_data_file(".parquet")
-        assert key is not None
-        encrypt_file(hostile, location.path, EncryptionConfig.for_iceberg(key))
-        size = Path(location.path).stat().st_size
-        file = {
-            "content": 0, "file_path": path, "file_format": "PARQUET", "partition": {}, "record_count": 100,
-            "file_size_in_bytes": size, "key_metadata": key.with_length(size).encode(),
-        }  # fmt: skip
-        writer, summary = SnapshotWriter(metadata, files, KMS), SnapshotSummary()
-        summary.add(file, 0)
-        parent = metadata.snapshot_of("main")
-        assert parent is not None
-        for each in SnapshotFiles(load_table(None, str(tmp_path / "t"), kms=KMS).io).manifests(parent):
-            writer.keep(each)
-        made = Partitioning(table.table.spec(), table.schema).manifest(
-            DATA, [ManifestEntry(ADDED, 0, None, None, file)]
-        )
-        writer.add(made, None)
-        writer.finish("append", summary.fields(parent, writer.manifests))
-        return True
-
-    commit(catalog_table(None, str(tmp_path / "t")), location_of, attempt)
+    add_file(table, tmp_path / "t", hostile, record_count=100)
     table = load_table(None, str(tmp_path / "t"), kms=KMS)
     moved = [task.file.file_size_in_bytes for task in table.scan().plan_files()]
     report = table.compact(min_input_files=2)
@@ -249,6 +283,39 @@ def test_a_file_that_lies_about_its_rows_is_not_moved(stated: int, tmp_path: Pat
     assert sorted(found["id"].to_pylist()) == sorted([*range(100)] * 3)
     assert len(set(found["_row_id"].to_pylist())) == found.num_rows
     assert load_table(None, str(tmp_path / "t"), kms=KMS).verify(None).ok
+
+
+@pytest.mark.parametrize("nan_first", [True, False])
+def test_bounds_that_are_not_numbers_hide_no_row(nan_first: bool, tmp_path: Path) -> None:
+    """Other writers have left NaN as the bounds of a column that has it, and other values."""
+    schema = pyarrow.schema([("id", pyarrow.int64()), ("f", pyarrow.float64()), ("text", pyarrow.string())])
+    place, chance = tmp_path / "t", random.Random(9)
+    table = new_table(place, schema)
+    own = pyarrow.schema(
+        [each.with_metadata({"PARQUET:field_id": str(number)}) for number, each in enumerate(schema, 1)]
+    )
+
+    def rows(*values: float) -> pyarrow.Table:
+        return pyarrow.table([range(40), [*values] * 20, [chance.randbytes(100).hex() for _ in range(40)]], schema=own)
+
+    def add_nan() -> None:
+        sink = pyarrow.BufferOutputStream()
+        pyarrow.parquet.write_table(rows(float("nan"), 100.0), sink)
+        nan = [{"key": 2, "value": struct.pack("<d", float("nan"))}]
+        add_file(table, place, sink.getvalue(), record_count=40, lower_bounds=nan, upper_bounds=nan)
+
+    def add_numbers() -> None:
+        load_table(None, str(place), kms=KMS).append(rows(1.0, 2.0).cast(schema))
+
+    # One that is read, and not moved.
+    table.append(rows(3.0, 4.0).slice(0, 2).cast(schema))
+    for add in (add_nan, add_numbers) if nan_first else (add_numbers, add_nan):
+        add()
+    table = load_table(None, str(place), kms=KMS)
+    assert len(ids(table, "f = 100.0")) == 20
+    report = table.compact(rewrite_all=True)
+    assert (report.added_files, report.moved_bytes > 0) == (1, True)
+    assert len(ids(table, "f = 100.0")) == 20
 
 
 def test_a_table_in_a_store_is_compacted(s3_server: S3Server, s3_bucket: str) -> None:

@@ -204,9 +204,13 @@ def test_metadata_files_that_somebody_has_planted_are_named_or_are_of_no_table_h
     assert lake.fleet(pattern="db.t0").rekey("new", expire=True).is_proved
     (directory / "00098-damaged.metadata.json").write_bytes(b"{")
     os.symlink("/etc/hostname", directory / "00097-link.metadata.json")
+    # Of this table, with something that no table has.
+    for number, planted in enumerate(({"snapshots": [{}]}, {"snapshots": 5}, {"encryption-keys": [5]})):
+        fields = json.loads(Path(own).read_text()) | planted
+        (directory / f"0009{number}-planted.metadata.json").write_text(json.dumps(fields))
     report = lake.fleet(pattern="db.t0").rekey("new", expire=True)
     assert (report.ok, report.is_proved) == (True, False)
-    assert "NOT read: 2 metadata files" in str(report)
+    assert "NOT read: 5 metadata files" in str(report)
 
 
 def test_a_journal_of_a_killed_run_under_the_old_key_is_named(lake: Lake) -> None:
@@ -245,6 +249,24 @@ def test_a_table_that_fails_stops_no_other(lake: Lake) -> None:
     assert [each.ok for each in verified.tables] == [True, False, True]
     assert "NOT ok: " in str(verified)
     json.dumps(report.to_dict())
+
+
+def test_a_table_of_two_names_does_not_lose_the_files_of_the_other(lake: Lake) -> None:
+    catalog, first = lake.catalog(), load_table(lake.catalog(), "db.t0", kms=MemoryKms(BOTH))
+    catalog.register_table("db.second", first.metadata_location)
+    for dry_run in (True, False):
+        report = lake.fleet().rekey("new", expire=True, dry_run=dry_run)
+        failed = {each.table: each.error for each in report.having("failed")}
+        assert set(failed) == {"db.second", "db.t0"}
+        assert all(error is not None and "db.second and db.t0 are one table" in error for error in failed.values())
+    assert len(report.having("done")) == 2
+    for name in failed:
+        assert load_table(catalog, name, kms=MemoryKms(OLD)).verify("all").ok
+    # Without expiry, no file is removed that another name needs.
+    assert lake.fleet().rekey("new").ok
+    catalog.drop_table("db.second")
+    assert lake.fleet().rekey("new", expire=True).ok
+    check_nothing_old(lake, 3)
 
 
 def test_names_match_by_their_parts(tmp_path: Path) -> None:

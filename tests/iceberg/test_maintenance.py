@@ -18,6 +18,7 @@ from ags1.iceberg import (
     create_table,
     decrypt_table,
     encrypt_table,
+    expire_snapshots,
     load_table,
     plan_conversion,
     rekey_table,
@@ -144,6 +145,20 @@ def test_young_snapshots_and_files_stay(tmp_path: Path) -> None:
     assert content(table, snapshot_id=old) == content(table) == before
     assert len(stored(tmp_path / "t")) == 8
     assert table.maintain(MaintenancePolicy(compaction=None, manifests=False, clean_older_than=None)).cleaned is None
+
+
+def test_an_age_below_zero_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t")
+    metadata_location, age = table.refresh().metadata_location, datetime.timedelta(days=-1)
+    for work in (
+        lambda: expire_snapshots(table, older_than=age),
+        lambda: clean(table, older_than=age),
+        lambda: table.maintain(MaintenancePolicy(expire_older_than=age)),
+        lambda: table.maintain(MaintenancePolicy(clean_older_than=age)),
+    ):
+        with pytest.raises(ValueError, match="must not be negative"):
+            work()
+    assert table.refresh().metadata_location == metadata_location
 
 
 def test_maintenance_does_not_run_beside_a_conversion(tmp_path: Path) -> None:

@@ -266,6 +266,8 @@ def test_rows_and_keys_are_changed_by_others(table: EncryptedTable) -> None:
     for name in ("ags1.allow-plaintext", "py-io-impl"):
         with pytest.raises(PermissionError, match="load_table"):
             table.table.transaction().set_properties({name: "true"}).commit_transaction()
+    with pytest.raises(ValueError, match=r"commit.retry.num-retries is 'x'"):
+        table.table.transaction().set_properties({"commit.retry.num-retries": "x"}).commit_transaction()
     with pytest.raises(PermissionError, match="rekey_table"):
         table.table.transaction().remove_properties("encryption.key-id").commit_transaction()
     old = table.table.metadata.snapshots[0].snapshot_id

@@ -264,6 +264,8 @@ def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: li
     assert {each["name"] for each in ref("branch", "--json").records} == {"main"}
     for kind, name, said in (("branch", "main", "cannot be dropped"), ("tag", "none", "has no tag none")):
         assert said in ref(kind, name, "--drop", code=2).err
+    assert "is empty" in ref("branch", "", code=2).err
+    assert "--max-ref-age must be more than 0" in ref("tag", "x", "--max-ref-age", "0s", code=2).err
     assert (
         "one of" in ref("tag", "x", "--drop", "--replace", code=2).err
         or "not allowed" in ref("tag", "x", "--drop", "--replace", code=2).err
@@ -303,6 +305,11 @@ def test_properties_are_set_and_those_of_keys_are_not(run: Run, named: list[str]
         (["a"], "no NAME=VALUE"),
         ([], "nothing to set"),
         (["a=1", "--unset", "a"], "set and unset"),
+        (["a=1", "a=2"], "two values"),
+        # Nothing would come of it.
+        (["format-version=2"], "changes nothing"),
+        # With it, no other value could be committed.
+        (["commit.retry.num-retries=x"], "must be a number of 0 or more"),
     ):
         refused = run("set", named[0], *more, *named[1:])
         assert (refused.code, said in refused.err) == (2, True), refused.err

@@ -147,6 +147,35 @@ def test_a_reader_is_written_in_bounded_memory(tmp_path: Path) -> None:
     assert table.scan().count() == 1_000_000
 
 
+def test_rows_of_a_small_partition_hold_no_others_in_memory(tmp_path: Path) -> None:
+    """They wait for their row group while the rows beside them are written."""
+    schema = pyarrow.schema([("p", pyarrow.int64()), ("x", pyarrow.int64())])
+    properties = {"write.parquet.row-group-size-bytes": str(1 << 20)}
+    table = make(tmp_path / "t", schema, ["p"], properties=properties)
+    before = pyarrow.total_allocated_bytes()
+    most = 0
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        nonlocal most
+        for _ in range(100):
+            parts = pyarrow.array([1] + [0] * 19_999, pyarrow.int64())
+            yield pyarrow.RecordBatch.from_arrays([parts, parts], schema=schema)
+            most = max(most, pyarrow.total_allocated_bytes() - before)
+
+    table.append(pyarrow.RecordBatchReader.from_batches(schema, batches()))
+    assert table.scan().count() == 2_000_000
+    # All rows are 32 MB.
+    assert most < 12 << 20
+
+
+def test_many_partitions_in_every_batch_are_one_file_each(tmp_path: Path) -> None:
+    schema = pyarrow.schema([("p", pyarrow.int64())])
+    table = make(tmp_path / "t", schema, ["p"])
+    batch = pyarrow.RecordBatch.from_arrays([pyarrow.array(range(80), pyarrow.int64())], schema=schema)
+    report = table.append(pyarrow.RecordBatchReader.from_batches(schema, [batch] * 3))
+    assert (report.added_files, report.added_rows) == (80, 240)
+
+
 # -- deletes, overwrites ---------------------------------------------------------------------------------------------
 
 

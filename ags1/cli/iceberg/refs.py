@@ -25,6 +25,13 @@ _RETENTION = {
     "max-snapshot-age-ms": "max_snapshot_age",
     "max-ref-age-ms": "max_ref_age",
 }
+# Iceberg Java refuses these, or changes the metadata. Source: its TableProperties, and SparkCatalog.alterTable.
+_RESERVED = frozenset(
+    {
+        *("format-version", "uuid", "location", "snapshot-count", "current-schema", "default-partition-spec"),
+        *("current-snapshot-summary", "current-snapshot-id", "current-snapshot-timestamp-ms", "default-sort-order"),
+    }
+)
 
 
 def branch(options: argparse.Namespace) -> int:
@@ -48,11 +55,14 @@ def rollback(options: argparse.Namespace) -> int:
 
 
 def set_properties(options: argparse.Namespace) -> int:
-    given = dict(_pair(each) for each in options.files)
+    pairs = [_pair(each) for each in options.files]
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise UsageError("a property is to be set to two values")
     if not given and not options.unset:
         raise UsageError("nothing to set: say NAME=VALUE, or --unset NAME")
     for name in (*given, *options.unset):
-        _refuse_key(name)
+        _refuse_name(name)
     if both := sorted(given.keys() & set(options.unset)):
         raise UsageError(f"{both[0]} is to be set and unset")
     with _table(options) as table:
@@ -75,6 +85,8 @@ def set_properties(options: argparse.Namespace) -> int:
 def _ref(options: argparse.Namespace, kind: str) -> int:
     with _table(options) as table:
         refs = table.document.fields.get("refs") or {}
+        if options.name == "":
+            raise UsageError(f"the name of the {kind} is empty")
         if options.name is None:
             return _list(options, {name: each for name, each in refs.items() if each["type"] == kind})
         found = refs.get(options.name)
@@ -135,6 +147,8 @@ def _retention(options: argparse.Namespace, found: dict[str, Any]) -> dict[str, 
         given = getattr(options, name, None)
         if given is not None and key.endswith("-ms"):
             given = int(given * 1000)
+            if not given:
+                raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
         made[key] = found.get(key) if given is None else given
     return made
 
@@ -186,7 +200,9 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _refuse_key(name: str) -> None:
+def _refuse_name(name: str) -> None:
+    if name in _RESERVED:
+        raise UsageError(f"{name} is a part of the table's metadata, and a property of this name changes nothing")
     if name.startswith("encryption."):
         raise UsageError(
             f"{name} is not set by hand, because the keys and files must go with it: `ags1 iceberg encrypt` and "

@@ -40,6 +40,7 @@ from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, read_
 from ags1.support.parallel import in_parallel
 
 __all__ = [
+    "check_age",
     "clean",
     "expire_snapshots",
     "journals_of",
@@ -87,6 +88,8 @@ def expire_snapshots(
 
     Raises
     ------
+    ValueError
+        A negative age, or another word for `statistics`.
     UnsupportedError
         The table's property gc.enabled is false: other tables may need its files. Or a table in an object store names
         local files.
@@ -97,6 +100,7 @@ def expire_snapshots(
         message says that snapshots are expired and files remain, :func:`clean` removes them later.
     """
     keeps = keeps_statistics(statistics)
+    check_age(older_than)
     opened, client = parts_of(table, kms)
     report = ExpiryReport(opened.name, dry_run=dry_run)
     files: dict[str, str] = {}
@@ -196,6 +200,8 @@ def clean(
 
     Raises
     ------
+    ValueError
+        A negative age.
     Ags1Error, OSError
         The table cannot be read. Nothing is removed then.
     UnsupportedError
@@ -204,6 +210,7 @@ def clean(
     ConflictError
         The table was given by a metadata file that is not its newest.
     """
+    check_age(older_than)
     opened, client = parts_of(table, kms)
     limit = time.time_ns() - int(older_than.total_seconds() * 1_000_000_000)
 
@@ -256,6 +263,12 @@ def clean(
         for run in given_up:
             remove_run(run.directory)
     return report
+
+
+def check_age(older_than: datetime.timedelta) -> None:
+    """Refuse an age below zero: a difference the wrong way round would spare nothing."""
+    if older_than < datetime.timedelta(0):
+        raise ValueError(f"older_than must not be negative, got {older_than}")
 
 
 def journals_of(table: CatalogTable, state: TableState) -> Location:

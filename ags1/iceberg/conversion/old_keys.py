@@ -159,7 +159,13 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
     def read(path: str) -> Document | Exception | None:
         try:
             places.check(path)
-            return metadata_document(path, bytes(read_whole(location_of(path, table.io_properties), MAX_DOCUMENT)))
+            found = metadata_document(path, bytes(read_whole(location_of(path, table.io_properties), MAX_DOCUMENT)))
+            if found.fields.get("table-uuid") != own:
+                return None
+            # One that somebody has planted must not end the search.
+            EncryptionKeys(found.entries())
+            found.snapshots()
+            return found
         except FileNotFoundError:
             return None
         except (Ags1Error, OSError) as error:
@@ -169,7 +175,7 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
     for path, each in zip(paths, in_parallel(read, paths, SMALL_FILES_AT_ONCE), strict=True):
         if isinstance(each, Exception):
             report.unread.append(path)
-        elif each is not None and each.fields.get("table-uuid") == own:
+        elif each is not None:
             found[path] = each
     return found
 

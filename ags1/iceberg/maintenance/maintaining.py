@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.errors import ConflictError
-from ags1.iceberg.conversion.expiry import KEEP, clean, expire_snapshots, journals_of
+from ags1.iceberg.conversion.expiry import KEEP, check_age, clean, expire_snapshots, journals_of
 from ags1.iceberg.conversion.journal import announce_maintenance, is_maintenance, remove_run
 from ags1.iceberg.maintenance.compaction import CompactionOptions, compact
 from ags1.iceberg.maintenance.manifests import rewrite_manifests
@@ -57,6 +57,9 @@ def maintain(
     table: Any, policy: MaintenancePolicy, *, dry_run: bool = False, progress: Progress | None = None
 ) -> MaintenanceReport:
     """Do what a policy says; errors are those of :meth:`EncryptedTable.maintain`."""
+    for age in (policy.expire_older_than, policy.clean_older_than):
+        if age is not None:
+            check_age(age)
     for name in policy.branches:
         # Refuses what cannot be maintained, before anything is done.
         WriteTarget(table, name)

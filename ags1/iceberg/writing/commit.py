@@ -22,9 +22,10 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import Location
 
-__all__ = ["PATIENT", "Retries", "commit"]
+__all__ = ["COMMIT_RETRY", "PATIENT", "Retries", "commit"]
 
-_PREFIX = "commit.retry."
+COMMIT_RETRY = "commit.retry."
+"""How the table's properties of lost races begin."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Retries:
         usual = asdict(self)
         return Retries(
             **{
-                name: number_property(properties, _PREFIX + name.replace("_", "-"), number, least=0)
+                name: number_property(properties, COMMIT_RETRY + name.replace("_", "-"), number, least=0)
                 for name, number in usual.items()
             }
         )
@@ -114,8 +115,8 @@ def commit(
             if attempts > limits.num_retries or 1000 * (clock() - began + seconds) > limits.total_timeout_ms:
                 raise ConflictError(
                     f"{table.name}: others committed during each of {attempts} attempts. Try again, stop its writers, "
-                    f"or raise the table's properties {_PREFIX}num-retries ({limits.num_retries}) and "
-                    f"{_PREFIX}total-timeout-ms ({limits.total_timeout_ms})"
+                    f"or raise the table's properties {COMMIT_RETRY}num-retries ({limits.num_retries}) and "
+                    f"{COMMIT_RETRY}total-timeout-ms ({limits.total_timeout_ms})"
                 ) from error
             wait(seconds)
         except (Ags1Error, RefusedError):

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import pyarrow
@@ -45,6 +47,8 @@ _NUMBERS = {
 }
 _TARGET_SIZE, _USUAL_TARGET_SIZE = "write.target-file-size-bytes", 512 << 20
 _FORMAT = "write.format.default"
+# Those that PyArrow writes.
+_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 128 << 20, 1 << 20
 # Arrow's bytes of rows that wait for their row group, over all partitions.
 _BUFFERED = 256 << 20
@@ -77,7 +81,7 @@ class TableLayout:
         self.shape = RowShape(schema, further)
         self.partitioning = Partitioning(spec, schema)
         self.partitioning.check()
-        self.metrics = MetricsPlan(Schema(*schema.fields, *further), properties)
+        self.metrics = MetricsPlan(schema, properties, further)
         self.target_size = number_property(properties, _TARGET_SIZE, _USUAL_TARGET_SIZE)
         self.row_group_bytes = number_property(properties, f"{_PREFIX}row-group-size-bytes", _ROW_GROUP_BYTES)
         self.row_group_rows = number_property(properties, f"{_PREFIX}row-group-limit", _ROW_GROUP_ROWS)
@@ -129,6 +133,9 @@ class DataFiles:
     def __init__(self, layout: TableLayout, files: TableFiles) -> None:
         self._layout, self._files = layout, files
         self._open: dict[tuple[Any, ...], _DataFile] = {}
+        # Those of which something is written, and Arrow's bytes that wait for all.
+        self._begun: dict[tuple[Any, ...], _DataFile] = {}
+        self._waiting = 0
         self._done: list[ManifestEntry] = []
 
     def write_all(self, batches: Iterable[pyarrow.RecordBatch]) -> list[ManifestEntry]:
@@ -156,7 +163,8 @@ class DataFiles:
             waiting, columns = deque(groups), iter(further)
             while waiting:
                 target = self._file(self._layout.partitioning.values(file["partition"]))
-                target.move(source, file, waiting, columns)
+                with self._counted(target):
+                    target.move(source, file, waiting, columns)
                 if target.is_full:
                     self._finish(target)
         except BaseException:
@@ -173,8 +181,6 @@ class DataFiles:
         key = tuple("NaN" if each != each else (type(each), repr(each)) for each in values)
         file = self._open.get(key)
         if file is None:
-            if len(self._open) >= _OPEN_FILES:
-                self._finish(next(iter(self._open.values())))
             file = self._open[key] = _DataFile(self._layout, self._files, key, values)
         return file
 
@@ -182,17 +188,31 @@ class DataFiles:
         if not rows.num_rows:
             return
         file = self._file(values)
-        file.add(rows)
+        with self._counted(file):
+            file.add(rows)
         if file.is_full:
             self._finish(file)
-        elif sum(each.waiting for each in self._open.values()) > _BUFFERED:
+        elif self._waiting > _BUFFERED:
             largest = max(self._open.values(), key=lambda each: each.waiting)
             if self._layout.is_sorted:
                 self._finish(largest)
             else:
-                largest.flush()
+                with self._counted(largest):
+                    largest.flush()
+        if len(self._begun) > _OPEN_FILES:
+            self._finish(max(self._begun.values(), key=lambda each: each.stored))
+
+    @contextmanager
+    def _counted(self, file: _DataFile) -> Iterator[None]:
+        self._waiting -= file.waiting
+        yield
+        self._waiting += file.waiting
+        if file.stored:
+            self._begun[file.key] = file
 
     def _finish(self, file: _DataFile) -> None:
+        self._waiting -= file.waiting
+        self._begun.pop(file.key, None)
         self._done.append(file.finish())
         del self._open[file.key]
 
@@ -201,13 +221,7 @@ class _DataFile:
     """A file that is being written: of one partition."""
 
     def __init__(self, layout: TableLayout, files: TableFiles, key: tuple[Any, ...], values: tuple[Any, ...]) -> None:
-        self.key, self._layout, self._values = key, layout, values
-        self._path, location, metadata = files.new_data_file(".parquet")
-        assert metadata is not None
-        self._metadata = metadata
-        self._writer = ParquetWriter(
-            location, layout.shape.arrow, EncryptionConfig.for_iceberg(metadata), durable=True, **layout.options
-        )
+        self.key, self._layout, self._files, self._values = key, layout, files, values
         self._metrics = FileMetrics(layout.metrics)
         # The writer makes as many row groups at once.
         self._most_rows = usable_cpus() * layout.row_group_rows
@@ -215,12 +229,28 @@ class _DataFile:
         self._rows = self._written = self._moved = self.waiting = self._waiting_rows = 0
         self._batches: list[pyarrow.RecordBatch] = []
 
+    @cached_property
+    def _writer(self) -> ParquetWriter:
+        """Opened when there is something to write: rows of many partitions may wait side by side."""
+        self._path, location, metadata = self._files.new_data_file(".parquet")
+        assert metadata is not None
+        self._metadata = metadata
+        layout = self._layout
+        return ParquetWriter(
+            location, layout.shape.arrow, EncryptionConfig.for_iceberg(metadata), durable=True, **layout.options
+        )
+
+    @property
+    def stored(self) -> int:
+        """Bytes that are written; 0 if the file was not begun."""
+        return self._writer.tell() if "_writer" in self.__dict__ else 0
+
     @property
     def is_full(self) -> bool:
         """Whether it has the target size. A sorted one is sorted as a whole, so what it will have is guessed."""
         if self._layout.is_sorted:
             return self.waiting >= min(self._layout.target_size, _BUFFERED)
-        return self._writer.tell() >= self._layout.target_size
+        return self.stored >= self._layout.target_size
 
     def add(self, rows: pyarrow.RecordBatch) -> None:
         """Take in rows; write them once there are enough for a row group on each core."""
@@ -240,7 +270,7 @@ class _DataFile:
         """Whether the rows that wait are worth a row group, and fill the file, as far as can be told."""
         if self.waiting < min(_SMALL_GROUP, self._layout.row_group_bytes):
             return False
-        written = self._writer.tell()
+        written = self.stored
         expected = self.waiting * (written - self._moved) // self._written if self._written else self.waiting // 4
         return written + expected >= self._layout.target_size
 
@@ -249,13 +279,13 @@ class _DataFile:
     ) -> None:
         """Take at least one row group from the beginning, until there are no more or the file is full."""
         self.flush()
-        before, moved = self._writer.tell(), list[int]()
+        before, moved = self.stored, list[int]()
         while groups and not (moved and self.is_full):
             columns = next(further)
             moved.append(groups.popleft())
             self._writer.move_row_group(source, moved[-1], columns)
             self._rows += columns.num_rows
-        self._moved += self._writer.tell() - before
+        self._moved += self.stored - before
         self._metrics.move(pyarrow.parquet.read_metadata(source), moved, file)
 
     def flush(self) -> None:
@@ -290,11 +320,17 @@ class _DataFile:
         return ManifestEntry(ADDED, 0, None, None, file)
 
     def abort(self) -> None:
-        self._writer.abort()
+        if "_writer" in self.__dict__:
+            self._writer.abort()
 
 
 def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
     codec = properties.get(f"{_PREFIX}compression-codec", "zstd").lower()
+    if codec not in _CODECS:
+        raise UnsupportedError(
+            f"the table's property {_PREFIX}compression-codec is {codec!r}, and {', '.join(_CODECS)} alone are written "
+            "here: change the property"
+        )
     options: dict[str, Any] = {
         "compression": "none" if codec == "uncompressed" else codec,
         "store_decimal_as_integer": True,

@@ -28,9 +28,16 @@ __all__ = ["FileMetrics", "MetricsPlan"]
 
 
 class MetricsPlan:
-    """Which metrics the files of a table with this schema and these properties have."""
+    """Which metrics the files of a table with this schema and these properties have.
 
-    def __init__(self, schema: Schema, properties: Mapping[str, str]) -> None:
+    `further` columns of the files are not the table's, and are not moved with a row group.
+    """
+
+    def __init__(
+        self, table: Schema, properties: Mapping[str, str], further: Sequence[iceberg.NestedField] = ()
+    ) -> None:
+        schema = Schema(*table.fields, *further)
+        self.further = frozenset(each.field_id for each in further)
         self.modes = compute_statistics_plan(schema, dict(properties))
         self.paths = parquet_path_to_id_mapping(schema)
         # Those that are in no struct, list or map.
@@ -78,6 +85,8 @@ class FileMetrics:
                     columns.setdefault(field_id, _Column()).add(column)
         for group, known in self._moved:
             for field_id, column in self._columns(group):
+                if field_id in self._plan.further:
+                    continue
                 kind = self._plan.modes[field_id].iceberg_type
                 bounds = (known["lower_bounds"].get(field_id), known["upper_bounds"].get(field_id))
                 columns.setdefault(field_id, _Column()).move(column, kind, *bounds)
@@ -138,8 +147,11 @@ class _Column:
         """Take in a column chunk whose bounds are those of its file."""
         _, nulls = self._count(column)
         if lower is not None and upper is not None:
-            self._least.append(_raw(lower, kind))
-            self._greatest.append(_raw(upper, kind))
+            least, greatest = _raw(lower, kind), _raw(upper, kind)
+            # Other writers have left NaN as a bound, which says nothing.
+            self._bounded &= least == least and greatest == greatest
+            self._least.append(least)
+            self._greatest.append(greatest)
         elif nulls is None or nulls < column.num_values:
             self._bounded = False
 

@@ -76,7 +76,6 @@ class Partitioning:
             codes = number if codes is None else compute.add(compute.multiply(codes, len(column.dictionary)), number)
         order = compute.sort_indices(codes)
         runs = compute.run_end_encode(codes.take(order))
-        rows = batch if len(runs.values) == 1 else batch.take(order)
         start = 0
         for run_end in runs.run_ends.to_pylist():
             first = order[start].as_py()
@@ -84,7 +83,8 @@ class Partitioning:
                 raw_of(column.dictionary[column.indices[first].as_py()].as_py(), field.kind)
                 for field, column in zip(self._fields, encoded, strict=True)
             )
-            yield values, rows.slice(start, run_end - start)
+            # A copy: a few rows that wait for their file must not hold those of all partitions in memory.
+            yield values, batch if len(runs.values) == 1 else batch.take(order.slice(start, run_end - start))
             start = run_end
 
     def values(self, record: Mapping[int, Any]) -> _Values:

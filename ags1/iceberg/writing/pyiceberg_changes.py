@@ -34,8 +34,9 @@ from pyiceberg.table.update import (
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, number_property
 from ags1.iceberg.scan._variant import metadata_text
+from ags1.iceberg.writing.commit import COMMIT_RETRY
 from ags1.iceberg.writing.metadata import TableMetadata
 
 __all__ = ["commit_changes"]
@@ -76,6 +77,8 @@ def commit_changes(table: CatalogTable, requirements: Iterable[Any], updates: tu
     PermissionError
         One of the updates needs keys or files, and the message names the function for it; or a schema with variants,
         which PyIceberg does not know.
+    ValueError
+        A property ``commit.retry.*`` is not a number.
     ConflictError
         The table is not any more what the change was made from.
     """
@@ -107,13 +110,17 @@ def _refuse(name: str, update: Any) -> None:
             f"{name}: PyIceberg cannot make this change ({update.action}) of an encrypted table"
             + (f": use {instead}" if instead else "")
         )
-    given = set(getattr(update, "updates", ()))
+    given: Mapping[str, str] = getattr(update, "updates", {})
     if ours := sorted(each for each in given if each.startswith("ags1.") or each == IO_IMPLEMENTATION):
         raise PermissionError(
             f"{name}: how a table is read is not for the table to say, so that one with the property {ours[0]} would "
             "not be opened: give it to the catalog, or to load_table"
         )
-    named = given | set(getattr(update, "removals", ()))
+    for each in sorted(given):
+        if each.startswith(COMMIT_RETRY):
+            # PyIceberg could not commit again with it, not even another value.
+            number_property(given, each, 0, least=0)
+    named = given.keys() | set(getattr(update, "removals", ()))
     if not named.isdisjoint((KEY_ID, DATA_KEY_LENGTH)):
         raise PermissionError(
             f"{name}: its master key is changed by ags1.iceberg.encrypt_table, rekey_table and decrypt_table, and not "
