@@ -57,8 +57,9 @@ def commands(pages: Iterable[Path]) -> set[str]:
 def _run(command: list[str], directory: Path) -> str:
     tools = directory.parent / "bin"
     tools.mkdir(exist_ok=True)
-    (tools / "ags1").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ags1 "$@"\n')
-    (tools / "ags1").chmod(0o755)
+    for name, module in (("ags1", " -m ags1"), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n')
+        (tools / name).chmod(0o755)
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AGS1_K")}
     environment = {**inherited, "PYTHONPATH": str(ROOT), "PATH": path}
