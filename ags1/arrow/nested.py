@@ -160,15 +160,16 @@ def unpack(array: Any, kind: Any) -> Any:
     check_type(kind)
     present = array.drop_null() if array.null_count else array
     parts = _Parts(present)
-    found = _read(
-        _without_views(kind) if array.null_count else kind, np.ones(len(present), np.int64), parts, is_value=True
-    )
+    read_as = _without_views(kind) if array.null_count else kind
+    found = _read(read_as, np.ones(len(present), np.int64), parts, is_value=True)
     if (parts.places != parts.ends).any():
         raise FormatError(f"the decrypted values are not of type {kind}: one of them has more bytes")
     if not array.null_count:
         return found
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    return found.take(pa.array(np.cumsum(valid) - 1, mask=~valid)).cast(kind)
+    taken = found.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+    # A cast refuses a null beside a field that is not nullable, so there is none without need.
+    return taken if read_as == kind else taken.cast(kind)
 
 
 def _without_views(kind: Any) -> Any:
