@@ -10,7 +10,7 @@
  * OpenSSL's AES-GCM for AVX-512 works on 48 blocks (768 bytes) at a time. A call that leaves 256 to 511 bytes for its
  * end, and is the only one of its message or follows one that left none, makes the processor stop reading memory ahead:
  * as soon as memory and not the cache is the limit, such a message takes up to three times as long. That is every third
- * length, 4, 16 and 64 KiB and 1 MiB among them (AMD Zen 4; OpenSSL 3.5.7). It does not happen behind a call that left
+ * length, 4, 16 and 64 KiB and 1 MiB among them (AMD Zen 5; OpenSSL 3.5.7). It does not happen behind a call that left
  * 512 or more, as these pieces do. In cache, the second call costs 5 % of 4 KiB, 1 % of 16 KiB, and less elsewhere.
  * bench/README.md has the measurements.
  */
