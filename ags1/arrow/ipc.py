@@ -20,16 +20,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "IpcFile",
-    "decrypt_table",
-    "encrypt_table",
-    "open_ipc_file",
-    "open_ipc_stream",
-    "write_ipc_file",
-    "write_ipc_stream",
-]
-
 
 def encrypt_table(
     table: Any,

@@ -20,8 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.streams.files import Progress
 
-__all__ = ["audit", "judge"]
-
 
 def audit(
     location: Any,

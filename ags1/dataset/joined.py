@@ -26,8 +26,6 @@ from ags1.support.arrow_threads import lend
 from ags1.support.forks import ForkSafeLock
 from ags1.support.typing import Any
 
-__all__ = ["JoinedReader", "open_part", "open_parts"]
-
 # Parts that are open at once; each may hold a block, and data that it has read ahead.
 _OPEN = 4
 

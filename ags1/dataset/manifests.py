@@ -33,8 +33,6 @@ from ags1.storage import Location, Unsynced, in_order, make_parent, open_output,
 from ags1.support.forks import ForkSafeLock
 from ags1.support.typing import Any, NoReturn
 
-__all__ = ["Change", "Editor", "ManifestNode", "Manifests", "changes"]
-
 FORMAT = "ags1-manifest"
 FAN_OUT = 512
 """Files in a written leaf, and nodes in a written inner node; up to twice as many while it is filled."""

@@ -33,18 +33,6 @@ from ags1.layout import encrypted_length
 from ags1.storage import Location
 from ags1.support.typing import Any, NoReturn
 
-__all__ = [
-    "DatasetRun",
-    "Done",
-    "Interrupted",
-    "RunKeys",
-    "RunReference",
-    "interrupted",
-    "records",
-    "remove_record",
-    "write_record",
-]
-
 _LABEL = b"ags1 file of a run"
 _KIND = "dataset"
 KEY_LENGTH = 32

@@ -46,22 +46,6 @@ if TYPE_CHECKING:
     Item = TypeVar("Item")
     Result = TypeVar("Result")
 
-__all__ = [
-    "FATAL",
-    "SMALL",
-    "DecryptWorker",
-    "EncryptUnit",
-    "EncryptWorker",
-    "FileOutcome",
-    "ReadUnit",
-    "VerifyWorker",
-    "Worker",
-    "batches",
-    "cut",
-    "cut_entry",
-    "is_fatal",
-]
-
 SMALL = 1 << 20
 """Files of up to so many bytes of plaintext are processed together."""
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})

@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from ags1.storage.location import Location
 from ags1.support.typing import Self
 
-__all__ = ["DIRECTORY", "READ", "Directories", "Seen", "below"]
-
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _CLOEXEC
 """Flags for a directory that other files are opened in."""

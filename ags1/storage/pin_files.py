@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["no_pins", "read_pins", "write_pins"]
-
 _MAX_BYTES = 64 << 10
 
 

@@ -26,8 +26,6 @@ from ags1.storage._requests import Request, start
 from ags1.storage.sources import Source
 from ags1.support.typing import Buffer
 
-__all__ = ["SEQUENTIAL_PIECE", "ReadAhead", "SequentialSource"]
-
 # Bytes of one request. A budget of 64 MiB holds sixteen: with 20 ms and 90 MB/s for each connection they reach 1 GB/s;
 # eight requests of twice the length reach 0.6 GB/s.
 SEQUENTIAL_PIECE = 4 << 20

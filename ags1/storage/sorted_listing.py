@@ -18,8 +18,6 @@ from ags1.storage.listing import Entry, Row, remote_rows
 from ags1.storage.location import Location
 from ags1.support.typing import Any, Self
 
-__all__ = ["SortedListing"]
-
 _SORTED = 10_000
 _PIECE = 256
 # Bytes of the temporary file that stay in memory.

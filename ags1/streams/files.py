@@ -39,8 +39,6 @@ from ags1.streams.reading import Plaintext, piece_length, pieces_within
 from ags1.streams.stream import Writer
 from ags1.support.typing import Any, Buffer
 
-__all__ = ["Progress", "decrypt_file", "encrypt_file", "open_plaintext", "refuse_same", "seal_source"]
-
 Progress = Callable[[int, "int | None"], object]
 """Called as ``progress(done, total)`` with bytes of plaintext; total is None for a pipe. An exception stops the work.
 """

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, NoReturn
 
-__all__ = ["Reader", "Writer"]
-
 # Plaintext that a Writer gathers before it is sealed.
 GATHERED = 1 << 20
 # Windows of that size that may be pending: one that is being written, one that waits for it, and one that the Writer

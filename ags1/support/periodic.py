@@ -8,8 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Periodic"]
-
 
 class Periodic:
     """A function that a thread calls now and then, until `stop` or until it raises OSError."""

@@ -10,8 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Report"]
-
 
 class Report:
     """A result with `ok`, `to_dict()` and `str()`; a dataclass."""

@@ -30,8 +30,6 @@ from ags1.storage import (
     read_whole,
 )
 
-__all__ = ["FileTable", "as_the_table_spells_it", "newest_metadata", "next_name"]
-
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
 
 

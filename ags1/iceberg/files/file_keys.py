@@ -28,8 +28,6 @@ from ags1.iceberg.metadata.metadata_document import check_list, claims_encryptio
 from ags1.keys import KeyMetadata
 from ags1.support.forks import ForkSafeLock
 
-__all__ = ["KnownFile", "TableFileKeys", "known_file", "known_manifest"]
-
 _KEPT_TABLES = 256
 _OURS = "ags1.iceberg.EncryptedFileIO"
 

@@ -29,8 +29,6 @@ from ags1.iceberg.keys._entries import (
 
 Metadata: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview | os.PathLike[str]
 
-__all__ = ["Document", "Snapshots"]
-
 ENCRYPTION_KEYS = "encryption-keys"
 # Iceberg Java writes the list in front of these.
 FOLLOWERS = ("refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log")

@@ -37,17 +37,6 @@ from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted
 
-__all__ = [
-    "ChangeReport",
-    "RowChange",
-    "WriteTarget",
-    "check_still_fits",
-    "existing",
-    "merged",
-    "shape_of",
-    "target_length",
-]
-
 _VERSION = 3
 _ENABLED = "commit.manifest-merge.enabled"
 _COUNT, _USUAL_COUNT = "commit.manifest.min-count-to-merge", 100

@@ -36,8 +36,6 @@ from ags1.parquet import EncryptionConfig, ParquetWriter
 from ags1.parquet.rewrite.writer import has_columns
 from ags1.parquet.view.view import ParquetView
 
-__all__ = ["DataFiles", "TableLayout"]
-
 _PREFIX = "write.parquet."
 _NUMBERS = {
     # Property: PyArrow's option, and Iceberg's default.

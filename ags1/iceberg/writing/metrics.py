@@ -24,8 +24,6 @@ from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncat
 
 from ags1.iceberg.writing.single_values import bound_of
 
-__all__ = ["FileMetrics", "MetricsPlan"]
-
 
 class MetricsPlan:
     """Which metrics the files of a table with this schema and these properties have.

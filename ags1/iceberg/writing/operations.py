@@ -19,8 +19,6 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.table_files import TableFiles
 
-__all__ = ["POSITION_NAME", "all_positions", "append", "delete", "overwrite", "overwrite_partitions", "take_away"]
-
 POSITION_NAME = next(name for name, each in LINEAGE.items() if each.field_id == POSITION)
 
 

@@ -39,8 +39,6 @@ from ags1.iceberg.scan._variant import metadata_text
 from ags1.iceberg.writing.commit import COMMIT_RETRY
 from ags1.iceberg.writing.metadata import TableMetadata
 
-__all__ = ["commit_changes"]
-
 _ALLOWED = (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,

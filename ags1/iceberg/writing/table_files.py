@@ -20,8 +20,6 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, make_parent, open_output, remove
 
-__all__ = ["TableFiles", "vector_files"]
-
 
 class TableFiles:
     """Writes small files of a table. Safe to share between threads that do not change the metadata.

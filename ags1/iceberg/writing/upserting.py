@@ -23,8 +23,6 @@ from ags1.iceberg.writing.data_files import DataFiles
 from ags1.iceberg.writing.operations import POSITION_NAME, all_positions
 from ags1.iceberg.writing.table_files import TableFiles
 
-__all__ = ["upsert"]
-
 _ROW_ID_FIELD = next(each for each in LINEAGE.values() if each.field_id == ROW_ID)
 _PLACE = "source"
 # Their annotations are those of bound predicates.

@@ -19,20 +19,6 @@ from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import AuthenticationError, FormatError
 from ags1.support.typing import Any
 
-__all__ = [
-    "FOOTER_KEY",
-    "KeyMaterial",
-    "column_key_reference",
-    "encode_entries",
-    "encode_reference",
-    "encode_store",
-    "parse_entries",
-    "parse_key_metadata",
-    "parse_store",
-    "unwrap_locally",
-    "wrap_locally",
-]
-
 TYPE = "PKMT1"
 FOOTER_KEY = "footerKey"
 DEFAULT = "DEFAULT"

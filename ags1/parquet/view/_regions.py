@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     # The start of a region, the index of a part of it, and the index of a page in that part.
     Part: TypeAlias = tuple[int, int] | tuple[int, int, int]
 
-__all__ = ["MadeRegion", "PartCache", "Region", "chunk_regions"]
-
 # Cache for partly read pages, decrypted, and for partly read pieces of remote files.
 _KEPT_BYTES = 64 << 20
 _REMOTE_PART = 16 << 20

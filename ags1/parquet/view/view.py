@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Columns: TypeAlias = Sequence[Any] | Callable[[tuple[str, ...]], bool]
 
-__all__ = ["ParquetView", "open"]
-
 MISSING_KEYS = ("error", "drop")
 # Arrow reads this many bytes at once for the footer; other readers read less.
 _TAIL = 64 << 10

@@ -23,8 +23,6 @@ from ags1.storage import Location
 
 T = TypeVar("T")
 
-__all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "of_process", "run_keys"]
-
 _KIND = "spark task"
 _KEPT = 32
 _made: OrderedDict[tuple[int, Any], Any] = OrderedDict()
