@@ -32,10 +32,10 @@ from ags1.core.gcm cimport (
     Key,
     as_key,
     count_messages,
+    draw_nonces,
     gcm_context_free,
     gcm_context_new,
     gcm_last_error,
-    gcm_random,
     raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
@@ -251,7 +251,6 @@ cdef class Gathered:
         """
         cdef Cells *job = &self.job
         cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
-        cdef int status
         if self.under_way:
             raise ValueError("this memory is being sealed")
         if helper is not None and helper.process != getpid():
@@ -272,9 +271,7 @@ cdef class Gathered:
             raise LimitError(f"block {first_block + job.count} is above the {AGS1_MAX_BLOCKS} blocks of a stream")
         count_messages(self.key, job.count)
         job.nonces = <uint8_t *>_resized(job.nonces, job.count * AGS1_NONCE_LENGTH)
-        status = gcm_random(job.nonces, job.count * AGS1_NONCE_LENGTH)
-        if status != GCM_OK:
-            raise_status(status, gcm_last_error(status), "drawing nonces")
+        draw_nonces(job.nonces, job.count * AGS1_NONCE_LENGTH)
         job.is_sealed = False
         self.task.work, self.task.job = _work, job
         self.helper = helper

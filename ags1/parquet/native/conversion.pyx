@@ -22,7 +22,7 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.blocks cimport choose_threads
 from ags1.core.buffer cimport BufferView, readable, writable
-from ags1.core.gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, gcm_random, raise_status
+from ags1.core.gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, new_nonces
 from ags1.core.ordered cimport (
     ags1_turnstile,
     ags1_turnstile_break,
@@ -297,7 +297,7 @@ cdef class Conversion:
         cdef Chunk chunk
         cdef int64_t index, weight = 0, size, sealed = 0, share, stored = 0
         cdef Page *page
-        cdef int status, crew
+        cdef int crew
         cdef Job *job = &self.job
         self.first = first
         job.task = task
@@ -345,12 +345,7 @@ cdef class Conversion:
                 count_messages(chunk.target_key, 2)
         job.segments[job.segment_count] = job.count
         if sealed:
-            self.nonces = <uint8_t *>PyMem_Malloc(job.count * 2 * NONCE)
-            if self.nonces == NULL:
-                raise MemoryError(f"no memory for the nonces of {job.count} pages")
-            status = gcm_random(self.nonces, job.count * 2 * NONCE)
-            if status != GCM_OK:
-                raise_status(status, gcm_last_error(status), "drawing nonces")
+            self.nonces = new_nonces(job.count * 2)
         job.nonces = self.nonces
         return <int>min(crew, max(1, job.segment_count))
 

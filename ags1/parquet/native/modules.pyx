@@ -32,11 +32,11 @@ from ags1.core.gcm cimport (
     count_messages,
     ctr_context_rekey,
     ctr_crypt,
+    draw_nonces,
     gcm_context_free,
     gcm_context_rekey,
     gcm_last_error,
     gcm_open,
-    gcm_random,
     gcm_seal,
     raise_status,
 )
@@ -255,9 +255,7 @@ def seal_module(data, key, aad, bint ctr=False):
         raise LimitError(f"a module of {plain.nbytes} bytes is above the limit of {MAX_MODULE_LENGTH}")
     # CTR modules use the same source of nonces as GCM modules.
     count_messages(secret, 1)
-    status = gcm_random(nonce, 12)
-    if status != GCM_OK:
-        raise_status(status, gcm_last_error(status), "drawing nonces")
+    draw_nonces(nonce, 12)
     out = bytearray(plain.nbytes + (CTR_OVERHEAD if ctr else GCM_OVERHEAD))
     target = out
     status = modules_init(&modules, NULL, 0, True)
