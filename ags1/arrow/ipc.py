@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ags1 import codec, layout
 from ags1.core.typing import KeyLike
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.streams.opening import open
-from ags1.support.typing import Buffer
+from ags1.support.typing import Buffer, Self
 
 try:
     import pyarrow as pa
 except ImportError as error:
     raise ImportError("ags1.arrow needs pyarrow: pip install 'ags1[arrow]'") from error
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 def encrypt_table(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 
+from ags1.support.typing import Any
 from ags1.support.words import printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Report:
