@@ -17,6 +17,7 @@ from ags1.core.buffer import BufferView
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.kms._cache import CACHE_SECONDS, KeyCache, name_of_key
+from ags1.support.closing import Closing
 from ags1.support.logs import logger_of
 from ags1.support.secrets import Secret, shows_secret
 from ags1.support.typing import Buffer
@@ -24,8 +25,6 @@ from ags1.support.typing import Buffer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeVar
-
-    from typing_extensions import Self
 
     T = TypeVar("T")
 
@@ -72,7 +71,7 @@ class ServiceRefusal(KeyAccessError):
     """The service cannot be reached, or refuses this caller: every other key would fail too."""
 
 
-class KeyManagementClient:
+class KeyManagementClient(Closing):
     """Wraps and unwraps keys with master keys that stay in a key management service.
 
     The methods are those of Iceberg's and PyIceberg's interface. To make a client for another service, derive from
@@ -223,12 +222,6 @@ class KeyManagementClient:
             self._closed = True
             self._key_cache.close()
             self._drop_connection()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def as_pyarrow(self) -> Any:
         """Make a ``pyarrow.parquet.encryption.KmsClient`` over this client, for PyArrow's ``CryptoFactory``.
