@@ -261,17 +261,15 @@ class SequentialSource(Source):
     ----------
     source : Source
         Not closed here.
-    memory_budget : int, optional
-        Most bytes of data read ahead.
     """
 
     is_remote = True
 
-    def __init__(self, source: Source, memory_budget: int | None = None) -> None:
+    def __init__(self, source: Source) -> None:
         self.name = source.name
         self.size = source.size
         self._source = source
-        budget = Budget(memory_budget)
+        budget = Budget(None)
         self._ahead = ReadAhead(
             self._fetch, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget,
             is_remote=True,

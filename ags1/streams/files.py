@@ -252,7 +252,7 @@ def seal_source(
                 tell(done + count)
             return
         to_file = output.descriptor is not None
-        alone = cipher.with_threads(1)
+        alone = cipher.alone()
         step = piece_length(block_length)
 
         def piece(done: int) -> Buffer:

@@ -351,7 +351,7 @@ def test_keys_of_objects_are_derived_as_the_format_says(tmp_path: Path) -> None:
         name = done.parts[0][0]
         info = b"ags1 file of a run\0" + transaction.run.id.encode() + b"\0" + name.encode()
         expected = HKDFExpand(SHA512(), 48, info).derive(bytes(keys.key(done.key_class)))
-        metadata = keys.object_key(done.key_class, name, 4)
+        metadata = keys.object_key(done.key_class, name)
     assert (bytes(metadata.encryption_key), metadata.aad_prefix) == (expected[:32], expected[32:])
 
 

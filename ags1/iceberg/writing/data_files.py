@@ -230,7 +230,7 @@ class _DataFile:
     @cached_property
     def _writer(self) -> ParquetWriter:
         """Opened when there is something to write: rows of many partitions may wait side by side."""
-        self._path, location, metadata = self._files.new_data_file(".parquet")
+        self._path, location, metadata = self._files.new_data_file()
         assert metadata is not None
         self._metadata = metadata
         layout = self._layout

@@ -52,9 +52,9 @@ class TableFiles:
         metadata = self._metadata
         return None if metadata.key_id is None else KeyMetadata.generate(8 * metadata.data_key_length)
 
-    def new_data_file(self, suffix: str) -> tuple[str, Location, KeyMetadata | None]:
-        """Return path, location and key of a data file that the caller writes; :meth:`discard` removes it too."""
-        path = self.new_data_path(suffix)
+    def new_data_file(self) -> tuple[str, Location, KeyMetadata | None]:
+        """Return path, location and key of a Parquet file that the caller writes; :meth:`discard` removes it too."""
+        path = self.new_data_path(".parquet")
         location = self.located(path)
         make_parent(location)
         self.written.append(path)
