@@ -111,6 +111,13 @@ class RowChange:
     deleted_rows: int = 0
     replaces: bool = False
 
+    def delete(self, file: Any, positions: Any) -> None:
+        """Take out the rows at all these positions: a data file that has no others goes as a whole."""
+        if len(positions) == file.record_count:
+            self.removed.add(file.file_path)
+        else:
+            self.deleted[file.file_path] = positions
+
     @property
     def operation(self) -> str:
         """As Iceberg Java calls it."""

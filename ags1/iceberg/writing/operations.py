@@ -130,13 +130,8 @@ def take_away(change: RowChange, table: Any, ref: str, row_filter: Any = None) -
         found = [batch.column(0) for batch in file.batches]
         if not found:
             continue
-        path = file.task.file.file_path
         change.deleted_rows += sum(map(len, found))
-        positions = all_positions(file.deleted, found)
-        if len(positions) == file.task.file.record_count:
-            change.removed.add(path)
-        else:
-            change.deleted[path] = positions
+        change.delete(file.task.file, all_positions(file.deleted, found))
 
 
 def all_positions(before: list[Any], now: list[Any]) -> Any:
