@@ -29,30 +29,13 @@ from ags1.core.blocks cimport MAX_UNITS, Run, choose_threads, new_bytes, seal_ru
 from ags1.core.buffer cimport BufferView, overlap, readable, writable
 from ags1.core.gcm cimport GCM_OK, Key, as_key, count_messages, draw_nonces, raise_status
 from ags1.core.items cimport (
-    ITEM_HERE,
-    ITEM_NULL,
-    ITEM_OUTSIDE,
-    ITEMS_OFFSETS_32,
-    ITEMS_OFFSETS_64,
-    Hold,
-    Items,
-    Span,
-    expect,
-    items_of,
-    load_32,
-    load_64,
-    locate,
-    one_item,
+    ITEM_HERE, ITEM_NULL, ITEM_OUTSIDE, ITEMS_OFFSETS_32, ITEMS_OFFSETS_64, Hold, Items, Span, expect, items_of,
+    load_32, load_64, locate, one_item,
 )
 from ags1.core.window cimport CHANGED, STACK_AAD, Form, Window, Work, measure_item, put_aad
 from ags1.core.layout cimport (
-    AGS1_BLOCK_OVERHEAD,
-    AGS1_HEADER_LENGTH,
-    AGS1_MAX_BLOCK_LENGTH,
-    AGS1_NONCE_LENGTH,
-    ags1_block_count,
-    ags1_encrypted_length,
-    ags1_read_header,
+    AGS1_BLOCK_OVERHEAD, AGS1_HEADER_LENGTH, AGS1_MAX_BLOCK_LENGTH, AGS1_NONCE_LENGTH, ags1_block_count,
+    ags1_encrypted_length, ags1_read_header,
 )
 
 from ags1.core import layout

@@ -27,42 +27,16 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, overlap, readable, writable
 from ags1.core.gcm cimport (
-    GCM_BACKEND,
-    GCM_BAD_TAG,
-    GCM_NO_MEMORY,
-    GCM_OK,
-    Key,
-    as_key,
-    count_messages,
-    draw_nonces,
-    gcm_context_free,
-    gcm_context_new,
-    gcm_context_rekey,
-    gcm_last_error,
-    new_nonces,
-    raise_status,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, draw_nonces, gcm_context_free,
+    gcm_context_new, gcm_context_rekey, gcm_last_error, new_nonces, raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
 from ags1.core.layout cimport (
-    AGS1_BLOCK_OVERHEAD,
-    AGS1_HEADER_LENGTH,
-    AGS1_MAX_BLOCKS,
-    AGS1_NONCE_LENGTH,
-    ags1_block_count,
-    ags1_encrypted_length,
-    ags1_plaintext_length,
-    ags1_read_header,
-    ags1_write_header,
+    AGS1_BLOCK_OVERHEAD, AGS1_HEADER_LENGTH, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count,
+    ags1_encrypted_length, ags1_plaintext_length, ags1_read_header, ags1_write_header,
 )
 from ags1.core.workers cimport (
-    AGS1_MAX_CREW,
-    ags1_add,
-    ags1_fail,
-    ags1_failure,
-    ags1_failure_init,
-    ags1_has_failed,
-    ags1_run_crew,
-    ags1_take,
+    AGS1_MAX_CREW, ags1_add, ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take,
 )
 
 import operator

@@ -27,36 +27,12 @@ from posix.stdlib cimport posix_memalign
 from ags1.core.blocks cimport choose_threads, open_block, seal_block
 from ags1.core.buffer cimport BufferView, readable, writable
 from ags1.core.gcm cimport (
-    GCM_BACKEND,
-    GCM_BAD_TAG,
-    GCM_NO_MEMORY,
-    GCM_OK,
-    Key,
-    as_key,
-    count_messages,
-    gcm_context_free,
-    gcm_context_new,
-    gcm_last_error,
-    gcm_open,
-    new_nonces,
-    raise_status,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, gcm_context_free, gcm_context_new,
+    gcm_last_error, gcm_open, new_nonces, raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
-from ags1.core.layout cimport (
-    AGS1_BLOCK_OVERHEAD,
-    AGS1_MAX_BLOCKS,
-    AGS1_NONCE_LENGTH,
-    ags1_block_count,
-    ags1_store_le32,
-)
-from ags1.core.workers cimport (
-    ags1_fail,
-    ags1_failure,
-    ags1_failure_init,
-    ags1_has_failed,
-    ags1_run_crew,
-    ags1_take,
-)
+from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count, ags1_store_le32
+from ags1.core.workers cimport ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take
 
 import os
 

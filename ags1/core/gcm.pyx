@@ -24,32 +24,11 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.evp cimport (
-    CRYPTO_memcmp,
-    ERR_clear_error,
-    ERR_error_string_n,
-    ERR_peek_last_error,
-    EVP_CIPHER,
-    EVP_CIPHER_CTX,
-    EVP_CIPHER_CTX_free,
-    EVP_CIPHER_CTX_get_params,
-    EVP_CIPHER_CTX_new,
-    EVP_CIPHER_CTX_set_params,
-    EVP_CIPHER_fetch,
-    EVP_CIPHER_get0_provider,
-    EVP_CipherFinal_ex,
-    EVP_CipherInit_ex2,
-    EVP_CipherUpdate,
-    OPENSSL_cleanse,
-    OPENSSL_info,
-    OPENSSL_INFO_CPU_SETTINGS,
-    OPENSSL_VERSION,
-    OpenSSL_version,
-    OpenSSL_version_num,
-    OSSL_CIPHER_PARAM_AEAD_TAG,
-    OSSL_PARAM,
-    OSSL_PARAM_construct_end,
-    OSSL_PARAM_construct_octet_string,
-    OSSL_PROVIDER_get0_name,
+    CRYPTO_memcmp, ERR_clear_error, ERR_error_string_n, ERR_peek_last_error, EVP_CIPHER, EVP_CIPHER_CTX,
+    EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_get_params, EVP_CIPHER_CTX_new, EVP_CIPHER_CTX_set_params, EVP_CIPHER_fetch,
+    EVP_CIPHER_get0_provider, EVP_CipherFinal_ex, EVP_CipherInit_ex2, EVP_CipherUpdate, OPENSSL_cleanse, OPENSSL_info,
+    OPENSSL_INFO_CPU_SETTINGS, OPENSSL_VERSION, OpenSSL_version, OpenSSL_version_num, OSSL_CIPHER_PARAM_AEAD_TAG,
+    OSSL_PARAM, OSSL_PARAM_construct_end, OSSL_PARAM_construct_octet_string, OSSL_PROVIDER_get0_name,
 )
 
 from ags1.errors import BackendError, LimitError

@@ -24,37 +24,18 @@ from ags1.core.blocks cimport choose_threads
 from ags1.core.buffer cimport BufferView, readable, writable
 from ags1.core.gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, new_nonces
 from ags1.core.ordered cimport (
-    ags1_turnstile,
-    ags1_turnstile_break,
-    ags1_turnstile_destroy,
-    ags1_turnstile_enter,
-    ags1_turnstile_init,
+    ags1_turnstile, ags1_turnstile_break, ags1_turnstile_destroy, ags1_turnstile_enter, ags1_turnstile_init,
 )
 from ags1.parquet.native.modules cimport GCM_OVERHEAD
 from ags1.parquet.native.page_conversion cimport (
-    HEADER_SLACK,
-    Ends,
-    Worker,
-    convert_page,
-    grow,
-    verify_page,
-    view_page,
-    worker_free,
-    worker_init,
+    HEADER_SLACK, Ends, Worker, convert_page, grow, verify_page, view_page, worker_free, worker_init,
 )
 from ags1.parquet.native.page_header cimport DICTIONARY, PLAIN, RAW_BYTES, Page
 from ags1.parquet.native.pages cimport Chunk, PageList, PageSource, raise_page
 from ags1.core.positioned cimport ags1_read_at, ags1_write_at
 from ags1.core.workers cimport (
-    ags1_crew,
-    ags1_fail,
-    ags1_failure,
-    ags1_failure_init,
-    ags1_has_failed,
-    ags1_join_crew,
-    ags1_run_crew,
-    ags1_start_crew,
-    ags1_take,
+    ags1_crew, ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_run_crew,
+    ags1_start_crew, ags1_take,
 )
 
 import os

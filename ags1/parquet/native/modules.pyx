@@ -22,23 +22,8 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport (
-    GCM_BACKEND,
-    GCM_BAD_TAG,
-    GCM_NO_MEMORY,
-    GCM_OK,
-    Key,
-    as_key,
-    context_new,
-    count_messages,
-    ctr_context_rekey,
-    ctr_crypt,
-    draw_nonces,
-    gcm_context_free,
-    gcm_context_rekey,
-    gcm_last_error,
-    gcm_open,
-    gcm_seal,
-    raise_status,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, context_new, count_messages, ctr_context_rekey,
+    ctr_crypt, draw_nonces, gcm_context_free, gcm_context_rekey, gcm_last_error, gcm_open, gcm_seal, raise_status,
 )
 from ags1.core.layout cimport ags1_load_le32, ags1_store_le32
 
