@@ -24,15 +24,7 @@ from ags1.core.typing import KeyLike
 from ags1.errors import LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.storage import (
-    Location,
-    Output,
-    PipeSource,
-    Source,
-    in_order,
-    open_output,
-    open_source,
-)
+from ags1.storage import Location, Output, PipeSource, Source, in_order, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
 from ags1.streams.opening import open
 from ags1.streams.reading import Plaintext, piece_length, pieces_within

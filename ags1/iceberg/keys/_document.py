@@ -18,14 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from ags1.errors import FormatError, KeyAccessError
-from ags1.iceberg.keys._entries import (
-    KNOWN_FIELDS,
-    MAX_ENTRIES,
-    EncryptedKey,
-    entries_from_list,
-    list_to_json,
-    shown,
-)
+from ags1.iceberg.keys._entries import KNOWN_FIELDS, MAX_ENTRIES, EncryptedKey, entries_from_list, list_to_json, shown
 
 Metadata: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview | os.PathLike[str]
 
