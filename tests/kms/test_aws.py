@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import boto3
@@ -12,8 +12,9 @@ import pytest
 
 import ags1
 from ags1.kms import AwsKms
-from tests.checks import KEY, KEYS, every, in_threads
+from tests.checks import KEY, every
 from tests.kms.loopback import PATIENCE, Answer, Between, FakeTime, HangUp, Silence
+from tests.kms.promises import Caching, Failing
 
 REGION = "eu-central-1"
 CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "a-secret-of-the-tests"}
@@ -26,7 +27,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def between(moto_url: str) -> Iterator[Between]:
+def server(moto_url: str) -> Iterator[Between]:
     """The way to moto's server, on which faults can be put."""
     with Between(moto_url) as server:
         yield server
@@ -45,8 +46,8 @@ def key_id(admin: Any) -> str:
 
 
 @pytest.fixture
-def client(between: Between, time: FakeTime) -> Iterator[AwsKms]:
-    with AwsKms(region=REGION, endpoint=between.url, timeout=PATIENCE, **time.common) as made:
+def client(server: Between, time: FakeTime) -> Iterator[AwsKms]:
+    with AwsKms(region=REGION, endpoint=server.url, timeout=PATIENCE, **time.common) as made:
         yield made
 
 
@@ -63,19 +64,12 @@ def error(code: str, message: str = "", status: int = 400) -> Answer:
 # -- the calls -----------------------------------------------------------------------------------------------
 
 
-@every("length", KEYS)
-def test_what_is_wrapped_is_unwrapped(client: AwsKms, key_id: str, length: int) -> None:
-    wrapped = client.wrap_key(KEYS[length], key_id)
-    assert KEYS[length] not in wrapped
-    assert client.unwrap_key(wrapped, key_id) == KEYS[length]
-
-
-def test_the_calls_are_those_of_iceberg_java(client: AwsKms, between: Between, key_id: str) -> None:
+def test_the_calls_are_those_of_iceberg_java(client: AwsKms, server: Between, key_id: str) -> None:
     wrapped = client.wrap_key(KEY, key_id)
     client.unwrap_key(wrapped, key_id)
     client.generate_key(key_id)
     algorithm = {"EncryptionAlgorithm": "SYMMETRIC_DEFAULT"}
-    assert asked(between) == [
+    assert asked(server) == [
         ("Encrypt", {"KeyId": key_id, "Plaintext": base64.b64encode(KEY).decode(), **algorithm}),
         ("Decrypt", {"KeyId": key_id, "CiphertextBlob": base64.b64encode(wrapped).decode(), **algorithm}),
         ("GenerateDataKey", {"KeyId": key_id, "KeySpec": "AES_256"}),
@@ -106,14 +100,14 @@ def test_an_alias_names_a_key(client: AwsKms, admin: Any, key_id: str) -> None:
     assert client.unwrap_key(wrapped, key_id) == KEY
 
 
-def test_properties_are_icebergs(between: Between, key_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_are_icebergs(server: Between, key_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CREDENTIALS:
         monkeypatch.delenv(name.upper())
     client = AwsKms()
     client.initialize(
         {
             "client.region": REGION,
-            "kms.endpoint": between.url,
+            "kms.endpoint": server.url,
             "kms.encryption-algorithm-spec": "SYMMETRIC_DEFAULT",
             "client.access-key-id": "test",
             "client.secret-access-key": "secret",
@@ -121,53 +115,30 @@ def test_properties_are_icebergs(between: Between, key_id: str, monkeypatch: pyt
         }
     )
     assert client.unwrap_key(client.wrap_key(KEY, key_id), key_id) == KEY
-    assert between.requests[0].headers["X-Amz-Security-Token"] == "session"
-    assert REGION in between.requests[0].headers["Authorization"]
+    assert server.requests[0].headers["X-Amz-Security-Token"] == "session"
+    assert REGION in server.requests[0].headers["Authorization"]
 
 
-def test_the_constructor_goes_before_the_properties(between: Between, key_id: str) -> None:
-    client = AwsKms(region=REGION, endpoint=between.url)
+def test_the_constructor_goes_before_the_properties(server: Between, key_id: str) -> None:
+    client = AwsKms(region=REGION, endpoint=server.url)
     client.initialize({"client.region": "us-east-1", "kms.endpoint": "https://elsewhere.example"})
     client.wrap_key(KEY, key_id)
-    assert REGION in between.requests[0].headers["Authorization"]
+    assert REGION in server.requests[0].headers["Authorization"]
 
 
-def test_a_session_of_the_callers_own_is_used(between: Between, key_id: str) -> None:
+def test_a_session_of_the_callers_own_is_used(server: Between, key_id: str) -> None:
     session = boto3.Session(region_name=REGION, aws_access_key_id="mine", aws_secret_access_key="x")
-    AwsKms(session=session, endpoint=between.url).wrap_key(KEY, key_id)
-    assert "Credential=mine/" in between.requests[0].headers["Authorization"]
+    AwsKms(session=session, endpoint=server.url).wrap_key(KEY, key_id)
+    assert "Credential=mine/" in server.requests[0].headers["Authorization"]
 
 
-def test_an_encryption_context_is_bound_and_needed_again(between: Between, client: AwsKms, key_id: str) -> None:
-    bound = AwsKms(region=REGION, endpoint=between.url, encryption_context={"table": "sales"})
+def test_an_encryption_context_is_bound_and_needed_again(server: Between, client: AwsKms, key_id: str) -> None:
+    bound = AwsKms(region=REGION, endpoint=server.url, encryption_context={"table": "sales"})
     made = bound.generate_key(key_id)
     for wrapped, key in ((bound.wrap_key(KEY, key_id), KEY), (made.wrapped_key, made.key)):
         assert bound.unwrap_key(wrapped, key_id) == key
         with pytest.raises(ags1.KeyAccessError, match="another encryption context, or it is damaged"):
             client.unwrap_key(wrapped, key_id)
-
-
-# -- the cache -----------------------------------------------------------------------------------------------
-
-
-def test_a_hit_makes_no_call(client: AwsKms, between: Between, key_id: str, time: FakeTime) -> None:
-    wrapped = client.wrap_key(KEY, key_id)
-    for _ in range(10):
-        assert client.unwrap_key(wrapped, key_id) == KEY
-    assert len(between.requests) == 2
-    time.now += 3600
-    client.unwrap_key(wrapped, key_id)
-    assert len(between.requests) == 3
-
-
-def test_threads_share_one(client: AwsKms, between: Between, key_id: str) -> None:
-    wrapped = [client.wrap_key(bytes([number]) * 32, key_id) for number in range(4)]
-
-    def work() -> list[bytes]:
-        return [client.unwrap_key(each, key_id) for each in wrapped]
-
-    assert in_threads([work] * 8) == [[bytes([number]) * 32 for number in range(4)]] * 8
-    assert len(between.requests) == 8
 
 
 # -- faults --------------------------------------------------------------------------------------------------
@@ -181,19 +152,8 @@ PASSING: dict[str, Answer] = {
 }
 
 
-@every("fault", PASSING)
-def test_a_passing_fault_is_survived_without_the_sdks_own_retries(
-    client: AwsKms, between: Between, key_id: str, time: FakeTime, fault: str
-) -> None:
-    between.script.extend([PASSING[fault]] * 4)
-    between.requests.clear()
-    time.pauses.clear()
-    assert client.wrap_key(KEY, key_id)
-    assert (len(between.requests), len(time.pauses)) == (5, 4)
-
-
-def test_throttling_that_stays_is_an_error(client: AwsKms, between: Between, key_id: str) -> None:
-    between.script.extend([PASSING["throttled"]] * 5)
+def test_throttling_that_stays_is_an_error(client: AwsKms, server: Between, key_id: str) -> None:
+    server.script.extend([PASSING["throttled"]] * 5)
     with pytest.raises(ags1.KeyAccessError) as caught:
         client.unwrap_key(KEY, key_id)
     assert str(caught.value) == (
@@ -201,16 +161,9 @@ def test_throttling_that_stays_is_an_error(client: AwsKms, between: Between, key
     )
 
 
-def test_a_service_that_is_down_is_an_error(client: AwsKms, between: Between, time: FakeTime) -> None:
-    between.stop()
-    with pytest.raises(ags1.KeyAccessError, match=r"AWS KMS could not wrap a key with 'k': .*\(tried 5 times\)"):
-        client.wrap_key(KEY, "k")
-    assert len(time.pauses) == 4
-
-
-def test_a_service_that_is_silent_is_an_error(between: Between, time: FakeTime) -> None:
-    client = AwsKms(region=REGION, endpoint=between.url, timeout=0.2, attempts=2, **time.common)
-    between.script.extend([Silence(), Silence()])
+def test_a_service_that_is_silent_is_an_error(server: Between, time: FakeTime) -> None:
+    client = AwsKms(region=REGION, endpoint=server.url, timeout=0.2, attempts=2, **time.common)
+    server.script.extend([Silence(), Silence()])
     with pytest.raises(ags1.KeyAccessError, match=r"ReadTimeoutError: .*\(tried 2 times\)"):
         client.wrap_key(KEY, "k")
 
@@ -227,32 +180,14 @@ def test_a_service_that_is_silent_is_an_error(between: Between, time: FakeTime) 
     ],
 )
 def test_a_refusal_is_told_as_it_is_and_not_tried_again(
-    client: AwsKms, between: Between, case: tuple[Answer, str]
+    client: AwsKms, server: Between, case: tuple[Answer, str]
 ) -> None:
     answer, message = case
-    between.script.append(answer)
-    between.requests.clear()
+    server.script.append(answer)
+    server.requests.clear()
     with pytest.raises(ags1.KeyAccessError, match=message):
         client.unwrap_key(KEY, "k")
-    assert len(between.requests) == 1
-
-
-GARBAGE = [b"", b"{}", b"[]", b"null", b"<html>", b"\xff\xfe", b'{"Plaintext": 7, "CiphertextBlob": 7}',
-           b'{"Plaintext": "?", "CiphertextBlob": "?"}', b'{"Plaintext": "", "CiphertextBlob": ""}']  # fmt: skip
-
-
-@every("body", GARBAGE)
-def test_garbage_is_an_error(client: AwsKms, between: Between, body: bytes) -> None:
-    calls: list[Callable[[], Any]] = [
-        lambda: client.wrap_key(KEY, "k"),
-        lambda: client.unwrap_key(KEY, "k"),
-        lambda: client.generate_key("k"),
-    ]
-    for call in calls:
-        between.script.extend([Answer(200, body)] * 5)
-        with pytest.raises(ags1.KeyAccessError, match="AWS KMS could not"):
-            call()
-        between.script.clear()
+    assert len(server.requests) == 1
 
 
 def test_a_key_that_was_wrapped_with_another_key_is_refused(client: AwsKms, admin: Any, key_id: str) -> None:
@@ -274,11 +209,11 @@ def test_a_rotated_key_unwraps_what_it_wrapped_before(client: AwsKms, admin: Any
     assert client.unwrap_key(wrapped, key_id) == KEY
 
 
-def test_missing_credentials_are_an_error(between: Between, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_an_error(server: Between, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CREDENTIALS:
         monkeypatch.delenv(name.upper())
     with pytest.raises(ags1.KeyAccessError, match="NoCredentialsError: Unable to locate credentials"):
-        AwsKms(region=REGION, endpoint=between.url).wrap_key(KEY, "k")
+        AwsKms(region=REGION, endpoint=server.url).wrap_key(KEY, "k")
 
 
 def test_a_missing_region_is_an_error() -> None:
@@ -293,11 +228,16 @@ def test_a_plain_http_endpoint_in_the_properties_is_an_error() -> None:
         client.wrap_key(KEY, "k")
 
 
-def test_no_text_shows_a_key_or_a_secret(client: AwsKms, between: Between) -> None:
-    encoded = base64.b64encode(KEY).decode()
-    between.script.append(error("ValidationException", f"cannot take {encoded}"))
-    with pytest.raises(ags1.KeyAccessError) as caught:
-        client.wrap_key(KEY, "k")
-    assert encoded not in str(caught.value)
-    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
-    assert CREDENTIALS["aws_secret_access_key"] not in repr(client)
+class TestKeys(Caching):
+    pass
+
+
+class TestFaults(Failing):
+    service = "AWS KMS"
+    passing = PASSING
+    garbage = (b"", b"{}", b"[]", b"null", b"<html>", b"\xff\xfe", b'{"Plaintext": 7, "CiphertextBlob": 7}',
+        b'{"Plaintext": "?", "CiphertextBlob": "?"}', b'{"Plaintext": "", "CiphertextBlob": ""}')  # fmt: skip
+    secrets = (CREDENTIALS["aws_secret_access_key"],)
+
+    def refusal(self, text: str) -> Answer:
+        return error("ValidationException", text)

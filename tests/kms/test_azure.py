@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import padding
 
 import ags1
 from ags1.kms import AzureKms
-from tests.checks import KEY, KEYS, in_child, in_threads
+from tests.checks import KEY, KEYS
 from tests.kms.loopback import PATIENCE, Answer, FakeTime, HangUp, Silence
+from tests.kms.promises import Caching
 from tests.kms.stand_ins import StandInAzure
 
 OAEP_256 = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), None)
@@ -53,6 +54,11 @@ def server(_server: StandInAzure) -> StandInAzure:
 def connected(server: StandInAzure, **common: Any) -> AzureKms:
     options = {"connection_verify": str(server.certificate), "verify_challenge_resource": False}
     return AzureKms(server.url, credential=AnyToken(), options=options, **common)
+
+
+@pytest.fixture
+def key_id() -> str:
+    return "lake"
 
 
 @pytest.fixture
@@ -112,34 +118,6 @@ def test_the_default_credential_is_azure_identitys(server: StandInAzure, monkeyp
 
 def test_the_service_generates_no_keys(client: AzureKms) -> None:
     assert not client.supports_key_generation()
-
-
-def test_a_hit_makes_no_call(client: AzureKms, server: StandInAzure, time: FakeTime) -> None:
-    wrapped = client.wrap_key(KEY, "lake")
-    client.unwrap_key(wrapped, "lake")
-    asked = len(server.requests)
-    for _ in range(10):
-        assert client.unwrap_key(wrapped, "lake") == KEY
-    assert len(server.requests) == asked
-    time.now += 3600
-    client.unwrap_key(wrapped, "lake")
-    assert len(server.requests) > asked
-
-
-def test_threads_share_one(client: AzureKms, server: StandInAzure) -> None:
-    wrapped = [client.wrap_key(bytes([number]) * 32, "lake") for number in range(4)]
-
-    def work() -> list[bytes]:
-        return [client.unwrap_key(each, "lake") for each in wrapped]
-
-    assert in_threads([work] * 8) == [[bytes([number]) * 32 for number in range(4)]] * 8
-    assert server.operations().count("unwrapkey") == 4
-
-
-def test_a_forked_child_asks_on_a_connection_of_its_own(client: AzureKms) -> None:
-    wrapped = client.wrap_key(KEY, "lake")
-    client.unwrap_key(wrapped, "lake")
-    assert in_child(lambda: client.unwrap_key(wrapped, "lake")) == KEY
 
 
 # -- versions ------------------------------------------------------------------------------------------------
@@ -330,3 +308,8 @@ def test_no_text_shows_a_key(client: AzureKms, server: StandInAzure) -> None:
         client.wrap_key(KEY, "lake")
     assert encoded not in str(caught.value)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+class TestKeys(Caching):
+    def asked(self, server: StandInAzure) -> int:
+        return server.operations().count("unwrapkey")

@@ -12,8 +12,9 @@ from google.auth.credentials import AnonymousCredentials
 
 import ags1
 from ags1.kms import GcpKms
-from tests.checks import KEY, KEYS, in_child, in_threads
+from tests.checks import KEY
 from tests.kms.loopback import PATIENCE, Answer, FakeTime, HangUp, Silence
+from tests.kms.promises import Caching, Failing
 from tests.kms.stand_ins import StandInGcp
 
 LAKE = "projects/p/locations/europe-west3/keyRings/r/cryptoKeys/lake"
@@ -33,18 +34,17 @@ def connected(server: StandInGcp, **common: Any) -> GcpKms:
 
 
 @pytest.fixture
+def key_id() -> str:
+    return LAKE
+
+
+@pytest.fixture
 def client(server: StandInGcp, time: FakeTime) -> Iterator[GcpKms]:
     with connected(server, timeout=PATIENCE, **time.common) as made:
         yield made
 
 
 # -- the calls -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("length", KEYS)
-def test_what_is_wrapped_is_unwrapped(client: GcpKms, length: int) -> None:
-    wrapped = client.wrap_key(KEYS[length], LAKE)
-    assert client.unwrap_key(wrapped, LAKE) == KEYS[length]
 
 
 def test_the_calls_are_those_of_iceberg_java(client: GcpKms, server: StandInGcp) -> None:
@@ -84,33 +84,6 @@ def test_missing_credentials_are_an_error(server: StandInGcp, monkeypatch: pytes
         GcpKms(endpoint=server.url).wrap_key(KEY, LAKE)
 
 
-def test_a_hit_makes_no_call(client: GcpKms, server: StandInGcp, time: FakeTime) -> None:
-    wrapped = client.wrap_key(KEY, LAKE)
-    for _ in range(10):
-        assert client.unwrap_key(wrapped, LAKE) == KEY
-    assert len(server.requests) == 2
-    time.now += 3600
-    client.unwrap_key(wrapped, LAKE)
-    assert len(server.requests) == 3
-
-
-def test_threads_share_one(client: GcpKms, server: StandInGcp) -> None:
-    wrapped = [client.wrap_key(bytes([number]) * 32, LAKE) for number in range(4)]
-
-    def work() -> list[bytes]:
-        return [client.unwrap_key(each, LAKE) for each in wrapped]
-
-    assert in_threads([work] * 8) == [[bytes([number]) * 32 for number in range(4)]] * 8
-    assert len(server.requests) == 8
-
-
-def test_a_forked_child_asks_on_a_connection_of_its_own(client: GcpKms, server: StandInGcp) -> None:
-    wrapped = client.wrap_key(KEY, LAKE)
-    client.unwrap_key(wrapped, LAKE)
-    assert in_child(lambda: client.unwrap_key(wrapped, LAKE)) == KEY
-    assert len(server.requests) == 3
-
-
 # -- faults --------------------------------------------------------------------------------------------------
 
 PASSING: dict[str, Answer] = {
@@ -122,27 +95,11 @@ PASSING: dict[str, Answer] = {
 }
 
 
-@pytest.mark.parametrize("fault", PASSING)
-def test_a_passing_fault_is_survived_without_the_sdks_own_retries(
-    client: GcpKms, server: StandInGcp, time: FakeTime, fault: str
-) -> None:
-    server.script.extend([PASSING[fault]] * 4)
-    assert client.wrap_key(KEY, LAKE)
-    assert (len(server.requests), len(time.pauses)) == (5, 4)
-
-
 def test_throttling_that_stays_is_an_error(client: GcpKms, server: StandInGcp) -> None:
     server.script.extend([PASSING["throttled"]] * 5)
     with pytest.raises(ags1.KeyAccessError, match=r"TooManyRequests: .*Quota exceeded \(tried 5 times\)") as caught:
         client.unwrap_key(KEY, LAKE)
     assert str(caught.value).startswith(f"Google Cloud KMS could not unwrap a key with '{LAKE}': ")
-
-
-def test_a_service_that_is_down_is_an_error(client: GcpKms, server: StandInGcp, time: FakeTime) -> None:
-    server.stop()
-    with pytest.raises(ags1.KeyAccessError, match=r"could not wrap a key with .*\(tried 5 times\)"):
-        client.wrap_key(KEY, LAKE)
-    assert len(time.pauses) == 4
 
 
 def test_a_service_that_is_silent_is_an_error(server: StandInGcp, time: FakeTime) -> None:
@@ -183,23 +140,15 @@ def test_a_key_id_that_is_no_resource_name_is_refused(client: GcpKms, server: St
     assert not server.requests
 
 
-GARBAGE = [b"", b"{}", b"[]", b"null", b"<html>", b"\xff\xfe", b'{"plaintext": 7, "ciphertext": 7}',
-           b'{"plaintext": "", "ciphertext": ""}', b'{"plaintext": {}, "ciphertext": {}}']  # fmt: skip
+class TestKeys(Caching):
+    pass
 
 
-@pytest.mark.parametrize("body", GARBAGE)
-def test_garbage_is_an_error(client: GcpKms, server: StandInGcp, body: bytes) -> None:
-    for call in (lambda: client.wrap_key(KEY, LAKE), lambda: client.unwrap_key(KEY, LAKE)):
-        server.script.append(Answer(200, body))
-        with pytest.raises(ags1.KeyAccessError, match="Google Cloud KMS could not"):
-            call()
-        server.script.clear()
+class TestFaults(Failing):
+    service = "Google Cloud KMS"
+    passing = PASSING
+    garbage = (b"", b"{}", b"[]", b"null", b"<html>", b"\xff\xfe", b'{"plaintext": 7, "ciphertext": 7}',
+        b'{"plaintext": "", "ciphertext": ""}', b'{"plaintext": {}, "ciphertext": {}}')  # fmt: skip
 
-
-def test_no_text_shows_a_key(client: GcpKms, server: StandInGcp) -> None:
-    encoded = base64.b64encode(KEY).decode()
-    server.script.append(StandInGcp.error(400, "INVALID_ARGUMENT", f"cannot take {encoded}"))
-    with pytest.raises(ags1.KeyAccessError) as caught:
-        client.wrap_key(KEY, LAKE)
-    assert encoded not in str(caught.value)
-    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+    def refusal(self, text: str) -> Answer:
+        return StandInGcp.error(400, "INVALID_ARGUMENT", text)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import ags1
 from ags1.kms import VaultKms, load
-from tests.checks import KEY, KEYS, in_child, in_threads
-from tests.kms.conftest import Bao
+from tests.checks import KEY
+from tests.kms.conftest import BAO_TOKEN, Bao
 from tests.kms.loopback import PATIENCE, Answer, Between, FakeTime, HangUp, Silence
+from tests.kms.promises import Caching, Failing
 
 _numbers = itertools.count()
 
 
 @pytest.fixture
-def between(bao: Bao) -> Iterator[Between]:
+def server(bao: Bao) -> Iterator[Between]:
     """The way to the server, on which faults can be put."""
     with Between(bao.url) as server:
         yield server
@@ -36,8 +36,8 @@ def key_id(bao: Bao) -> str:
 
 
 @pytest.fixture
-def client(between: Between, bao: Bao, time: FakeTime) -> Iterator[VaultKms]:
-    with VaultKms(between.url, token=bao.token, timeout=PATIENCE, **time.common) as made:
+def client(server: Between, bao: Bao, time: FakeTime) -> Iterator[VaultKms]:
+    with VaultKms(server.url, token=bao.token, timeout=PATIENCE, **time.common) as made:
         yield made
 
 
@@ -49,24 +49,17 @@ def error(status: int, *errors: str) -> Answer:
 # -- the calls -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", KEYS)
-def test_what_is_wrapped_is_unwrapped(client: VaultKms, key_id: str, length: int) -> None:
-    wrapped = client.wrap_key(KEYS[length], key_id)
-    assert wrapped.startswith(b"vault:v1:")
-    assert client.unwrap_key(wrapped, key_id) == KEYS[length]
-
-
-def test_the_calls_are_transits(client: VaultKms, between: Between, key_id: str) -> None:
+def test_the_calls_are_transits(client: VaultKms, server: Between, key_id: str) -> None:
     wrapped = client.wrap_key(KEY, key_id)
     client.unwrap_key(wrapped, key_id)
     client.generate_key(key_id)
-    assert [each.path for each in between.requests] == [
+    assert [each.path for each in server.requests] == [
         f"/v1/transit/encrypt/{key_id}",
         f"/v1/transit/decrypt/{key_id}",
         f"/v1/transit/datakey/plaintext/{key_id}",
     ]
-    assert json.loads(between.requests[0].body)["plaintext"] == base64.b64encode(KEY).decode()
-    assert json.loads(between.requests[1].body)["ciphertext"] == wrapped.decode()
+    assert json.loads(server.requests[0].body)["plaintext"] == base64.b64encode(KEY).decode()
+    assert json.loads(server.requests[1].body)["ciphertext"] == wrapped.decode()
 
 
 def test_any_other_client_of_the_server_unwraps_it_and_the_other_way_round(
@@ -105,35 +98,17 @@ def test_a_version_that_was_retired_is_refused(client: VaultKms, bao: Bao, key_i
         client.unwrap_key(wrapped, key_id)
 
 
-def test_another_mount_and_namespace_are_asked_for(bao: Bao, between: Between) -> None:
+def test_another_mount_and_namespace_are_asked_for(bao: Bao, server: Between) -> None:
     admin = bao.client()
     if "keys/of-the-lake/" not in admin.sys.list_mounted_secrets_engines()["data"]:
         admin.sys.enable_secrets_engine("transit", path="keys/of-the-lake")
     admin.secrets.transit.create_key("lake", mount_point="keys/of-the-lake")
-    client = VaultKms(between.url, token=bao.token, mount="keys/of-the-lake")
+    client = VaultKms(server.url, token=bao.token, mount="keys/of-the-lake")
     assert client.unwrap_key(client.wrap_key(KEY, "lake"), "lake") == KEY
-    between.script.append(error(403, "permission denied"))
+    server.script.append(error(403, "permission denied"))
     with pytest.raises(ags1.KeyAccessError, match="permission denied"):
-        VaultKms(between.url, token=bao.token, namespace="team").wrap_key(KEY, "lake")
-    assert between.requests[-1].headers["X-Vault-Namespace"] == "team"
-
-
-def test_threads_share_one(client: VaultKms, between: Between, key_id: str) -> None:
-    wrapped = [client.wrap_key(bytes([number]) * 32, key_id) for number in range(4)]
-
-    def work() -> list[bytes]:
-        return [client.unwrap_key(each, key_id) for each in wrapped]
-
-    assert in_threads([work] * 8) == [[bytes([number]) * 32 for number in range(4)]] * 8
-    assert len(between.requests) == 8
-
-
-def test_a_forked_child_asks_on_a_connection_of_its_own(client: VaultKms, between: Between, key_id: str) -> None:
-    wrapped = client.wrap_key(KEY, key_id)
-    client.unwrap_key(wrapped, key_id)
-    asked = len(between.requests)
-    assert in_child(lambda: client.unwrap_key(wrapped, key_id)) == KEY
-    assert len(between.requests) == asked + 1
+        VaultKms(server.url, token=bao.token, namespace="team").wrap_key(KEY, "lake")
+    assert server.requests[-1].headers["X-Vault-Namespace"] == "team"
 
 
 # -- address and token ---------------------------------------------------------------------------------------
@@ -200,17 +175,8 @@ PASSING: dict[str, Answer] = {
 }
 
 
-@pytest.mark.parametrize("fault", PASSING)
-def test_a_passing_fault_is_survived(
-    client: VaultKms, between: Between, key_id: str, time: FakeTime, fault: str
-) -> None:
-    between.script.extend([PASSING[fault]] * 4)
-    assert client.wrap_key(KEY, key_id).startswith(b"vault:v1:")
-    assert (len(between.requests), len(time.pauses)) == (5, 4)
-
-
-def test_throttling_that_stays_is_an_error(client: VaultKms, between: Between) -> None:
-    between.script.extend([PASSING["throttled"]] * 5)
+def test_throttling_that_stays_is_an_error(client: VaultKms, server: Between) -> None:
+    server.script.extend([PASSING["throttled"]] * 5)
     with pytest.raises(ags1.KeyAccessError) as caught:
         client.unwrap_key(b"vault:v1:x", "lake")
     assert str(caught.value) == (
@@ -218,16 +184,9 @@ def test_throttling_that_stays_is_an_error(client: VaultKms, between: Between) -
     )
 
 
-def test_a_server_that_is_down_is_an_error(client: VaultKms, between: Between, time: FakeTime) -> None:
-    between.stop()
-    with pytest.raises(ags1.KeyAccessError, match=r"could not wrap a key with 'lake': .*\(tried 5 times\)"):
-        client.wrap_key(KEY, "lake")
-    assert len(time.pauses) == 4
-
-
-def test_a_server_that_is_silent_is_an_error(between: Between, bao: Bao, time: FakeTime) -> None:
-    client = VaultKms(between.url, token=bao.token, timeout=0.2, attempts=2, **time.common)
-    between.script.extend([Silence(), Silence()])
+def test_a_server_that_is_silent_is_an_error(server: Between, bao: Bao, time: FakeTime) -> None:
+    client = VaultKms(server.url, token=bao.token, timeout=0.2, attempts=2, **time.common)
+    server.script.extend([Silence(), Silence()])
     with pytest.raises(ags1.KeyAccessError, match=r"ReadTimeout: .*\(tried 2 times\)"):
         client.wrap_key(KEY, "lake")
 
@@ -244,46 +203,35 @@ def test_a_key_that_was_wrapped_with_another_key_is_refused(client: VaultKms, ba
 
 
 @pytest.mark.parametrize("wrapped", [b"\0\1\2", b"vault:v1: x", "vault:v1:ä".encode(), bytes(60)])
-def test_bytes_that_are_no_text_of_vault_are_not_sent(client: VaultKms, between: Between, wrapped: bytes) -> None:
+def test_bytes_that_are_no_text_of_vault_are_not_sent(client: VaultKms, server: Between, wrapped: bytes) -> None:
     with pytest.raises(
         ags1.KeyAccessError, match="it was not wrapped by Vault, whose wrapped keys are text such as vault:v1:"
     ):
         client.unwrap_key(wrapped, "lake")
-    assert not between.requests
+    assert not server.requests
 
 
 @pytest.mark.parametrize("key_id", ["../../sys/raw", "a/b", "a?b", "a#b", ".", "..", "a b", "-a", "a%2fb", "ä"])
-def test_a_key_id_cannot_lead_elsewhere(client: VaultKms, between: Between, key_id: str) -> None:
+def test_a_key_id_cannot_lead_elsewhere(client: VaultKms, server: Between, key_id: str) -> None:
     with pytest.raises(ags1.KeyAccessError, match="a key id must be the name of a transit key"):
         client.wrap_key(KEY, key_id)
-    assert not between.requests
+    assert not server.requests
 
 
-GARBAGE = [
-    *(b"", b"{}", b"[]", b"null", b"<html>", b"\xff\xfe", b'{"data": null}', b'{"data": []}', b'{"data": {}}'),
-    b'{"data": {"plaintext": 7, "ciphertext": 7}}',
-    b'{"data": {"plaintext": "?", "ciphertext": ""}}',
-]
+class TestKeys(Caching):
+    pass
 
 
-@pytest.mark.parametrize("body", GARBAGE)
-def test_garbage_is_an_error(client: VaultKms, between: Between, body: bytes) -> None:
-    calls: list[Callable[[], Any]] = [
-        lambda: client.wrap_key(KEY, "lake"),
-        lambda: client.unwrap_key(b"vault:v1:x", "lake"),
-        lambda: client.generate_key("lake"),
-    ]
-    for call in calls:
-        between.script.append(Answer(200, body))
-        with pytest.raises(ags1.KeyAccessError, match=r"Vault could not .*the service returned"):
-            call()
+class TestFaults(Failing):
+    service = "Vault"
+    passing = PASSING
+    garbage = (
+        *(b"", b"{}", b"[]", b"null", b"<html>", b"\xff\xfe", b'{"data": null}', b'{"data": []}', b'{"data": {}}'),
+        b'{"data": {"plaintext": 7, "ciphertext": 7}}',
+        b'{"data": {"plaintext": "?", "ciphertext": ""}}',
+    )
+    wrapped = b"vault:v1:x"
+    secrets = (BAO_TOKEN,)
 
-
-def test_no_text_shows_a_key_or_the_token(client: VaultKms, between: Between, bao: Bao) -> None:
-    encoded = base64.b64encode(KEY).decode()
-    between.script.append(error(400, f"cannot take {encoded}"))
-    with pytest.raises(ags1.KeyAccessError) as caught:
-        client.wrap_key(KEY, "lake")
-    assert encoded not in str(caught.value)
-    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
-    assert bao.token not in str(caught.value) + repr(client)
+    def refusal(self, text: str) -> Answer:
+        return error(400, text)
