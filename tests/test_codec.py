@@ -276,24 +276,17 @@ def test_an_out_that_is_larger_keeps_the_rest_as_it_was(threads: int) -> None:
     assert out == PLAIN + b"\xaa" * 372
 
 
-@pytest.mark.parametrize("out_start", [300 - 191, 300 - 30, 300 - 1, 300, 300 + 1, 300 + 127])
-def test_encrypting_over_its_own_data_is_refused_in_every_relation(out_start: int) -> None:
-    memory = bytearray(pattern(800))
-    before = bytes(memory)
-    view = memoryview(memory)
-    with pytest.raises(ValueError, match="data and out overlap in memory"):
-        ags1.encrypt_into(view[300:428], view[out_start : out_start + 192], KEY, block_length=BLOCK)
-    assert memory == before
-
-
-@pytest.mark.parametrize("out_start", [300, 300 - 127, 300 - 1, 300 + 8, 300 + 20, 300 + 191])
-def test_decrypting_over_its_own_data_is_refused_in_every_relation(out_start: int) -> None:
+def test_working_over_its_own_data_is_refused_in_every_relation() -> None:
     memory = bytearray(pattern(800))
     memory[300:492] = STREAM
     before = bytes(memory)
     view = memoryview(memory)
-    with pytest.raises(ValueError, match="data and out overlap in memory"):
-        ags1.decrypt_into(view[300:492], view[out_start : out_start + 128], KEY, aad_prefix=PREFIX)
+    for start in (-191, -30, -1, 0, 1, 127):
+        with pytest.raises(ValueError, match="data and out overlap in memory"):
+            ags1.encrypt_into(view[300:428], view[300 + start : 492 + start], KEY, block_length=BLOCK)
+    for start in (-127, -1, 0, 8, 20, 191):
+        with pytest.raises(ValueError, match="data and out overlap in memory"):
+            ags1.decrypt_into(view[300:492], view[300 + start : 428 + start], KEY, aad_prefix=PREFIX)
     assert memory == before
 
 

@@ -18,6 +18,7 @@ from ags1 import parquet
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList, PageSource
 from tests.fuzz.choices import Choices
+from tests.parquet.handmade import structs_of
 from tests.parquet.reference import open_plain
 from tests.parquet.reference_model import CTR_PAGES, GCM, module_aad
 from tests.parquet.reference_thrift import (
@@ -72,17 +73,6 @@ def encrypted_file(version: str, algorithm: str, plaintext_footer: bool, own_key
 
 
 # -- trees ---------------------------------------------------------------------------------------------------
-
-
-def structs_of(value: Any) -> Iterator[Struct]:
-    """All structs of a tree, from the top."""
-    if isinstance(value, Struct):
-        yield value
-        for _, inner in list(value.fields.values()):
-            yield from structs_of(inner)
-    elif isinstance(value, Sequence):
-        for inner in value:
-            yield from structs_of(inner)
 
 
 def number(choices: Choices, limit: int) -> int:

@@ -65,15 +65,15 @@ def _unknown() -> Struct:
     )
 
 
-def _all_structs(value: object) -> Iterator[Struct]:
+def structs_of(value: object) -> Iterator[Struct]:
     if isinstance(value, Struct):
         # Unions have one field by definition.
         yield value
         for _, item in list(value.fields.values()):
-            yield from _all_structs(item)
+            yield from structs_of(item)
     elif isinstance(value, Sequence):
         for item in value:
-            yield from _all_structs(item)
+            yield from structs_of(item)
 
 
 def _is_union_or_empty(value: Struct) -> bool:
@@ -88,7 +88,7 @@ def unknown_fields(data: bytes) -> bytes:
         roots += [chunk.metadata, chunk.column_index, chunk.offset_index, chunk.bloom_header]
         roots += [page.header for page in chunk.pages]
     # Chunks share their metadata with the footer.
-    structs = {id(found): found for root in roots for found in _all_structs(root) if not _is_union_or_empty(found)}
+    structs = {id(found): found for root in roots for found in structs_of(root) if not _is_union_or_empty(found)}
     for found in structs.values():
         found.put(200, STRUCT, _unknown()).put(201, BOOL, False)
     return write_plain(file)

@@ -88,14 +88,18 @@ def s3(storage_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(scope="session")
 def kms_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A local keystore with the master keys "lake" and "lake2", and the key file that opens it."""
+    return keystore(tmp_path_factory.mktemp("keystore"), *MASTER_KEY_IDS)
+
+
+def keystore(directory: Path, *key_ids: str) -> str:
+    """The URL of a local keystore with these master keys, and the key file that opens it."""
     from ags1.kms import LocalKms
 
-    directory = tmp_path_factory.mktemp("keystore")
     key_file = directory / "keystore.key"
     key_file.write_text(os.urandom(32).hex())
     key_file.chmod(0o600)
     with LocalKms.create(directory / "keys.json", key_file=key_file) as client:
-        for key_id in MASTER_KEY_IDS:
+        for key_id in key_ids:
             client.add_key(key_id)
     return f"local:{directory / 'keys.json'}?{urlencode({'key_file': key_file})}"
 

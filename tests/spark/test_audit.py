@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 import pytest
 
@@ -14,9 +12,9 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1.audit import audit
-from ags1.kms import LocalKms
 from ags1.spark.job import main
 from tests.audit.lake import make
+from tests.spark.conftest import keystore
 from tests.spark.trees import STRANGE, write_tree
 
 if TYPE_CHECKING:
@@ -27,14 +25,7 @@ POLICY = {"plaintext": {"allowed": ["logs/**"]}, "keys": {"allowed": ["lake"]}}
 
 @pytest.fixture(scope="module")
 def kms(tmp_path_factory: pytest.TempPathFactory) -> str:
-    directory = tmp_path_factory.mktemp("keystore")
-    key_file = directory / "key"
-    key_file.write_text(os.urandom(32).hex())
-    key_file.chmod(0o600)
-    with LocalKms.create(directory / "keys.json", key_file=key_file) as client:
-        client.add_key("lake")
-        client.add_key("people")
-    return f"local:{directory / 'keys.json'}?{urlencode({'key_file': key_file})}"
+    return keystore(tmp_path_factory.mktemp("keystore"), "lake", "people")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ags1 import dataset
 from tests.checks import MIB, pattern
+from tests.dataset.conftest import write_tree as write_tree
 
 Tree = dict[str, bytes]
 
@@ -24,15 +25,6 @@ CONTENTS: Tree = {
     **{f"many/{index:03}": pattern(index) for index in range(150)},
 }
 STRANGE = os.fsdecode(b"no-utf-8-\xff\xfe/\x80")
-
-
-def write_tree(root: Path, contents: Tree) -> Path:
-    """A directory with these files."""
-    for name, data in contents.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return root
 
 
 def read_tree(root: Path) -> Tree:

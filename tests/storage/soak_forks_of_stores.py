@@ -14,8 +14,6 @@ import argparse
 import contextlib
 import math
 import os
-import select
-import signal
 import sys
 import threading
 import time
@@ -27,8 +25,8 @@ from ags1.storage import Location, PlannedSource, open_source
 from tests.checks import KEY
 from tests.servers._install import MissingServerError
 from tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server
+from tests.threats.soak_forks import ends_well
 
-DEADLINE = 60
 """Seconds after which a child that has not ended is taken to hang: it needs some milliseconds."""
 STEP = 100_000
 
@@ -57,16 +55,6 @@ def _in_child(place: Location, reader: ags1.Reader, plan: PlannedSource, plain: 
     _refused(lambda: reader.read(30 * STEP), plain[at : at + 30 * STEP])
     plan.close()
     reader.close()
-
-
-def _ends_well(child: int) -> bool:
-    descriptor = os.pidfd_open(child)
-    try:
-        if not select.select([descriptor], [], [], DEADLINE)[0]:
-            os.kill(child, signal.SIGKILL)
-    finally:
-        os.close(descriptor)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def soak(place: Location, children: int, parents: int = 2, seconds: float = math.inf) -> tuple[int, int]:
@@ -111,7 +99,7 @@ def soak(place: Location, children: int, parents: int = 2, seconds: float = math
                         traceback.print_exc()
                     finally:
                         os._exit(status)
-                bad += not _ends_well(child)
+                bad += not ends_well(child)
                 assert reader.read(STEP) == plain[12 * STEP : 13 * STEP]
                 plan.close()
     finally:

@@ -112,28 +112,20 @@ def test_the_same_commands_work_without_a_fault(
         assert main(arguments) == 0, capfd.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["cat", "inspect", "parquet cat", "parquet inspect"])
-def test_a_server_that_tells_no_length_is_said_to_be_that(
-    command: str, server: HostileServer, lake: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["cat", "inspect", "verify", "parquet cat", "parquet inspect"])
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [("no length", "does not return its length"), ("no range", "the server ignores the range of a request")],
+)
+def test_a_server_that_tells_no_length_or_ignores_ranges_is_said_to_be_that(
+    fault: str, text: str, command: str, server: HostileServer, lake: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    server.fault = "no length"
+    server.fault = fault
     arguments, name = commands(lake, server.url)[command]
     assert main(arguments) == 4
     said = capfd.readouterr().err
     assert_one_line(said, name)
-    assert "does not return its length" in said
-
-
-@pytest.mark.parametrize("command", ["cat", "verify", "parquet cat", "parquet inspect"])
-def test_a_server_that_ignores_ranges_is_said_to_be_that(
-    command: str, server: HostileServer, lake: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    server.fault = "no range"
-    arguments, name = commands(lake, server.url)[command]
-    assert main(arguments) == 4
-    said = capfd.readouterr().err
-    assert_one_line(said, name)
-    assert "the server ignores the range of a request" in said
+    assert text in said
 
 
 def python_calls(root: str) -> dict[str, Callable[[], object]]:

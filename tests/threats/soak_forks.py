@@ -61,7 +61,7 @@ def _in_thread(work: Callable[[], None]) -> None:
         raise failure
 
 
-def _ends_well(child: int) -> bool:
+def ends_well(child: int) -> bool:
     """Wait for a child; kill it if it does not end."""
     descriptor = os.pidfd_open(child)
     try:
@@ -106,7 +106,7 @@ def soak(children: int, seconds: float = float("inf"), parents: int = 3) -> tupl
                 finally:
                     os._exit(status)
             count += 1
-            bad += not _ends_well(child)
+            bad += not ends_well(child)
             if count % 10_000 == 0:
                 print(f"{count:,} children, {bad} of them hung or failed", flush=True)
     finally:
