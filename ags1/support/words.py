@@ -13,6 +13,17 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many more there are: "a, b and 5 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def first_lines(title: str, found: Sequence[object], count: int, most: int, what: str = "") -> list[str]:
+    """A line for each of the first of `count` things, and one that says how many more there are."""
+    lines = [f"{title}: {each}" for each in found[:most]]
+    return lines + ([f"{title}: {count - most} more{what}"] if count > most else [])
+
+
 def made_by() -> dict[str, str]:
     """What every report says of itself: the time in UTC, and the version of ags1."""
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -26,7 +26,7 @@ from ags1.parquet.verify.report import (
 from ags1.support.command_line import UsageError
 from ags1.support.exit_codes import EXIT_DATA, NotProtected
 from ags1.support.remedies import in_options
-from ags1.support.words import counted, made_by
+from ags1.support.words import counted, listed, made_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def _line(path: str, report: ParquetVerifyReport, seconds: float) -> str:
         line += f"; {report.outcome}, as allowed: {'; '.join(report.unprotected())}"
     names = report.plaintext_columns
     if names and report.footer_authenticated:
-        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-        line += f"; plaintext columns: {', '.join(names[:_SHOWN])}{more}"
+        line += f"; plaintext columns: {listed(names, _SHOWN)}"
     return line
 
 
@@ -184,6 +183,5 @@ def _missing(path: str, report: ParquetVerifyReport) -> str:
     names = sorted(report.missing_keys)
     parts = ["the signature of the footer"] if report.footer_key_missing else []
     if names:
-        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
-        parts.append(f"column{'s' if len(names) > 1 else ''} {shown}")
+        parts.append(f"column{'s' if len(names) > 1 else ''} {listed(names, _SHOWN)}")
     return f"{path}: not checked, because a key is missing: {', '.join(parts)} (--missing-keys drop lets that pass)"

@@ -26,7 +26,7 @@ from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Report
-from ags1.support.words import counted, printable, with_name
+from ags1.support.words import counted, first_lines, printable, with_name
 
 # Failures that are kept, and those of them that the text has.
 _REPORTED = 1000
@@ -193,13 +193,9 @@ class TableVerifyReport(Report):
                 f"NOT authenticated: the end of {ends} without a trusted length, where missing blocks would not be "
                 "noticed"
             )
-        for path, texts in list(self.problems.items())[:_LISTED]:
-            lines.append(printable(f"problem: {path}: {'; '.join(texts)}"))
-        if self.problem_count > _LISTED:
-            lines.append(f"problem: {self.problem_count - _LISTED} more files")
-        lines += [f"failed: {each}" for each in self.failures[:_LISTED]]
-        if self.failure_count > _LISTED:
-            lines.append(f"failed: {self.failure_count - _LISTED} more")
+        problems = [printable(f"{path}: {'; '.join(texts)}") for path, texts in self.problems.items()]
+        lines += first_lines("problem", problems, self.problem_count, _LISTED, " files")
+        lines += first_lines("failed", self.failures, self.failure_count, _LISTED)
         return "\n".join(lines)
 
     @property

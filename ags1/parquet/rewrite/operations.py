@@ -20,6 +20,7 @@ from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_f
 from ags1.parquet.structure.inspection import inspect
 from ags1.storage import Entry, Location, open_output, status
 from ags1.streams.files import Progress
+from ags1.support.words import listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def refuse_missing_columns(found: Iterable[Lacking], missing_columns: str, way_o
             raise ValueError(f"no file has the column {', '.join(never)}: nothing was written; {lacking[0].text}")
     elif lacking:
         first, *others = lacking
-        more = f"; so do {shown_names([each.name for each in others])}" if others else ""
+        more = f"; so do {listed([each.name for each in others], _SHOWN)}" if others else ""
         raise ValueError(f"{first.name} lacks a column: {first.text}{more}: nothing was written; {way_out}")
 
 
@@ -222,12 +223,7 @@ def refuse_others(names: list[str], way_out: str) -> None:
     """Raise FormatError if there are files that are not Parquet; it names the first ones."""
     if names:
         are = "is not a Parquet file" if len(names) == 1 else "are not Parquet files"
-        raise FormatError(f"{shown_names(names)} {are}: nothing was written; {way_out}")
-
-
-def shown_names(names: list[str]) -> str:
-    """The first names of a list, as text."""
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+        raise FormatError(f"{listed(names, _SHOWN)} {are}: nothing was written; {way_out}")
 
 
 def copy_file(source: Any, target: FilePath, *, progress: Progress | None = None, durable: bool = False) -> None:

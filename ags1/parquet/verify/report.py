@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ags1.errors import AuthenticationError, FormatError, LimitError
 from ags1.support.reports import Report
 from ags1.support.typing import Any
-from ags1.support.words import counted, printable
+from ags1.support.words import counted, first_lines, listed, printable
 
 # In a class with a field `bytes`, that name is the field.
 Octets = bytes
@@ -321,22 +321,17 @@ class ParquetVerifyReport(Report):
         if self.plaintext_pages:
             names = self.plaintext_columns
             lines.append(
-                f"not encrypted: {counted(len(names), 'column')} ({_listed(names)}), "
+                f"not encrypted: {counted(len(names), 'column')} ({listed(names, _LISTED)}), "
                 f"{counted(self.plaintext_pages, 'page')}, only their structure was checked"
             )
         if pages or self.plaintext_pages:
             lines.append(f"CRC checked of {counted(self.checksums, 'page')} without a tag")
         if self.missing_keys:
-            lines.append(f"not checked, because a key is missing: {_listed(sorted(self.missing_keys))}")
+            lines.append(f"not checked, because a key is missing: {listed(sorted(self.missing_keys), _LISTED)}")
         if self.unchecked_bytes:
             lines.append(f"not checked: {self.unchecked_bytes} bytes of pages")
-        for title, findings, count in (
-            ("failed", self.failures, self.failure_count),
-            ("problem", self.problems, self.problem_count),
-        ):
-            lines += [f"{title}: {each}" for each in findings[:_LISTED]]
-            if count > _LISTED:
-                lines.append(f"{title}: {count - _LISTED} more")
+        lines += first_lines("failed", self.failures, self.failure_count, _LISTED)
+        lines += first_lines("problem", self.problems, self.problem_count, _LISTED)
         # Names of columns and files are a stranger's: none of them is to look like a line of the report.
         return "\n".join(map(printable, lines))
 
@@ -368,8 +363,3 @@ class ParquetVerifyReport(Report):
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in counts.items())
-
-
-def _listed(names: list[str]) -> str:
-    rest = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")

@@ -39,6 +39,7 @@ from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import kms_client, of_process
 from ags1.storage import Entry, Location, status
 from ags1.streams.metadata_files import text_of_prefix
+from ags1.support.words import listed
 
 Tell = Callable[[int, int], None]
 
@@ -340,9 +341,8 @@ def _fault(report: ParquetVerifyReport) -> tuple[str, str]:
     if report.footer_key_missing:
         return "KeyAccessError", "the key of the footer is missing, so its signature could not be checked"
     names = sorted(report.missing_keys)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     why = report.missing_keys[names[0]]
-    return "KeyAccessError", f"not checked, because a key is missing: {', '.join(names[:_NAMED])}{more} ({why})"
+    return "KeyAccessError", f"not checked, because a key is missing: {listed(names, _NAMED)} ({why})"
 
 
 def _first(findings: list[VerifyFinding], count: int) -> str:
