@@ -128,7 +128,7 @@ def rewrap(
         if not going:
             known = ", ".join(sorted({each.key_id for each in transaction.classes}))
             raise ValueError(f"no class of keys of {location} is under {old_key_id!r}; there are: {known}")
-        older, runs = len(numbers(location)), _unfinished(location)
+        older, runs = len(numbers(location)), len(records(location))
         keys = 0
         for each in going:
             transaction.rewrap(each.id, new_key_id, new_kms)
@@ -142,7 +142,3 @@ def rewrap(
         assert made is not None
         return DatasetRewrapReport(made.version, old_key_id, new_key_id, keys, older, runs, False)
     raise ConflictError(f"{location}: other writers committed during each attempt: run rewrap again later")
-
-
-def _unfinished(location: Location) -> int:
-    return len(records(location))

@@ -167,7 +167,7 @@ def decrypt_columns(
     schema = _schema_of(df, columns, row_key)
     table = locate(keys, df.sparkSession)
     bound = _bound(schema, row_key)
-    given = {name: _data_type(each) for name, each in (types or {}).items()}
+    given = {name: DataType.fromDDL(each) if isinstance(each, str) else each for name, each in (types or {}).items()}
     if unknown := given.keys() - columns.keys():
         raise ValueError(f"types has columns that are not decrypted: {', '.join(sorted(unknown))}")
     fields = list(schema)
@@ -351,10 +351,6 @@ def _arrow_type(field: StructField) -> Any:
         text = f"column {field.name!r} has the type {field.dataType.simpleString()}, which cannot be encrypted: {error}"
         raise TypeError(text) from None
     return found
-
-
-def _data_type(given: str | DataType) -> DataType:
-    return DataType.fromDDL(given) if isinstance(given, str) else given
 
 
 def _recorded(key: ColumnRecord | None, opening: Opening, keys: str | os.PathLike[str]) -> StructField:

@@ -154,14 +154,13 @@ class _Job:
             renewed = self._arguments.get("new_key_id")
             if pins is not None and renewed is not None and self._arguments.get("key_id") in (None, pins.key_id):
                 pins = pins.under(renewed)
-            with open_dataset(locate(place, self._spark), self._renewed_kms(kms), None, None, pins) as found:
+            with open_dataset(
+                locate(place, self._spark), self._arguments.get("new_kms") or kms, None, None, pins
+            ) as found:
                 if pins is None:
                     _complain(f"{path} is new: what was found at {place} was trusted, version {found.version}")
                 found.pins.save(path)
         return code
-
-    def _renewed_kms(self, kms: str) -> str:
-        return self._arguments.get("new_kms") or kms
 
     def _run(self) -> int:
         function: str = self._options.function
