@@ -7,7 +7,7 @@ from typing import Any
 
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
-from ags1.support.reports import Report
+from ags1.support.reports import Record, Report
 from ags1.support.words import counted, made_by, printable, share_text, size_text
 
 SEVERITIES = ("error", "violation", "warning", "note")
@@ -51,7 +51,7 @@ class Finding:
 
 
 @dataclass
-class Group:
+class Group(Record):
     """A dataset, an Iceberg table, or all files that belong to none.
 
     Attributes
@@ -85,10 +85,6 @@ class Group:
     def inside(self, name: str) -> str:
         """Name of a file, relative to the group."""
         return name[len(self.path) + 1 :] if self.path else name
-
-    def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it."""
-        return {**self.__dict__, "keys": list(self.keys)}
 
 
 class Membership:

@@ -8,7 +8,17 @@ from ags1.support.typing import Any
 from ags1.support.words import printable
 
 
-class Report:
+class Record:
+    """What a report has many of; a dataclass."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+        return _fields(self)
+
+
+class Report(Record):
     """A result with `ok`, `to_dict()` and `str()`; a dataclass."""
 
     @property
@@ -35,7 +45,7 @@ def _fields(report: Any) -> dict[str, Any]:
 
 
 def _json(value: Any) -> Any:
-    if isinstance(value, Report):
+    if isinstance(value, Record):
         return value.to_dict()
     if is_dataclass(value):
         return _fields(value)

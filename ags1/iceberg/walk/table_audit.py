@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
@@ -39,7 +38,7 @@ from ags1.iceberg.walk.table_walk import (
 )
 from ags1.storage import REQUESTS_AT_ONCE
 from ags1.support.parallel import in_parallel
-from ags1.support.reports import Report
+from ags1.support.reports import Record, Report
 from ags1.support.words import counted, printable, with_name
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -52,7 +51,7 @@ _LENGTHS = (16, 24, 32)
 
 
 @dataclass(frozen=True)
-class AuditFinding:
+class AuditFinding(Record):
     """One thing that an audit found.
 
     Attributes
@@ -72,10 +71,6 @@ class AuditFinding:
     code: str
     subject: str
     message: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return printable(f"{self.severity}: {self.code}: {self.message}")

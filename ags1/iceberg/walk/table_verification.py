@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.core.blocks import usable_cpus
@@ -25,7 +25,7 @@ from ags1.storage import DescriptorSource, Location, Source, files_at_once
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.parallel import SharedProgress, in_parallel
-from ags1.support.reports import Report
+from ags1.support.reports import Record, Report
 from ags1.support.words import counted, first_lines, printable, with_name
 
 # Failures that are kept, and those of them that the text has.
@@ -41,7 +41,7 @@ def _not_protected(error: Exception) -> Exception:
 
 
 @dataclass(frozen=True)
-class FileFailure:
+class FileFailure(Record):
     """A file that failed, or could not be checked.
 
     Attributes
@@ -69,10 +69,6 @@ class FileFailure:
     failed: int
     snapshot_ids: tuple[int, ...]
     outcome: str = DAMAGED
-
-    def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
-        return {**asdict(self), "snapshot_ids": list(self.snapshot_ids)}
 
     def __str__(self) -> str:
         if self.kind == "table":

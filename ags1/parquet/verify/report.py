@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ags1.errors import AuthenticationError, FormatError, LimitError
-from ags1.support.reports import Report
+from ags1.support.reports import Record, Report
 from ags1.support.typing import Any
 from ags1.support.words import counted, first_lines, listed, printable
 
@@ -36,7 +36,7 @@ def outcome_of(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class VerifyFinding:
+class VerifyFinding(Record):
     """A module that failed, or a contradiction between parts of the file.
 
     Attributes
@@ -88,7 +88,7 @@ class VerifyFinding:
 
 
 @dataclass
-class ColumnVerification:
+class ColumnVerification(Record):
     """What was found in all chunks of one column.
 
     Attributes
@@ -287,16 +287,12 @@ class ParquetVerifyReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """All values, for JSON."""
-        found: dict[str, Any] = {"outcome": self.outcome, "ok": self.ok, "unprotected": self.unprotected()}
-        found["plaintext_columns"] = self.plaintext_columns
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if isinstance(value, bytes):
-                value = value.hex()
-            if isinstance(value, list):
-                value = [each.to_dict() for each in value]
-            found[name] = dict(value) if isinstance(value, dict) else value
-        return found
+        found = {
+            "outcome": self.outcome,
+            "unprotected": self.unprotected(),
+            "plaintext_columns": self.plaintext_columns,
+        }
+        return {**found, **super().to_dict()}
 
     def __str__(self) -> str:
         """The report as text, a few lines if all is well."""
