@@ -18,16 +18,7 @@ import os
 import ags1.support.interrupts  # noqa: F401  imported before all that takes time
 from ags1 import layout
 from ags1._version import version as __version__
-from ags1.codec import (
-    Batch,
-    NumberedPrefixes,
-    decrypt,
-    decrypt_into,
-    decrypt_many,
-    encrypt,
-    encrypt_into,
-    encrypt_many,
-)
+from ags1.codec import Batch, NumberedPrefixes, decrypt, decrypt_into, decrypt_many, encrypt, encrypt_into, encrypt_many
 from ags1.errors import (
     Ags1Error,
     AuthenticationError,

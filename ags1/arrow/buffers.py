@@ -20,8 +20,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     pass
 
-__all__ = ["decrypt_buffers", "encrypt_buffers"]
-
 # Alignment that Arrow's specification recommends; its kernels are fastest with it.
 _ALIGNMENT = 64
 

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ags1 import codec, layout
 from ags1.core.typing import KeyLike
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.streams.opening import open
+from ags1.support.closing import Closing
 from ags1.support.typing import Buffer
 
 try:
     import pyarrow as pa
 except ImportError as error:
     raise ImportError("ags1.arrow needs pyarrow: pip install 'ags1[arrow]'") from error
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = [
-    "IpcFile",
-    "decrypt_table",
-    "encrypt_table",
-    "open_ipc_file",
-    "open_ipc_stream",
-    "write_ipc_file",
-    "write_ipc_stream",
-]
 
 
 def encrypt_table(
@@ -245,7 +233,7 @@ def open_ipc_file(
         raise
 
 
-class IpcFile:
+class IpcFile(Closing):
     """Record batches of an encrypted IPC file, by number; only the blocks of a batch are decrypted.
 
     Use it from one thread at a time. :func:`open_ipc_file` returns it; it is a context manager.
@@ -279,9 +267,3 @@ class IpcFile:
     def close(self) -> None:
         """Close the file."""
         self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

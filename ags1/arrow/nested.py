@@ -35,8 +35,6 @@ except ImportError:
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["check_type", "pack", "unpack", "width_of"]
-
 
 def width_of(kind: Any) -> int | None:
     """Bytes of each value of a type; 0 for text and binary of any length, None for what has to be packed."""

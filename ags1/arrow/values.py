@@ -30,16 +30,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from typing import Literal
 
-
-__all__ = [
-    "as_values",
-    "decrypt_array",
-    "decrypt_columns",
-    "encrypt_array",
-    "encrypt_columns",
-    "from_values",
-]
-
 # Metadata key of an encrypted field; the value is the original field, in a serialised schema as base64.
 _METADATA = b"ags1.field"
 

@@ -16,8 +16,6 @@ from ags1.storage import Entry, Location, status
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
 from ags1.support.words import counted
 
-__all__ = ["DatasetMembership"]
-
 
 class DatasetMembership(Membership):
     def __init__(

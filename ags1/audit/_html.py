@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.audit.report import AuditReport
 
-__all__ = ["Rectangle", "page", "squarified"]
-
 _WIDTH, _HEIGHT = 1200.0, 460.0
 # More rectangles or rows are slow to draw, and too many to read.
 _DIRECTORIES = 100

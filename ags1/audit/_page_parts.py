@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SCRIPT", "STYLE"]
-
 STYLE = """
 :root {
   color-scheme: light dark;

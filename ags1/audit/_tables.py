@@ -26,8 +26,6 @@ from ags1.storage import Entry, Location, read_whole
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO
 from ags1.support.words import counted
 
-__all__ = ["METADATA_DIRECTORY", "TableMembership", "is_metadata_file"]
-
 METADATA_DIRECTORY = "metadata"
 
 _MAX_BYTES = 256 << 20

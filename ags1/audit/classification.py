@@ -23,8 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.parquet import DecryptionConfig, Inspection
 
-__all__ = ["BYTES_READ", "PROTECTIONS", "AuditedFile", "decryption_of", "look"]
-
 ENCRYPTED, PARTLY, PLAINTEXT, UNKNOWN, BY_DESIGN, EMPTY, UNREADABLE = PROTECTIONS = (
     "encrypted", "partly encrypted", "plaintext", "unknown", "metadata", "empty", "unreadable",
 )  # fmt: skip

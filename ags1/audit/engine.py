@@ -13,14 +13,9 @@ from ags1.audit.policy import Policy
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, in_order, list_files, status
+from ags1.streams.files import Progress
 from ags1.support.exit_codes import EXIT_IO
 from ags1.support.words import counted, share_text, size_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ags1.streams.files import Progress
-
-__all__ = ["audit", "judge"]
 
 
 def audit(

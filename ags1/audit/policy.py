@@ -27,8 +27,6 @@ from ags1.audit.classification import BY_DESIGN, EMPTY, ENCRYPTED, PARTLY, UNREA
 from ags1.dataset.selection import matches
 from ags1.storage import Location, read_whole
 
-__all__ = ["ColumnRule", "Policy"]
-
 _MAX_BYTES = 1 << 20
 _TABLES: dict[str, dict[str, type]] = {
     "plaintext": {"allowed": list, "max_share": float},

@@ -10,8 +10,6 @@ from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_
 from ags1.support.reports import Report
 from ags1.support.words import counted, made_by, printable, share_text, size_text
 
-__all__ = ["AuditReport", "Finding", "Group", "Membership"]
-
 SEVERITIES = ("error", "violation", "warning", "note")
 # Findings kept for each code, findings in the text, and example names in the text.
 _KEPT = 1000

@@ -16,8 +16,6 @@ from pyiceberg.types import DecimalType, FixedType, ListType, MapType, NestedFie
 
 from ags1.avro.schemas import AvroType
 
-__all__ = ["record_batch"]
-
 _DECIMAL_BYTES = 16
 
 

@@ -33,18 +33,6 @@ from ags1.errors import Ags1Error, FormatError, TruncatedError, UnsupportedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.support.avro_encoding import container_start, encoded_block
 
-__all__ = [
-    "AvroBlock",
-    "AvroHeader",
-    "PlainContainer",
-    "check_schema",
-    "iter_blocks",
-    "plain_blocks",
-    "read_header",
-    "read_split",
-    "splits",
-]
-
 _MAGIC = b"Obj\x01"
 _MARKER_LENGTH = 16
 # A schema has kilobytes. A header that claims more than this is damaged, or an attack on memory.

@@ -11,8 +11,6 @@ from typing import Any
 
 from ags1.errors import UnsupportedError
 
-__all__ = ["ItemBound"]
-
 # Items of arrays and maps that are no numbers or texts: a block may have _FREE_ITEMS, and one more per _BYTES_PER_ITEM.
 _FREE_ITEMS, _BYTES_PER_ITEM = 1 << 20, 16
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}

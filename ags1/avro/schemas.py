@@ -19,8 +19,6 @@ from pyiceberg.schema import Schema
 from ags1.avro.containers import check_schema
 from ags1.errors import FormatError
 
-__all__ = ["AvroField", "AvroType", "has_field_ids", "iceberg_schema", "parse", "plain"]
-
 _PRIMITIVES = {
     "null": types.UnknownType,
     "boolean": types.BooleanType,

@@ -6,14 +6,11 @@ import datetime
 import json
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from ags1.bench import _machine
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from ags1.support.typing import Any
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,11 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 
 from ags1._version import version
 from ags1.core.backend import backend
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from ags1.support.typing import Any
 
 # What two figures must share before anybody may compare them. Not the version of ags1: that is what is compared.
 IDENTITY = ("cpu_model", "cpu_id", "cpu_features", "aes_gcm", "cores", "kernel", "openssl", "linkage", "python")

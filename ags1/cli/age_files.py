@@ -12,8 +12,6 @@ from ags1.support.command_line import UsageError
 from ags1.support.key_files import read_key_file
 from ags1.support.typing import Any
 
-__all__ = ["AGE_SUFFIX", "AgeKeys", "is_age_file"]
-
 AGE_SUFFIX = ".key-metadata.age"
 _INTRO = b"age-encryption.org/v1\n"
 _SCRYPT = re.compile(rb"^-> scrypt \S+ (\d{1,3})$", re.MULTILINE)

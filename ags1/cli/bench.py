@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Mapping
 
 from ags1 import bench as benching
 from ags1.bench import Ratio, Run, Subject
@@ -14,11 +15,7 @@ from ags1.core.backend import backend
 from ags1.keys import Key
 from ags1.layout import encrypted_length
 from ags1.support.exit_codes import EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from ags1.support.typing import Any
 
 _BLOCKS = {1 << 20: "1 MiB", 64 << 10: "64 KiB", 4 << 10: "4 KiB", 1 << 10: "1 KiB"}
 _SECONDS, _LIMIT, _ROUNDS = 0.6, 8.0, 5

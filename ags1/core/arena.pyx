@@ -19,20 +19,8 @@ from libc.string cimport memcpy
 from ags1.core.blocks cimport new_bytes
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.items cimport (
-    ITEM_HERE,
-    ITEM_OUTSIDE,
-    ITEMS_OFFSETS_32,
-    ITEMS_OFFSETS_64,
-    ITEMS_STRIDED,
-    Items,
-    Memory,
-    Span,
-    export_binary,
-    items_of,
-    load_32,
-    load_64,
-    locate,
-    pair_of,
+    ITEM_HERE, ITEM_OUTSIDE, ITEMS_OFFSETS_32, ITEMS_OFFSETS_64, ITEMS_STRIDED, Items, Memory, Span, export_binary,
+    items_of, load_32, load_64, locate, pair_of,
 )
 
 from collections.abc import Sequence

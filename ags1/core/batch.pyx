@@ -27,32 +27,15 @@ from libc.string cimport memcpy, memset
 from ags1.core.arena cimport Batch, Room, new_batch
 from ags1.core.blocks cimport MAX_UNITS, Run, choose_threads, new_bytes, seal_runs
 from ags1.core.buffer cimport BufferView, overlap, readable, writable
-from ags1.core.gcm cimport GCM_OK, Key, as_key, count_messages, gcm_last_error, gcm_random, raise_status
+from ags1.core.gcm cimport GCM_OK, Key, as_key, count_messages, draw_nonces, raise_status
 from ags1.core.items cimport (
-    ITEM_HERE,
-    ITEM_NULL,
-    ITEM_OUTSIDE,
-    ITEMS_OFFSETS_32,
-    ITEMS_OFFSETS_64,
-    Hold,
-    Items,
-    Span,
-    expect,
-    items_of,
-    load_32,
-    load_64,
-    locate,
-    one_item,
+    ITEM_HERE, ITEM_NULL, ITEM_OUTSIDE, ITEMS_OFFSETS_32, ITEMS_OFFSETS_64, Hold, Items, Span, expect, items_of,
+    load_32, load_64, locate, one_item,
 )
 from ags1.core.window cimport CHANGED, STACK_AAD, Form, Window, Work, measure_item, put_aad
 from ags1.core.layout cimport (
-    AGS1_BLOCK_OVERHEAD,
-    AGS1_HEADER_LENGTH,
-    AGS1_MAX_BLOCK_LENGTH,
-    AGS1_NONCE_LENGTH,
-    ags1_block_count,
-    ags1_encrypted_length,
-    ags1_read_header,
+    AGS1_BLOCK_OVERHEAD, AGS1_HEADER_LENGTH, AGS1_MAX_BLOCK_LENGTH, AGS1_NONCE_LENGTH, ags1_block_count,
+    ags1_encrypted_length, ags1_read_header,
 )
 
 from ags1.core import layout
@@ -424,7 +407,6 @@ cdef class _Making:
         """Draw the nonces of a window, and end it where there are enough of them."""
         cdef Work *work = &window.work
         cdef int64_t index, blocks, total = work.last - work.first
-        cdef int status
         work.units = NULL
         if self.longest > self.block_length:
             total = self.count_units(window)
@@ -448,9 +430,7 @@ cdef class _Making:
             if window.nonces == NULL:
                 raise MemoryError(f"no memory for the nonces of {total} blocks")
             window.room = total
-        status = gcm_random(window.nonces, <size_t>total * AGS1_NONCE_LENGTH)
-        if status != GCM_OK:
-            raise_status(status, gcm_last_error(status), "drawing nonces")
+        draw_nonces(window.nonces, <size_t>total * AGS1_NONCE_LENGTH)
         work.nonces = window.nonces
         return 0
 

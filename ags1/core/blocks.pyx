@@ -18,7 +18,7 @@ Source: AES GCM Stream specification, "Cipher Block structure" and "Additional A
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
@@ -27,41 +27,16 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, overlap, readable, writable
 from ags1.core.gcm cimport (
-    GCM_BACKEND,
-    GCM_BAD_TAG,
-    GCM_NO_MEMORY,
-    GCM_OK,
-    Key,
-    as_key,
-    count_messages,
-    gcm_context_free,
-    gcm_context_new,
-    gcm_context_rekey,
-    gcm_last_error,
-    gcm_random,
-    raise_status,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, draw_nonces, gcm_context_free,
+    gcm_context_new, gcm_context_rekey, gcm_last_error, new_nonces, raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
 from ags1.core.layout cimport (
-    AGS1_BLOCK_OVERHEAD,
-    AGS1_HEADER_LENGTH,
-    AGS1_MAX_BLOCKS,
-    AGS1_NONCE_LENGTH,
-    ags1_block_count,
-    ags1_encrypted_length,
-    ags1_plaintext_length,
-    ags1_read_header,
-    ags1_write_header,
+    AGS1_BLOCK_OVERHEAD, AGS1_HEADER_LENGTH, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count,
+    ags1_encrypted_length, ags1_plaintext_length, ags1_read_header, ags1_write_header,
 )
 from ags1.core.workers cimport (
-    AGS1_MAX_CREW,
-    ags1_add,
-    ags1_fail,
-    ags1_failure,
-    ags1_failure_init,
-    ags1_has_failed,
-    ags1_run_crew,
-    ags1_take,
+    AGS1_MAX_CREW, ags1_add, ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take,
 )
 
 import operator
@@ -273,18 +248,14 @@ cdef int _run(Job *job, int threads) except -1:
 cdef int _seal_window(Run *runs, int64_t count, int threads) except -1:
     cdef Job job
     cdef int64_t units
-    cdef int status
     cdef uint8_t few[64 * 12]
     cdef uint8_t *nonces = few
     _prepare(&job, runs, count, &units)
     if units > 64:
-        nonces = <uint8_t *>PyMem_Malloc(units * AGS1_NONCE_LENGTH)
-        if nonces == NULL:
-            raise MemoryError(f"no memory for the nonces of {units} blocks")
+        nonces = new_nonces(units)
+    else:
+        draw_nonces(few, units * AGS1_NONCE_LENGTH)
     try:
-        status = gcm_random(nonces, units * AGS1_NONCE_LENGTH)
-        if status != GCM_OK:
-            raise_status(status, gcm_last_error(status), "drawing nonces")
         job.nonces = nonces
         _run(&job, threads)
         _judge(&job, True, None)

@@ -17,12 +17,7 @@ thread from changing the memory while it is read; ags1 then encrypts or refuses 
 """
 
 from cpython.buffer cimport (
-    PyBUF_SIMPLE,
-    PyBUF_WRITABLE,
-    PyBuffer_FillInfo,
-    PyBuffer_Release,
-    PyObject_CheckBuffer,
-    PyObject_GetBuffer,
+    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from libc.stdint cimport uint8_t, uintptr_t
 

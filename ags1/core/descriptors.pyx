@@ -16,7 +16,7 @@ Reads and writes are repeated until complete and after EINTR. The end of the sou
 system, are reported with the first block that they hit. Source: AES GCM Stream specification, "Cipher Block structure".
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free
 from libc.errno cimport EINTR, errno
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
@@ -27,36 +27,12 @@ from posix.stdlib cimport posix_memalign
 from ags1.core.blocks cimport choose_threads, open_block, seal_block
 from ags1.core.buffer cimport BufferView, readable, writable
 from ags1.core.gcm cimport (
-    GCM_BACKEND,
-    GCM_BAD_TAG,
-    GCM_NO_MEMORY,
-    GCM_OK,
-    Key,
-    as_key,
-    count_messages,
-    gcm_context_free,
-    gcm_context_new,
-    gcm_last_error,
-    gcm_open,
-    gcm_random,
-    raise_status,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, gcm_context_free, gcm_context_new,
+    gcm_last_error, gcm_open, new_nonces, raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
-from ags1.core.layout cimport (
-    AGS1_BLOCK_OVERHEAD,
-    AGS1_MAX_BLOCKS,
-    AGS1_NONCE_LENGTH,
-    ags1_block_count,
-    ags1_store_le32,
-)
-from ags1.core.workers cimport (
-    ags1_fail,
-    ags1_failure,
-    ags1_failure_init,
-    ags1_has_failed,
-    ags1_run_crew,
-    ags1_take,
-)
+from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count, ags1_store_le32
+from ags1.core.workers cimport ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take
 
 import os
 
@@ -313,12 +289,15 @@ cdef void *_work(void *argument) noexcept nogil:
 
 
 cdef int _transfer(
-        Transfer *job, Key key, BufferView aad_prefix, bint encrypt, object threads, object source_name,
-        object target_name) except -1:
+        Transfer *job, object secret, object prefix, int64_t block_length, int64_t first_block, bint encrypt,
+        object threads, object source_name, object target_name) except -1:
     """Run a prepared transfer and raise what its earliest failure means."""
+    cdef Key key = as_key(secret)
+    cdef BufferView aad_prefix = readable(prefix, "aad_prefix")
     cdef uint8_t *nonces = NULL
     cdef int crew = choose_threads(threads, job.length)
-    cdef int status
+    job.block_length = block_length
+    job.first_block = first_block
     if job.first_block < 0 or ags1_block_count(job.length, job.block_length, &job.count):
         raise ValueError(f"{job.length} bytes at block {job.first_block} in blocks of {job.block_length}")
     if job.first_block > AGS1_MAX_BLOCKS - job.count:
@@ -342,13 +321,7 @@ cdef int _transfer(
     try:
         if encrypt:
             count_messages(key, job.count)
-            nonces = <uint8_t *>PyMem_Malloc(job.count * AGS1_NONCE_LENGTH)
-            if nonces == NULL:
-                raise MemoryError(f"no memory for the nonces of {job.count} blocks")
-            status = gcm_random(nonces, job.count * AGS1_NONCE_LENGTH)
-            if status != GCM_OK:
-                raise_status(status, gcm_last_error(status), "drawing nonces")
-            job.nonces = nonces
+            job.nonces = nonces = new_nonces(job.count)
         crew = <int>min(crew, (job.count + job.span - 1) // job.span)
         with nogil:
             ags1_run_crew(_work, job, crew)
@@ -383,12 +356,6 @@ cdef int _raise(Transfer *job, bint encrypt, object source_name, object target_n
     return 0
 
 
-cdef void _clear(Transfer *job) noexcept:
-    memset(job, 0, sizeof(Transfer))
-    job.source = -1
-    job.target = -1
-
-
 def reserve(int descriptor, int64_t length, name=None):
     """Take the disk space for a file of `length` bytes now, where the file system can.
 
@@ -403,6 +370,17 @@ def reserve(int descriptor, int64_t length, name=None):
             status = ags1_reserve(descriptor, length)
     if status:
         raise OSError(status, f"{os.strerror(status)} ({length:,} bytes are needed)", name)
+
+
+cdef int _between_files(
+        int source, int64_t source_offset, int target, int64_t target_offset, int64_t length, object key,
+        object aad_prefix, int64_t block_length, int64_t first_block, bint encrypt, object threads, object source_name,
+        object target_name) except -1:
+    cdef Transfer job
+    memset(&job, 0, sizeof(Transfer))
+    job.source, job.source_offset, job.length = source, source_offset, length
+    job.target, job.target_offset = target, target_offset
+    return _transfer(&job, key, aad_prefix, block_length, first_block, encrypt, threads, source_name, target_name)
 
 
 def seal_file(
@@ -430,18 +408,9 @@ def seal_file(
         Reading or writing failed, or the source ended early.
     LimitError, BackendError
     """
-    cdef Key secret = as_key(key)
-    cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
-    cdef Transfer job
-    _clear(&job)
-    job.source = source
-    job.source_offset = source_offset
-    job.target = target
-    job.target_offset = target_offset
-    job.length = length
-    job.block_length = block_length
-    job.first_block = first_block
-    _transfer(&job, secret, prefix, True, threads, source_name, target_name)
+    _between_files(
+        source, source_offset, target, target_offset, length, key, aad_prefix, block_length, first_block, True, threads,
+        source_name, target_name)
 
 
 def open_file(
@@ -460,18 +429,9 @@ def open_file(
     OSError
         Reading or writing failed.
     """
-    cdef Key secret = as_key(key)
-    cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
-    cdef Transfer job
-    _clear(&job)
-    job.source = source
-    job.source_offset = source_offset
-    job.target = target
-    job.target_offset = target_offset
-    job.length = length
-    job.block_length = block_length
-    job.first_block = first_block
-    _transfer(&job, secret, prefix, False, threads, source_name, target_name)
+    _between_files(
+        source, source_offset, target, target_offset, length, key, aad_prefix, block_length, first_block, False,
+        threads, source_name, target_name)
 
 
 def seal_into_file(
@@ -479,17 +439,11 @@ def seal_into_file(
         target_name=None):
     """Seal memory into blocks of a file. See :func:`seal_file`."""
     cdef BufferView source = readable(data, "data")
-    cdef Key secret = as_key(key)
-    cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
     cdef Transfer job
-    _clear(&job)
-    job.data = source.data
-    job.target = target
-    job.target_offset = target_offset
+    memset(&job, 0, sizeof(Transfer))
+    job.source, job.data, job.target, job.target_offset = -1, source.data, target, target_offset
     job.length = source.nbytes
-    job.block_length = block_length
-    job.first_block = first_block
-    _transfer(&job, secret, prefix, True, threads, None, target_name)
+    _transfer(&job, key, aad_prefix, block_length, first_block, True, threads, None, target_name)
 
 
 def open_from_file(
@@ -500,14 +454,8 @@ def open_from_file(
     Ciphertext is read to where its plaintext will be, so nothing is copied; if anything fails, `out` is zeroed.
     """
     cdef BufferView target = writable(out, "out")
-    cdef Key secret = as_key(key)
-    cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
     cdef Transfer job
-    _clear(&job)
-    job.source = source
-    job.source_offset = source_offset
-    job.out = target.data
+    memset(&job, 0, sizeof(Transfer))
+    job.source, job.source_offset, job.target, job.out = source, source_offset, -1, target.data
     job.length = target.nbytes
-    job.block_length = block_length
-    job.first_block = first_block
-    _transfer(&job, secret, prefix, False, threads, source_name, None)
+    _transfer(&job, key, aad_prefix, block_length, first_block, False, threads, source_name, None)

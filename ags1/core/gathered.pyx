@@ -27,36 +27,15 @@ from posix.unistd cimport getpid
 from ags1.core.blocks cimport seal_block
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport (
-    GCM_BACKEND,
-    GCM_OK,
-    Key,
-    as_key,
-    count_messages,
-    gcm_context_free,
-    gcm_context_new,
-    gcm_last_error,
-    gcm_random,
+    GCM_BACKEND, GCM_OK, Key, as_key, count_messages, draw_nonces, gcm_context_free, gcm_context_new, gcm_last_error,
     raise_status,
 )
 from ags1.core.evp cimport EVP_CIPHER_CTX
-from ags1.core.layout cimport (
-    AGS1_BLOCK_OVERHEAD,
-    AGS1_MAX_BLOCKS,
-    AGS1_NONCE_LENGTH,
-    ags1_block_count,
-)
+from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count
 from ags1.core.positioned cimport AGS1_IO_WRITE, ags1_write_at
 from ags1.core.workers cimport (
-    ags1_await,
-    ags1_dismiss,
-    ags1_fail,
-    ags1_failure,
-    ags1_failure_init,
-    ags1_give,
-    ags1_helper,
-    ags1_helper_init,
-    ags1_is_late,
-    ags1_task,
+    ags1_await, ags1_dismiss, ags1_fail, ags1_failure, ags1_failure_init, ags1_give, ags1_helper, ags1_helper_init,
+    ags1_is_late, ags1_task,
 )
 
 cimport cython
@@ -251,7 +230,6 @@ cdef class Gathered:
         """
         cdef Cells *job = &self.job
         cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
-        cdef int status
         if self.under_way:
             raise ValueError("this memory is being sealed")
         if helper is not None and helper.process != getpid():
@@ -272,9 +250,7 @@ cdef class Gathered:
             raise LimitError(f"block {first_block + job.count} is above the {AGS1_MAX_BLOCKS} blocks of a stream")
         count_messages(self.key, job.count)
         job.nonces = <uint8_t *>_resized(job.nonces, job.count * AGS1_NONCE_LENGTH)
-        status = gcm_random(job.nonces, job.count * AGS1_NONCE_LENGTH)
-        if status != GCM_OK:
-            raise_status(status, gcm_last_error(status), "drawing nonces")
+        draw_nonces(job.nonces, job.count * AGS1_NONCE_LENGTH)
         job.is_sealed = False
         self.task.work, self.task.job = _work, job
         self.helper = helper

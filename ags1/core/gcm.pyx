@@ -17,38 +17,18 @@ Source: NIST SP 800-38D; nonces are its section 8.2.2 (random bit generator, 96 
 """
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE, Py_buffer
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.evp cimport (
-    CRYPTO_memcmp,
-    ERR_clear_error,
-    ERR_error_string_n,
-    ERR_peek_last_error,
-    EVP_CIPHER,
-    EVP_CIPHER_CTX,
-    EVP_CIPHER_CTX_free,
-    EVP_CIPHER_CTX_get_params,
-    EVP_CIPHER_CTX_new,
-    EVP_CIPHER_CTX_set_params,
-    EVP_CIPHER_fetch,
-    EVP_CIPHER_get0_provider,
-    EVP_CipherFinal_ex,
-    EVP_CipherInit_ex2,
-    EVP_CipherUpdate,
-    OPENSSL_cleanse,
-    OPENSSL_info,
-    OPENSSL_INFO_CPU_SETTINGS,
-    OPENSSL_VERSION,
-    OpenSSL_version,
-    OpenSSL_version_num,
-    OSSL_CIPHER_PARAM_AEAD_TAG,
-    OSSL_PARAM,
-    OSSL_PARAM_construct_end,
-    OSSL_PARAM_construct_octet_string,
-    OSSL_PROVIDER_get0_name,
+    CRYPTO_memcmp, ERR_clear_error, ERR_error_string_n, ERR_peek_last_error, EVP_CIPHER, EVP_CIPHER_CTX,
+    EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_get_params, EVP_CIPHER_CTX_new, EVP_CIPHER_CTX_set_params, EVP_CIPHER_fetch,
+    EVP_CIPHER_get0_provider, EVP_CipherFinal_ex, EVP_CipherInit_ex2, EVP_CipherUpdate, OPENSSL_cleanse, OPENSSL_info,
+    OPENSSL_INFO_CPU_SETTINGS, OPENSSL_VERSION, OpenSSL_version, OpenSSL_version_num, OSSL_CIPHER_PARAM_AEAD_TAG,
+    OSSL_PARAM, OSSL_PARAM_construct_end, OSSL_PARAM_construct_octet_string, OSSL_PROVIDER_get0_name,
 )
 
 from ags1.errors import BackendError, LimitError
@@ -447,6 +427,24 @@ cdef int raise_status(int status, unsigned long openssl_error, str doing) except
     if status == GCM_NO_RANDOM:
         raise BackendError(f"the random generator failed while {doing}; nothing was encrypted{reason}")
     raise BackendError(f"OpenSSL failed while {doing}{reason}")
+
+
+cdef int draw_nonces(uint8_t *out, size_t length) except -1:
+    if gcm_random(out, length) != GCM_OK:
+        raise_status(GCM_NO_RANDOM, gcm_last_error(GCM_NO_RANDOM), "drawing nonces")
+    return 0
+
+
+cdef uint8_t *new_nonces(int64_t count) except NULL:
+    cdef uint8_t *nonces = <uint8_t *>PyMem_Malloc(count * 12)
+    if nonces == NULL:
+        raise MemoryError(f"no memory for {count} nonces")
+    try:
+        draw_nonces(nonces, count * 12)
+    except BaseException:
+        PyMem_Free(nonces)
+        raise
+    return nonces
 
 
 def random_bytes(length):

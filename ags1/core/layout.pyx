@@ -21,6 +21,8 @@ import operator
 
 from ags1.errors import FormatError, LimitError, TruncatedError
 
+ctypedef int (*Measure)(int64_t length, int64_t block_length, int64_t *out) noexcept nogil
+
 MAGIC = b"AGS1"
 HEADER_LENGTH = AGS1_HEADER_LENGTH
 NONCE_LENGTH = AGS1_NONCE_LENGTH
@@ -86,6 +88,16 @@ cdef object _length_error(int status, int64_t length, int64_t block_length):
     return ValueError(f"bad length {length} or block length {block_length}")
 
 
+cdef int64_t _measured(Measure measure, object value, str name, object block_length) except? -1:
+    cdef int64_t out
+    cdef int64_t block = _to_block_length(block_length)
+    cdef int64_t length = _to_int64(value, name)
+    cdef int status = measure(length, block, &out)
+    if status:
+        raise _length_error(status, length, block)
+    return out
+
+
 def encrypted_length(plaintext_length, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
     """Length in bytes of the AGS1 stream that holds `plaintext_length` bytes.
 
@@ -108,13 +120,7 @@ def encrypted_length(plaintext_length, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
     LimitError
         More than 2^31 - 1 blocks.
     """
-    cdef int64_t out
-    cdef int64_t block = _to_block_length(block_length)
-    cdef int64_t length = _to_int64(plaintext_length, "plaintext_length")
-    cdef int status = ags1_encrypted_length(length, block, &out)
-    if status:
-        raise _length_error(status, length, block)
-    return out
+    return _measured(ags1_encrypted_length, plaintext_length, "plaintext_length", block_length)
 
 
 def plaintext_length(encrypted_length, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
@@ -138,13 +144,7 @@ def plaintext_length(encrypted_length, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
     ValueError
         A negative length, or a block length outside 1 .. 2^31 - 1.
     """
-    cdef int64_t out
-    cdef int64_t block = _to_block_length(block_length)
-    cdef int64_t length = _to_int64(encrypted_length, "encrypted_length")
-    cdef int status = ags1_plaintext_length(length, block, &out)
-    if status:
-        raise _length_error(status, length, block)
-    return out
+    return _measured(ags1_plaintext_length, encrypted_length, "encrypted_length", block_length)
 
 
 def block_count(plaintext_length, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
@@ -155,13 +155,7 @@ def block_count(plaintext_length, block_length=AGS1_DEFAULT_BLOCK_LENGTH):
     ValueError, LimitError
         As :func:`encrypted_length`.
     """
-    cdef int64_t out
-    cdef int64_t block = _to_block_length(block_length)
-    cdef int64_t length = _to_int64(plaintext_length, "plaintext_length")
-    cdef int status = ags1_block_count(length, block, &out)
-    if status:
-        raise _length_error(status, length, block)
-    return out
+    return _measured(ags1_block_count, plaintext_length, "plaintext_length", block_length)
 
 
 def stored_length(plaintext_length, block_length=AGS1_DEFAULT_BLOCK_LENGTH):

@@ -25,5 +25,3 @@ if TYPE_CHECKING:
     Items: TypeAlias = Iterable[Buffer] | tuple[Buffer, Buffer | ArrowArray | ArrowStream] | ArrowArray | ArrowStream
 else:
     Items = KeyLike = object
-
-__all__ = ["Items", "KeyLike"]

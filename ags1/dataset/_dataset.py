@@ -38,13 +38,14 @@ from ags1.storage import Location
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.streams.text import check_text_options
+from ags1.support.closing import Closing
 from ags1.support.forks import ForkSafeLock
-from ags1.support.typing import Any, NoReturn, Self
+from ags1.support.typing import Any, NoReturn
 
 _DAY = 24 * 3600.0
 
 
-class Dataset:
+class Dataset(Closing):
     """A tree of encrypted files under one master key or several; :func:`ags1.dataset.open` returns it.
 
     Attributes
@@ -657,12 +658,6 @@ class Dataset:
             view, self._current = self._current, None
         if view is not None and self._close_kms is not None:
             self._close_kms()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         view = self._current

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from ags1.dataset.entries import Part
 
-__all__ = ["ClassKeys", "KeyClass", "class_of", "merge_classes", "patterns_of"]
-
 _NONCE = 12
 _LABEL = b"ags1 dataset key\0"
 _PREFIX_LENGTH = 16

@@ -16,8 +16,6 @@ from ags1.dataset.worker import DecryptWorker
 from ags1.storage import Location, Unsynced, inside
 from ags1.streams.files import Progress
 
-__all__ = ["decrypt_files", "make_empty"]
-
 _LOG = logging.getLogger("ags1.dataset")
 
 

@@ -17,8 +17,6 @@ from ags1.errors import FormatError
 from ags1.layout import encrypted_length
 from ags1.support.typing import Any
 
-__all__ = ["DatasetEntry", "Part", "SourceIdentity"]
-
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:

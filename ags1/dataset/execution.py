@@ -6,12 +6,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 
 from ags1.dataset.worker import FileOutcome, Worker, batches, is_fatal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["execute"]
+from ags1.support.typing import Any
 
 # A larger file gets all threads, after earlier units end: otherwise one thread would work alone on the last file.
 _LARGE = 32 << 20

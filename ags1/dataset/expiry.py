@@ -31,8 +31,6 @@ from ags1.errors import Ags1Error, ConflictError, FormatError
 from ags1.storage import Location, list_files, make_parent, open_output, remove, remove_directories, status
 from ags1.support.typing import Any
 
-__all__ = ["expire"]
-
 _LOG = logging.getLogger("ags1.dataset")
 
 # How often all is read again, because another `expire` removed what this one reads.

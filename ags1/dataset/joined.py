@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
@@ -23,10 +22,8 @@ from ags1.storage import Location, PipeSource, open_source
 from ags1.streams.reading import Plaintext, RawReader, refuse, window_of
 from ags1.streams.stream import Reader
 from ags1.support.arrow_threads import lend
-from ags1.support.forks import ForkSafeLock
+from ags1.support.recently_used import RecentlyUsed
 from ags1.support.typing import Any
-
-__all__ = ["JoinedReader", "open_part", "open_parts"]
 
 # Parts that are open at once; each may hold a block, and data that it has read ahead.
 _OPEN = 4
@@ -91,20 +88,17 @@ class _Parts:
         self._parts = entry.parts
         self._metadata = [keys.open(entry.key_class, part) for part in entry.parts]
         self._threads = threads
-        self._open: OrderedDict[int, RawReader] = OrderedDict()
-        self._lock = ForkSafeLock()
+        self._open = RecentlyUsed(_OPEN)
 
     def raw(self, index: int) -> RawReader:
         """A part. A part that is dropped from the cache is closed after its last reader."""
-        with self._lock.lock:
-            found = self._open.get(index)
-            if found is None:
-                plaintext = open_part(self._dataset, self._parts[index], self._metadata[index], threads=self._threads)
-                found = self._open[index] = RawReader(plaintext, window_of(plaintext, self._threads))
-                if len(self._open) > _OPEN:
-                    self._open.popitem(last=False)
-            self._open.move_to_end(index)
-            return found
+
+        def make() -> RawReader:
+            plaintext = open_part(self._dataset, self._parts[index], self._metadata[index], threads=self._threads)
+            return RawReader(plaintext, window_of(plaintext, self._threads))
+
+        found: RawReader = self._open.get(index, make)
+        return found
 
     def read_into(self, offset: int, out: memoryview) -> int:
         """Fill `out` from `offset`; return how many bytes there were before the end."""
@@ -140,9 +134,8 @@ class _Parts:
             raise
 
     def close(self) -> None:
-        with self._lock.lock:
-            opened = list(self._open.values())
-            self._open.clear()
+        opened = self._open.newest_first()
+        self._open.clear()
         for raw in opened:
             raw.close()
 

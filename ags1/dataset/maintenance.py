@@ -20,8 +20,6 @@ from ags1.storage import Location, make_parent
 from ags1.streams.stream import Writer
 from ags1.support.typing import Any
 
-__all__ = ["move", "remove", "rewrap"]
-
 _PIECE = 8 << 20
 # Each attempt calls the services again.
 _ATTEMPTS = 20

@@ -18,7 +18,6 @@ import binascii
 import errno
 import json
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -30,10 +29,8 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import encrypted_length
 from ags1.storage import Location, Unsynced, in_order, make_parent, open_output, read_whole
-from ags1.support.forks import ForkSafeLock
+from ags1.support.recently_used import RecentlyUsed
 from ags1.support.typing import Any, NoReturn
-
-__all__ = ["Change", "Editor", "ManifestNode", "Manifests", "changes"]
 
 FORMAT = "ags1-manifest"
 FAN_OUT = 512
@@ -204,8 +201,7 @@ class Manifests:
     def __init__(self, location: Location, uuid: str, unsynced: Unsynced | None = None) -> None:
         self.location = location.as_root()
         self.uuid = uuid
-        self._kept: OrderedDict[str, Items] = OrderedDict()
-        self._lock = ForkSafeLock()
+        self._kept = RecentlyUsed(_KEPT)
         self._unsynced = unsynced
 
     # -- objects ---------------------------------------------------------------------------------------------------
@@ -216,29 +212,21 @@ class Manifests:
         made = ManifestNode(level, items.keys[0], items.last, *items.totals, name, metadata.encode())
         if (made.file_count, made.plaintext_bytes) != (file_count, plaintext_bytes):
             raise FormatError(f"{self.location.join(name)} has other files than its version says")
-        self._keep(name, items)
+        self._kept.keep(name, items)
         return made
 
     def children(self, node: ManifestNode, *, keep: bool = True) -> Items:
         """The items directly below a node; shared, so do not change them. `keep` caches them for the next call."""
-        with self._lock.lock:
-            found = self._kept.get(node.name)
-            if found is not None:
-                self._kept.move_to_end(node.name)
-                return found
+        found: Items | None = self._kept.get(node.name)
+        if found is not None:
+            return found
         _, items = self._read(node.name, node.key_metadata, node.level)
         described = node.first, node.last, node.file_count, node.plaintext_bytes
         if (items.keys[0], items.last, *items.totals) != described:
             raise FormatError(f"{self.location.join(node.name)} is not the manifest that its parent describes")
         if keep:
-            self._keep(node.name, items)
+            self._kept.keep(node.name, items)
         return items
-
-    def _keep(self, name: str, items: Items) -> None:
-        with self._lock.lock:
-            self._kept[name] = items
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
 
     def _read(self, name: str, key_metadata: bytes, level: int | None) -> tuple[int, Items]:
         place = self.location.join(name)
@@ -287,7 +275,7 @@ class Manifests:
         if self._unsynced is not None:
             self._unsynced.add(name)
         kept = Items.of(level, items)
-        self._keep(name, kept)
+        self._kept.keep(name, kept)
         return ManifestNode(
             level, kept.keys[0], kept.last, *kept.totals, name, metadata.with_length(len(data)).encode()
         )

@@ -16,26 +16,6 @@ import re
 from ags1.core.gcm import random_bytes
 from ags1.errors import FormatError
 
-__all__ = [
-    "CONTROL",
-    "MANIFESTS",
-    "MAX_PATH",
-    "RUNS",
-    "Twins",
-    "check_entry_path",
-    "check_new_path",
-    "check_path",
-    "new_manifest_name",
-    "new_object_name",
-    "new_run",
-    "part_name",
-    "record_of",
-    "run_of",
-    "sort_key",
-    "version_name",
-    "version_number",
-]
-
 CONTROL = "_ags1"
 """Directory of the dataset's own objects. No path of a file begins with it."""
 MANIFESTS = f"{CONTROL}/manifests"

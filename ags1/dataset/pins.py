@@ -16,8 +16,6 @@ from ags1.dataset.versions import Version
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.storage import Location, inside, no_pins, read_pins, write_pins
 
-__all__ = ["Pins", "pins_of"]
-
 
 @dataclass(frozen=True)
 class Pins:

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from ags1.storage import TEMPORARY_SUFFIX, Directories, Location, iterate_files, status
 
-__all__ = ["ListedReference", "unnamed", "walk"]
-
 # They are held in memory. Expired and interrupted runs leave up to a few times the objects of the dataset.
 _MOST_UNNAMED = 10_000_000
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from ags1.support.reports import Report
 
-__all__ = ["DatasetRewrapReport", "DatasetVerifyReport", "ExpireReport", "Phase", "Problem", "RunReport"]
-
 Phase = Callable[[str, int, "int | None"], object]
 """Called as ``phase(doing, done, total)`` with what is done, in words, and a number of objects; see `verify`."""
 

@@ -33,18 +33,6 @@ from ags1.layout import encrypted_length
 from ags1.storage import Location
 from ags1.support.typing import Any, NoReturn
 
-__all__ = [
-    "DatasetRun",
-    "Done",
-    "Interrupted",
-    "RunKeys",
-    "RunReference",
-    "interrupted",
-    "records",
-    "remove_record",
-    "write_record",
-]
-
 _LABEL = b"ags1 file of a run"
 _KIND = "dataset"
 KEY_LENGTH = 32
@@ -152,11 +140,9 @@ class RunKeys:
             found = self._seals[kind] = RunSeal(self.key(), name)
         return found
 
-    def object_key(self, class_id: str, object_name: str, plaintext_length: int | None = None) -> KeyMetadata:
-        """Key, AAD prefix and, where `plaintext_length` is given, length of an object."""
-        first, second = self.derive(class_id, object_name)
-        length = None if plaintext_length is None else encrypted_length(plaintext_length)
-        return KeyMetadata(first, second, length)
+    def object_key(self, class_id: str, object_name: str) -> KeyMetadata:
+        """Key and AAD prefix of an object."""
+        return KeyMetadata(*self.derive(class_id, object_name))
 
     def derive(self, class_id: str, object_name: str) -> tuple[bytes, bytes]:
         """Bytes of the key, and AAD prefix, of an object. As :meth:`object_key`, for thousands of them."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 Patterns = str | Sequence[str] | None
 
-__all__ = ["Filter", "matches"]
-
 
 class Filter:
     """Selects files by glob patterns of their relative paths.

@@ -34,17 +34,6 @@ from ags1.storage import (
 )
 from ags1.support.typing import Buffer
 
-__all__ = [
-    "Found",
-    "Skipped",
-    "open_same",
-    "place_of",
-    "read_same",
-    "read_same_file",
-    "refuse_changed",
-    "scan",
-]
-
 Skipped = Callable[[str, str], object]
 """Called with a path that is skipped, and the reason."""
 

@@ -21,8 +21,6 @@ from ags1.core import descriptors as native_descriptors
 from ags1.storage import AtomicFile, Directories, LocalOutput, Location, Output, make_parent, open_output
 from ags1.support.typing import Buffer
 
-__all__ = ["LocalTarget", "RemoteTarget", "open_target"]
-
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
 # Without O_NONBLOCK, opening a pipe would wait for its other end.

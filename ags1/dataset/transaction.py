@@ -46,8 +46,6 @@ from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, can_create, creates_once, remove, status
 from ags1.support.typing import Any, Self
 
-__all__ = ["ATTEMPTS", "Transaction", "open_root"]
-
 _LOG = logging.getLogger("ags1.dataset")
 
 ATTEMPTS = 100

@@ -35,8 +35,6 @@ from ags1.support.typing import Any
 
 Perform = Callable[[DatasetView], Generator[FileOutcome, None, None]]
 
-__all__ = ["verify"]
-
 _LOG = logging.getLogger("ags1.dataset")
 
 # What is done after every file was read.

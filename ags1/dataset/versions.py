@@ -42,22 +42,6 @@ from ags1.errors import Ags1Error, AuthenticationError, FormatError, Unsupported
 from ags1.storage import Location, create, in_order, list_names, make_parent, open_output, read_whole, status
 from ags1.support.typing import Any, Buffer
 
-__all__ = [
-    "FORMAT_VERSION",
-    "Kept",
-    "Version",
-    "expired",
-    "kept_versions",
-    "latest_number",
-    "made_since",
-    "no_dataset",
-    "numbers",
-    "publish",
-    "read_committed",
-    "read_latest",
-    "read_version",
-]
-
 FORMAT_VERSION = 2
 _MAX_BYTES = 4 << 20
 _MAX_CLASSES = 4096

@@ -11,8 +11,6 @@ from ags1.dataset.versions import Version
 from ags1.storage import Location
 from ags1.support.typing import Any
 
-__all__ = ["DatasetView"]
-
 
 @dataclass(frozen=True)
 class DatasetView:

@@ -46,22 +46,6 @@ if TYPE_CHECKING:
     Item = TypeVar("Item")
     Result = TypeVar("Result")
 
-__all__ = [
-    "FATAL",
-    "SMALL",
-    "DecryptWorker",
-    "EncryptUnit",
-    "EncryptWorker",
-    "FileOutcome",
-    "ReadUnit",
-    "VerifyWorker",
-    "Worker",
-    "batches",
-    "cut",
-    "cut_entry",
-    "is_fatal",
-]
-
 SMALL = 1 << 20
 """Files of up to so many bytes of plaintext are processed together."""
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -168,10 +152,10 @@ def is_fatal(error: BaseException) -> bool:
 
 
 class Worker:
-    """Base class of workers. :meth:`run` may be called from several threads at once."""
+    """Base class of workers, on one thread. :meth:`run` may be called from several threads at once."""
 
-    def __init__(self, threads: int, progress: Callable[[int], object] | None) -> None:
-        self._threads = threads
+    def __init__(self, progress: Callable[[int], object] | None) -> None:
+        self._threads = 1
         self._progress = progress
 
     def using(self, threads: int, *, quiet: bool = False) -> Self:
@@ -269,16 +253,16 @@ def attempts(
 class EncryptWorker(Worker):
     """Encrypts files of a source into objects of a dataset.
 
-    The sources of units are relative to `source`, the names of objects to `target`. `threads` threads encrypt one
-    large file; `progress` is called with the bytes of it that are done. A source that is an AGS1 stream is refused,
-    unless it is to be encrypted `again`.
+    The sources of units are relative to `source`, the names of objects to `target`. `progress` is called with the
+    bytes of a large file that are done. A source that is an AGS1 stream is refused, unless it is to be encrypted
+    `again`.
     """
 
     def __init__(
-        self, source: Location, target: Location, keys: RunKeys, *, threads: int = 1,
+        self, source: Location, target: Location, keys: RunKeys, *,
         progress: Callable[[int], object] | None = None, again: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(threads, progress)
+        super().__init__(progress)
         self._source = source
         self._target = target
         self._keys = keys
@@ -365,10 +349,8 @@ class ReadingWorker(Worker):
     Every block of them is authenticated.
     """
 
-    def __init__(
-        self, dataset: Location, keys: ClassKeys, *, threads: int = 1, progress: Callable[[int], object] | None = None
-    ) -> None:
-        super().__init__(threads, progress)
+    def __init__(self, dataset: Location, keys: ClassKeys, *, progress: Callable[[int], object] | None = None) -> None:
+        super().__init__(progress)
         self._dataset = dataset
         self._keys = keys
 
@@ -477,10 +459,10 @@ class DecryptWorker(ReadingWorker):
     """
 
     def __init__(
-        self, dataset: Location, target: Location, keys: ClassKeys, *, threads: int = 1,
+        self, dataset: Location, target: Location, keys: ClassKeys, *,
         progress: Callable[[int], object] | None = None, replace: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__(dataset, keys, threads=threads, progress=progress)
+        super().__init__(dataset, keys, progress=progress)
         self._target = target
         self._keep_existing = not replace
 

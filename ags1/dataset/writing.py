@@ -39,8 +39,6 @@ from ags1.storage import Location, SortedListing, inside
 from ags1.streams.files import Progress
 from ags1.support.typing import Any
 
-__all__ = ["Options", "Present", "write_files"]
-
 _LOG = logging.getLogger("ags1.dataset")
 
 _RECORD_BYTES = 1 << 30

@@ -9,8 +9,6 @@ from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import CommitTableResponse, StaticTable, Table, Transaction
 from pyiceberg.table.inspect import InspectTable
 
-__all__ = ["view_of"]
-
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
 
 

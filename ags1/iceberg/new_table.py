@@ -28,8 +28,6 @@ from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.terms import as_order, as_spec
 
-__all__ = ["create_table", "new_metadata"]
-
 _VERSION: Literal[3] = 3
 _FORMAT_VERSION = "format-version"
 _CODEC = "write.parquet.compression-codec"

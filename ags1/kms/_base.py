@@ -8,6 +8,7 @@ wrap_key / unwrap_key / generate_key        here: arguments, cache, one call for
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
@@ -17,15 +18,13 @@ from ags1.core.buffer import BufferView
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.kms._cache import CACHE_SECONDS, KeyCache, name_of_key
-from ags1.support.logs import logger_of
+from ags1.support.closing import Closing
 from ags1.support.secrets import Secret, shows_secret
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeVar
-
-    from typing_extensions import Self
 
     T = TypeVar("T")
 
@@ -72,7 +71,7 @@ class ServiceRefusal(KeyAccessError):
     """The service cannot be reached, or refuses this caller: every other key would fail too."""
 
 
-class KeyManagementClient:
+class KeyManagementClient(Closing):
     """Wraps and unwraps keys with master keys that stay in a key management service.
 
     The methods are those of Iceberg's and PyIceberg's interface. To make a client for another service, derive from
@@ -224,12 +223,6 @@ class KeyManagementClient:
             self._key_cache.close()
             self._drop_connection()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def as_pyarrow(self) -> Any:
         """Make a ``pyarrow.parquet.encryption.KmsClient`` over this client, for PyArrow's ``CryptoFactory``.
 
@@ -362,9 +355,14 @@ class KeyManagementClient:
 
     def _log(self, action: str, started: float, attempts: int, failure: str | None = None) -> None:
         """Log a call: service, operation, key id, duration, outcome. `failure` has no key material."""
-        logger = logger_of("ags1.kms")
-        if logger is None:
+        # Not imported here: before somebody else did, nobody listens.
+        logging = sys.modules.get("logging")
+        if logging is None:
             return
+        logger = logging.getLogger("ags1.kms")
+        if not logger.handlers:
+            # Without handlers of the program's own, nothing is written, not even a warning on standard error.
+            logger.addHandler(logging.NullHandler())
         took = f"{1000 * (time.monotonic() - started):.0f} ms" + (f", {attempts} attempts" if attempts > 1 else "")
         if failure is None:
             logger.info("%s: %s: done in %s", self.service, action, took)

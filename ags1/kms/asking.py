@@ -17,8 +17,6 @@ from ags1.support.secrets import shows_secret
 
 T = TypeVar("T")
 
-__all__ = ["UnfitError", "ask", "has_methods", "returned_bytes", "returned_key", "returned_wrapping"]
-
 # The beginning of our own clients' errors, which repeats what the caller's message has.
 _ASKED = re.compile(r"^[\w ]+ could not (?:un)?wrap a key with '[^']*': ")
 

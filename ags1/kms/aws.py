@@ -8,8 +8,6 @@ from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, bytes_of, missing_sdk
 from ags1.support.typing import Any
 
-__all__ = ["AwsKms"]
-
 TIMEOUT = 10.0
 _PASSING = frozenset(
     {

@@ -9,8 +9,6 @@ from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
 from ags1.support.typing import Any
 
-__all__ = ["AzureKms"]
-
 TIMEOUT = 10.0
 _KEY_ID = re.compile(r"([0-9A-Za-z-]{1,127})(?:/([0-9A-Za-z]{1,64}))?")
 # For a key that was rotated more often, the caller must give the version.

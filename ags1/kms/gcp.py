@@ -8,8 +8,6 @@ from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
 from ags1.support.typing import Any
 
-__all__ = ["GcpKms"]
-
 TIMEOUT = 10.0
 _KEY_NAME = re.compile(r"projects/[^/?#]+/locations/[^/?#]+/keyRings/[^/?#]+/cryptoKeys/[^/?#]+")
 _TOKEN_PROPERTIES = ("gcs.oauth2.token", "gcp.oauth2.token")

@@ -19,8 +19,6 @@ from ags1.support.typing import Any
 
 Path = str | os.PathLike[str]
 
-__all__ = ["PASSWORD_VARIABLE", "LocalKms"]
-
 PASSWORD_VARIABLE = "AGS1_KMS_PASSWORD"
 _ICEBERG_PASSWORD_VARIABLE = "KEYSTORE_PASSWORD"
 _ICEBERG_PATH_PROPERTY = "kms.client.keystore.path"

@@ -9,8 +9,6 @@ from ags1.core.typing import KeyLike
 from ags1.kms._base import KeyManagementClient, Refusal
 from ags1.support.typing import Any
 
-__all__ = ["MemoryKms", "open_wrapped", "seal_wrapped"]
-
 _NONCE = 12
 _TAG = 16
 

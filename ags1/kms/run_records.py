@@ -51,8 +51,6 @@ from ags1.storage import (
 )
 from ags1.support.typing import Any, NoReturn
 
-__all__ = ["FoundRun", "OpenedRun", "RunName", "RunRecords", "RunSeal", "found_runs", "remove_run"]
-
 _RUN = "run.json"
 _ENDING = ".sealed"
 _IS_RUN = re.compile("[0-9a-f-]{12,36}")

@@ -11,8 +11,6 @@ from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable, missing_sdk
 from ags1.support.typing import Any
 
-__all__ = ["VaultKms"]
-
 TIMEOUT = 10.0
 _KEY_NAME = re.compile(r"\w(?:[\w.-]*\w)?", re.ASCII)
 _MOUNT = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)

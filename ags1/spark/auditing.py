@@ -21,8 +21,6 @@ from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, in_order
 
-__all__ = ["AuditWork", "audit"]
-
 
 def audit(
     spark: Any,

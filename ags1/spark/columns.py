@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["decrypt_columns", "encrypt_columns", "register_columns"]
-
 _FORMS = ("ags1", "gcm")
 
 

@@ -36,8 +36,6 @@ from ags1.storage import Location, Unsynced, identity_of, inside, list_files, re
 Patterns = str | Sequence[str] | None
 Progress = bool | Callable[[int, int | None], object]
 
-__all__ = ["decrypt_files", "open_dataset", "sealer_of"]
-
 
 def open_dataset(
     location: Location, kms: str, expected_version: int | None, key_id: str | None, pins: Pins | None

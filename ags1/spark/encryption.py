@@ -34,8 +34,6 @@ from ags1.storage import Location, inside
 Patterns = str | Sequence[str] | None
 Progress = bool | Callable[[int, int | None], object]
 
-__all__ = ["by_file", "encrypt_files", "joined"]
-
 # After these errors no other file could be encrypted either.
 _REFUSALS = ("KeyAccessError", "ServiceRefusal", "BackendError")
 

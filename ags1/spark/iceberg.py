@@ -39,8 +39,6 @@ from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
 from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
 
-__all__ = ["convert", "decrypt_table", "encrypt_table", "rekey_table", "verify_table"]
-
 # Names of the arguments that both the function and its plan have.
 _OF_PLANS = {
     "encrypt": ("key_id", "data_key_length"),

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ags1.spark.engine._planning import Unit
     from ags1.spark.engine._results import Result
 
-__all__ = ["main"]
-
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table"})

@@ -14,8 +14,6 @@ from typing import Any
 from ags1.support.command_line import CommandParser, UsageError
 from ags1.support.exit_codes import EXIT_CODES
 
-__all__ = ["JOB_OPTIONS", "command_parser", "parse"]
-
 # Options of the job itself; all others are passed to a function of ags1.spark.
 JOB_OPTIONS = frozenset(
     {"command", "function", "json", "report", "traceback", "master", "remote", "conf", "yes", "spark"}

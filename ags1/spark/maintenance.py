@@ -15,8 +15,6 @@ from ags1.dataset.versions import numbers, read_latest
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
 
-__all__ = ["clean", "rewrap"]
-
 _DAY = 24 * 3600.0
 
 

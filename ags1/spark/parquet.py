@@ -26,8 +26,6 @@ Config = TypeVar("Config", bound=ReadingSettings)
 Tree: TypeAlias = str | os.PathLike[str]
 Patterns: TypeAlias = str | Sequence[str] | None
 
-__all__ = ["decrypt_parquet", "encrypt_parquet", "rekey_parquet", "verify_parquet"]
-
 _DECRYPTION = frozenset({"algorithm", "allow_plaintext", "cache_seconds", "check_footer_integrity"})
 
 

@@ -35,8 +35,6 @@ from ags1.storage import Location, list_names
 
 Progress = bool | Callable[[int, int | None], object]
 
-__all__ = ["verify_files"]
-
 
 def verify_files(
     spark: Any,

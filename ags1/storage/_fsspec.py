@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from ags1.storage._errors import naming
 from ags1.storage.location import Location
-from ags1.support.typing import Any, Self
+from ags1.support.closing import Closing
+from ags1.support.typing import Any
 
 
 class RemoteFiles:
@@ -81,7 +82,7 @@ class RemoteFiles:
         return hash(self._file_system)
 
 
-class RemoteFile:
+class RemoteFile(Closing):
     """A file of an fsspec file system, opened for reading, that raises the same OSErrors."""
 
     def __init__(self, file: Any, file_system: RemoteFiles, name: str | None) -> None:
@@ -108,12 +109,6 @@ class RemoteFile:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __iter__(self) -> Any:
         return iter(self._file)

@@ -17,9 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ags1.storage.location import Location
-from ags1.support.typing import Self
-
-__all__ = ["DIRECTORY", "READ", "Directories", "Seen", "below"]
+from ags1.support.closing import Closing
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _CLOEXEC
@@ -35,7 +33,7 @@ Seen = tuple[str, bool, "os.stat_result | None"]
 """What a walk found: the name relative to the root, whether it is a regular file, and its status if that was wanted."""
 
 
-class Directories:
+class Directories(Closing):
     """The directories below a root. Use it from one thread; it holds two descriptors until it is closed.
 
     Names are relative to the root, with ``/`` between their parts. Errors name the path.
@@ -58,12 +56,6 @@ class Directories:
         if self._current != self._top:
             os.close(self._current)
         os.close(self._top)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def enter(self, name: str, *, make: bool = False) -> int:
         """The descriptor of a directory, "" for the root; valid until the next call of any method.

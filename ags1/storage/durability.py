@@ -8,8 +8,6 @@ import threading
 from ags1.storage.directories import Directories
 from ags1.storage.location import Location
 
-__all__ = ["Unsynced"]
-
 # Up to this many files are synced one by one; for more, one sync of the file system is cheaper.
 _FEW = 64
 

@@ -17,23 +17,6 @@ from ags1.storage.directories import Directories, below
 from ags1.storage.location import Location
 from ags1.support.typing import Any, NoReturn
 
-__all__ = [
-    "Entry",
-    "Row",
-    "identity_of",
-    "is_directory",
-    "is_directory_mark",
-    "iterate_files",
-    "list_files",
-    "list_names",
-    "make_parent",
-    "match",
-    "remote_rows",
-    "remove",
-    "remove_directories",
-    "status",
-]
-
 Row = tuple[str, int, int, "str | None"]
 """Name, size, time of the last change and etag of an :class:`Entry`."""
 

@@ -19,8 +19,6 @@ from collections.abc import Mapping
 
 from ags1.support.typing import Any
 
-__all__ = ["Location", "inside", "is_url", "located"]
-
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "local": "file"}
 OBJECT_STORES = frozenset({"s3", "gs", "az", "abfss"})
 

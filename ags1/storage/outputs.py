@@ -25,8 +25,6 @@ from ags1.storage.location import Location
 from ags1.storage.sources import octets
 from ags1.support.typing import Any, Buffer, Self
 
-__all__ = ["DirectOutput", "FileObjectOutput", "FsspecOutput", "LocalOutput", "ObjectOutput", "Output", "open_output"]
-
 
 class Output:
     """A target for bytes, which are written in order. Leaving its ``with`` body before :meth:`commit` discards them.

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 
 from ags1.errors import FormatError
 from ags1.storage._atomic import AtomicFile
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-__all__ = ["no_pins", "read_pins", "write_pins"]
+from ags1.support.typing import Any
 
 _MAX_BYTES = 64 << 10
 

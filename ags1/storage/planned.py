@@ -19,8 +19,6 @@ from ags1.storage.read_ahead import SEQUENTIAL_PIECE
 from ags1.storage.sources import Source
 from ags1.support.typing import Buffer
 
-__all__ = ["PlannedSource"]
-
 # The cost of a request, in bytes that could be read in the same time, at 20 ms and 90 MB/s.
 _GAP = 1 << 20
 # A piece that is not read is dropped after this many later pieces were read: about as many as the budget holds.

@@ -26,8 +26,6 @@ from ags1.storage._requests import Request, start
 from ags1.storage.sources import Source
 from ags1.support.typing import Buffer
 
-__all__ = ["SEQUENTIAL_PIECE", "ReadAhead", "SequentialSource"]
-
 # Bytes of one request. A budget of 64 MiB holds sixteen: with 20 ms and 90 MB/s for each connection they reach 1 GB/s;
 # eight requests of twice the length reach 0.6 GB/s.
 SEQUENTIAL_PIECE = 4 << 20
@@ -263,17 +261,15 @@ class SequentialSource(Source):
     ----------
     source : Source
         Not closed here.
-    memory_budget : int, optional
-        Most bytes of data read ahead.
     """
 
     is_remote = True
 
-    def __init__(self, source: Source, memory_budget: int | None = None) -> None:
+    def __init__(self, source: Source) -> None:
         self.name = source.name
         self.size = source.size
         self._source = source
-        budget = Budget(memory_budget)
+        budget = Budget(None)
         self._ahead = ReadAhead(
             self._fetch, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget,
             is_remote=True,

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from ags1.storage.location import Location
 from ags1.storage.sources import SMALL
 
-__all__ = ["REQUESTS_AT_ONCE", "SMALL_FILES_AT_ONCE", "files_at_once"]
-
 REQUESTS_AT_ONCE = 32
 """Requests that have nearly no bytes, such as for the length of an object."""
 

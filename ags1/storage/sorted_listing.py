@@ -16,9 +16,8 @@ from itertools import islice
 
 from ags1.storage.listing import Entry, Row, remote_rows
 from ags1.storage.location import Location
-from ags1.support.typing import Any, Self
-
-__all__ = ["SortedListing"]
+from ags1.support.closing import Closing
+from ags1.support.typing import Any
 
 _SORTED = 10_000
 _PIECE = 256
@@ -29,7 +28,7 @@ Piece = tuple[str, int]
 """The first name, and the offset in the file."""
 
 
-class SortedListing:
+class SortedListing(Closing):
     """The files of a directory or prefix of a URL at the time of creation: one listing, and no request after it.
 
     For one thread. Close it, or use it in a ``with`` statement: many names are kept in an unnamed temporary file. Files
@@ -53,12 +52,6 @@ class SortedListing:
     def close(self) -> None:
         """Remove the temporary file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Entry]:
         for name, size, modified, etag in _rows(self._file, self._pieces):

@@ -34,22 +34,6 @@ from ags1.storage.location import Location
 from ags1.support.forks import renew_in_children
 from ags1.support.typing import Any, Buffer, NoReturn
 
-__all__ = [
-    "SMALL",
-    "DescriptorSource",
-    "FileObjectSource",
-    "FsspecSource",
-    "HeldSource",
-    "MemorySource",
-    "ObjectSource",
-    "PipeSource",
-    "Source",
-    "octets",
-    "open_descriptor",
-    "open_regular",
-    "open_source",
-]
-
 _PIPE_STEP = 1 << 20
 # Bytes that opening an object fetches. The same response has its length and etag; a small object needs no other.
 _BEGINNING = 64 << 10

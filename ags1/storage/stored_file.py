@@ -8,8 +8,6 @@ import os
 from ags1.storage.sources import Source
 from ags1.support.typing import Any, Buffer
 
-__all__ = ["StoredFile"]
-
 
 class StoredFile(io.RawIOBase):
     """The bytes of a source, with a position. It owns the source. Each read of a remote one is a request.

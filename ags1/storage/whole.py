@@ -13,8 +13,6 @@ from ags1.storage.location import Location
 from ags1.storage.sources import open_descriptor
 from ags1.support.typing import Buffer
 
-__all__ = ["read_identified", "read_whole"]
-
 
 def read_whole(location: Location, maximum: int) -> Buffer:
     """Read all of a file of at most `maximum` bytes; no more are transferred.

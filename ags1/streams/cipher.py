@@ -34,9 +34,9 @@ class BlockCipher:
         self.block_length = block_length
         self.threads = threads
 
-    def with_threads(self, threads: int | None) -> BlockCipher:
-        """The same cipher with another number of threads."""
-        return BlockCipher(self.key, self.aad_prefix, self.block_length, threads)
+    def alone(self) -> BlockCipher:
+        """The same cipher on one thread."""
+        return BlockCipher(self.key, self.aad_prefix, self.block_length, 1)
 
     def offset_of(self, block: int) -> int:
         """Offset in the stream of a stored block."""

@@ -24,22 +24,12 @@ from ags1.core.typing import KeyLike
 from ags1.errors import LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.storage import (
-    Location,
-    Output,
-    PipeSource,
-    Source,
-    in_order,
-    open_output,
-    open_source,
-)
+from ags1.storage import Location, Output, PipeSource, Source, in_order, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
 from ags1.streams.opening import open
 from ags1.streams.reading import Plaintext, piece_length, pieces_within
 from ags1.streams.stream import Writer
 from ags1.support.typing import Any, Buffer
-
-__all__ = ["Progress", "decrypt_file", "encrypt_file", "open_plaintext", "refuse_same", "seal_source"]
 
 Progress = Callable[[int, "int | None"], object]
 """Called as ``progress(done, total)`` with bytes of plaintext; total is None for a pipe. An exception stops the work.
@@ -254,7 +244,7 @@ def seal_source(
                 tell(done + count)
             return
         to_file = output.descriptor is not None
-        alone = cipher.with_threads(1)
+        alone = cipher.alone()
         step = piece_length(block_length)
 
         def piece(done: int) -> Buffer:

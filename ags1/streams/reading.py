@@ -107,7 +107,7 @@ class Plaintext:
 
     def opened(self, first: int, end: int) -> Iterator[bytes]:
         """Yield the plaintext from the start of a block on; several pieces are read at once, each on one thread."""
-        alone = self.cipher.with_threads(1)
+        alone = self.cipher.alone()
 
         def piece(bounds: tuple[int, int]) -> bytes:
             begin, stop = bounds
@@ -319,7 +319,7 @@ def _ahead_of(plaintext: Plaintext) -> ReadAhead | None:
         return None
     if plaintext.size <= 2 * block_length:
         return None
-    one = cipher.with_threads(1)
+    one = cipher.alone()
 
     def fetch(offset: int, length: int, memory: Callable[[int], bytearray]) -> Buffer:
         first = offset // block_length

@@ -24,6 +24,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Mapping
+from types import TracebackType
 
 from ags1 import layout
 from ags1.core import blocks as native_blocks
@@ -38,14 +39,7 @@ from ags1.storage import Output, PipeSource, octets, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
 from ags1.streams.reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
 from ags1.support.arrow_threads import lend
-from ags1.support.typing import Buffer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any, NoReturn
-
-__all__ = ["Reader", "Writer"]
+from ags1.support.typing import Any, Buffer, NoReturn
 
 # Plaintext that a Writer gathers before it is sealed.
 GATHERED = 1 << 20

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ags1.streams.files import Progress
     from ags1.support.typing import Buffer
 
-__all__ = ["StreamVerifyReport", "verify_file"]
-
 _WINDOW_BYTES = 16 << 20
 _REPORTED = 1000
 

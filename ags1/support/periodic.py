@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import threading
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Periodic"]
+from collections.abc import Callable
 
 
 class Periodic:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-__all__ = ["in_options", "options_of_arguments"]
-
 _ARGUMENT = re.compile(r"`([A-Za-z]\w*)(?:=([^`]*))?`")
 # Where a file is re-keyed, the options for reading begin with --old-.
 _READING = re.compile("--(?=footer|column|key-for|key-metadata|aad)")

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 
+from ags1.support.typing import Any
 from ags1.support.words import printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["Report"]
 
 
 class Report:

@@ -13,15 +13,7 @@ import numpy as np
 import pytest
 
 from ags1.core.buffer import BufferView
-from tests.checks import (
-    BUFFER_KINDS,
-    NON_CONTIGUOUS,
-    NOT_BUFFERS,
-    READ_ONLY_KINDS,
-    WRITABLE_KINDS,
-    BufferKind,
-    pattern,
-)
+from tests.checks import BUFFER_KINDS, NON_CONTIGUOUS, NOT_BUFFERS, READ_ONLY_KINDS, WRITABLE_KINDS, BufferKind, pattern
 
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS, ids=str)

@@ -15,17 +15,7 @@ import ags1
 from ags1 import dataset
 from ags1.support.secrets import shows_secret
 from tests.checks import in_threads, pattern
-from tests.dataset.conftest import (
-    CONTENTS,
-    MASTER,
-    OTHER,
-    CountingKms,
-    fresh,
-    kinds,
-    plain_of,
-    read_tree,
-    write_tree,
-)
+from tests.dataset.conftest import CONTENTS, MASTER, OTHER, CountingKms, fresh, kinds, plain_of, read_tree, write_tree
 
 # -- round trips -------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ class Sizes(Worker):
     """Units are sizes; those in `failing` fail."""
 
     def __init__(self, failing: dict[int, Exception] | None = None) -> None:
-        super().__init__(1, None)
+        super().__init__(None)
         self.failing = failing or {}
         self.done: list[int] = []
         self.threads: set[tuple[int, int]] = set()

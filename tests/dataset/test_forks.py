@@ -54,7 +54,7 @@ def test_a_child_reads_what_threads_of_its_parent_were_reading(tmp_path: Path, v
             return reader.pread(MIB - 1, 100) + text
 
         parts: Any = reader._plaintext
-        locks: list[Any] = [parts._lock, opened._view().manifests._lock, opened._lock]
+        locks: list[Any] = [parts._open._lock, opened._view().manifests._kept._lock, opened._lock]
         for lock in locks:
             with held_by_a_thread(lock):
                 assert in_child(child) == data[MIB - 1 : MIB + 99] + b"first"
@@ -71,6 +71,6 @@ def test_a_child_opens_the_files_of_a_table_that_threads_of_its_parent_were_read
     file = table.files().column("path")[0].as_py()
     table_file = table.io.keys.find(file)
     assert table_file is not None
-    for lock in (table.io.keys._lock, file_keys._tables_lock):
+    for lock in (table.io.keys._lock, file_keys._tables._lock):
         with held_by_a_thread(lock):
             assert in_child(lambda: repr(table.io.keys.find(file)).encode()) == repr(table_file).encode()

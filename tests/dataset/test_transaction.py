@@ -19,6 +19,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, FormatError, KeyAccessError, UnsupportedError
 from ags1.storage import Location
+from ags1.support.recently_used import RecentlyUsed
 from tests.dataset.commits import KEYS, client, commit, contents, entries_of, put_all, write_object
 
 
@@ -331,7 +332,7 @@ def test_a_commit_rereads_a_version_that_appears_while_it_is_expired(
     for manifest in (tmp_path / "_ags1/manifests").iterdir():
         if transaction.root is not None and manifest.name == Path(transaction.root.name).name:
             manifest.unlink()
-    monkeypatch.setattr(transaction.manifests, "_kept", type(transaction.manifests._kept)())
+    monkeypatch.setattr(transaction.manifests, "_kept", RecentlyUsed(64))
     with pytest.raises(ConflictError, match="was expired meanwhile"):
         transaction.commit()
 
@@ -350,7 +351,7 @@ def test_keys_of_objects_are_derived_as_the_format_says(tmp_path: Path) -> None:
         name = done.parts[0][0]
         info = b"ags1 file of a run\0" + transaction.run.id.encode() + b"\0" + name.encode()
         expected = HKDFExpand(SHA512(), 48, info).derive(bytes(keys.key(done.key_class)))
-        metadata = keys.object_key(done.key_class, name, 4)
+        metadata = keys.object_key(done.key_class, name)
     assert (bytes(metadata.encryption_key), metadata.aad_prefix) == (expected[:32], expected[32:])
 
 

@@ -20,9 +20,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    NestedField,
-)
+from pyiceberg.types import NestedField
 
 import ags1
 from ags1.iceberg import EncryptedFileIO

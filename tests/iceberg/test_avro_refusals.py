@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-)
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from ags1.errors import AuthenticationError, FormatError, TruncatedError
 from tests.iceberg.avro_lake import Lake, avro_bytes, encoded_long, nullable, optional, record

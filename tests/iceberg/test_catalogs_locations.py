@@ -14,12 +14,7 @@ import pytest
 
 from ags1.iceberg import create_table, load_table, open_table, relocate_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
-from ags1.iceberg.metadata.locations import (
-    check_catalog_properties,
-    io_properties_of,
-    location_of,
-    storage_options_of,
-)
+from ags1.iceberg.metadata.locations import check_catalog_properties, io_properties_of, location_of, storage_options_of
 from ags1.kms import MemoryKms
 from ags1.storage import create, read_whole
 from tests.iceberg.catalog_cases import fields_of

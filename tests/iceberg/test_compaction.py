@@ -76,7 +76,7 @@ def delete_by_value(place: Path, *ids: int) -> None:
     table = opened(place)
 
     def attempt(state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
-        path, location, key = files.new_data_file(".parquet")
+        path, location, key = files.new_data_file()
         assert key is not None
         field = pyarrow.field("id", pyarrow.int64(), metadata={"PARQUET:field_id": "1"})
         write_table(pyarrow.table([ids], schema=pyarrow.schema([field])), location, EncryptionConfig.for_iceberg(key))

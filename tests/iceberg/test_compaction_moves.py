@@ -75,7 +75,7 @@ def add_file(table: EncryptedTable, place: Path, content: bytes, **fields: Any) 
     """Commit a data file as another writer with the keys does."""
 
     def attempt(_state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
-        path, location, key = files.new_data_file(".parquet")
+        path, location, key = files.new_data_file()
         assert key is not None
         encrypt_file(content, location.path, EncryptionConfig.for_iceberg(key))
         size = Path(location.path).stat().st_size

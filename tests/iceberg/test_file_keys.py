@@ -73,7 +73,7 @@ def known(kind: str = "manifest", *, encrypted: bool = True) -> KnownFile:
 
 @pytest.fixture(autouse=True)
 def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_tables", type(module._tables)())
+    monkeypatch.setattr(module, "_tables", type(module._tables)(module._KEPT_TABLES))
 
 
 # -- from the metadata ----------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_metadata_that_is_read_again_counts() -> None:
 
 
 def test_the_metadata_of_few_tables_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT_TABLES", 3)
+    monkeypatch.setattr(module, "_tables", type(module._tables)(3))
     for index in range(5):
         snapshots = [{"snapshot-id": 1, "manifest-list": f"{index}.avro"}]
         data, _ = metadata(snapshots=snapshots)

@@ -16,9 +16,7 @@ from pyiceberg.expressions import EqualTo, GreaterThan, In, IsNull, LessThan, No
 from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import (
-    IdentityTransform,
-)
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BooleanType,
     DateType,

@@ -12,14 +12,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from tests.parquet.reference import open_plain
-from tests.parquet.reference_model import (
-    DATA_PAGE_V2,
-    DICTIONARY_ENCODINGS,
-    DICTIONARY_PAGE,
-    INDEX_PAGE,
-    Chunk,
-    Page,
-)
+from tests.parquet.reference_model import DATA_PAGE_V2, DICTIONARY_ENCODINGS, DICTIONARY_PAGE, INDEX_PAGE, Chunk, Page
 from tests.parquet.reference_thrift import (
     BINARY,
     BOOL,

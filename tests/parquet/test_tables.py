@@ -23,16 +23,7 @@ from ags1 import AuthenticationError, FormatError, KeyAccessError
 from ags1.parquet import DecryptionConfig, EncryptionConfig, ParquetView, dataset, encrypt_file, read_table
 from tests.checks import CountingFile, flip, in_threads, run_python
 from tests.parquet import corpus
-from tests.parquet.view_files import (
-    COLUMN_KEYS,
-    FOOTER_KEY,
-    NAME,
-    WAYS,
-    decryption,
-    encrypted,
-    opened,
-    plain_table,
-)
+from tests.parquet.view_files import COLUMN_KEYS, FOOTER_KEY, NAME, WAYS, decryption, encrypted, opened, plain_table
 
 FOOTER_ONLY = DecryptionConfig(FOOTER_KEY)
 

@@ -21,13 +21,7 @@ _MAIN = "node_modules/azurite/dist/src/blob/main.js"
 
 
 def install() -> Path:
-    """Return the script that starts Azurite, installed first if need be.
-
-    Raises
-    ------
-    MissingServerError
-        Node.js or npm is missing, or the installation failed.
-    """
+    """Return the script that starts Azurite, installed first if need be."""
     tool("node")
 
     def build(target: Path) -> None:
@@ -56,15 +50,7 @@ class AzureServer:
     @classmethod
     @contextlib.contextmanager
     def start(cls) -> Iterator[AzureServer]:
-        """Start a server for as long as the context lasts, with its objects in a temporary directory.
-
-        Raises
-        ------
-        MissingServerError
-            It cannot be had here.
-        ServerFailure
-            It did not start.
-        """
+        """Start a server for as long as the context lasts, with its objects in a temporary directory."""
         script = install()
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-azure-", ignore_cleanup_errors=True))

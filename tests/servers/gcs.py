@@ -21,13 +21,7 @@ VERSION = "v1.56.1"
 
 
 def install() -> Path:
-    """Return the path of the command ``fake-gcs-server``, built first if need be.
-
-    Raises
-    ------
-    MissingServerError
-        Go is missing, or the build failed.
-    """
+    """Return the path of the command ``fake-gcs-server``, built first if need be."""
     directory = installed("fake-gcs-server", VERSION, lambda target: go_install(MODULE, VERSION, target))
     return directory / "fake-gcs-server"
 
@@ -47,15 +41,7 @@ class GcsServer:
     @classmethod
     @contextlib.contextmanager
     def start(cls) -> Iterator[GcsServer]:
-        """Start a server for as long as the context lasts, with its objects in a temporary directory.
-
-        Raises
-        ------
-        MissingServerError
-            It cannot be had here.
-        ServerFailure
-            It did not start.
-        """
+        """Start a server for as long as the context lasts, with its objects in a temporary directory."""
         program = install()
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-gcs-", ignore_cleanup_errors=True))

@@ -17,13 +17,7 @@ _MAIN_CLASS = "ags1.servers.Hdfs"
 
 
 def install() -> Path:
-    """Return the directory with the classes, built first if need be. Maven fetches Hadoop.
-
-    Raises
-    ------
-    MissingServerError
-        Java or Maven is missing, or the build failed.
-    """
+    """Return the directory with the classes, built first if need be. Maven fetches Hadoop."""
     if (reason := compiler_missing()) is not None:
         raise MissingServerError(reason)
     try:
@@ -50,15 +44,7 @@ class HdfsServer:
     @classmethod
     @contextlib.contextmanager
     def start(cls) -> Iterator[HdfsServer]:
-        """Start a cluster for as long as the context lasts, with its blocks in a temporary directory.
-
-        Raises
-        ------
-        MissingServerError
-            It cannot be had here.
-        ServerFailure
-            It did not start.
-        """
+        """Start a cluster for as long as the context lasts, with its blocks in a temporary directory."""
         built = install()
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-hdfs-", ignore_cleanup_errors=True))

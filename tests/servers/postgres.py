@@ -40,15 +40,7 @@ class PostgresServer:
     @classmethod
     @contextlib.contextmanager
     def start(cls) -> Iterator[PostgresServer]:
-        """Start a server for as long as the context lasts.
-
-        Raises
-        ------
-        MissingServerError
-            It cannot be had here.
-        ServerFailure
-            It did not start.
-        """
+        """Start a server for as long as the context lasts."""
         if find_spec("psycopg2") is None:
             raise MissingServerError("psycopg2 is not installed")
         found = _programs()
@@ -86,13 +78,7 @@ class PostgresServer:
 
 
 def _programs() -> Path:
-    """The directory of the commands.
-
-    Raises
-    ------
-    MissingServerError
-        There is none.
-    """
+    """The directory of the commands."""
     if (command := shutil.which("postgres")) is not None:
         directory = Path(command).resolve().parent
         if (directory / "initdb").is_file():

@@ -38,25 +38,13 @@ class Kind(NamedTuple):
 
 
 def install_minio() -> Path:
-    """Return the path of the command ``minio``, built first if need be.
-
-    Raises
-    ------
-    MissingServerError
-        Go is missing, or the build failed.
-    """
+    """Return the path of the command ``minio``, built first if need be."""
     directory = installed("minio", MINIO_VERSION, lambda target: go_install(MINIO_MODULE, MINIO_VERSION, target))
     return directory / "minio"
 
 
 def install_s3s() -> Path:
-    """Return the path of the command ``s3s-fs``, built first if need be.
-
-    Raises
-    ------
-    MissingServerError
-        Cargo is missing, or the build failed.
-    """
+    """Return the path of the command ``s3s-fs``, built first if need be."""
 
     def build(target: Path) -> None:
         command = [tool("cargo"), "install", "--quiet", "s3s-fs", "--version", S3S_VERSION, "--locked", "--jobs", "2"]
@@ -67,13 +55,7 @@ def install_s3s() -> Path:
 
 
 def find_moto() -> Path:
-    """Return the path of moto's server.
-
-    Raises
-    ------
-    MissingServerError
-        moto is not installed.
-    """
+    """Return the path of moto's server."""
     import sys
     from importlib.util import find_spec
 
@@ -120,13 +102,6 @@ class S3Server:
             Where it keeps its objects; by default a temporary directory, removed at the end.
         kind
             ``"minio"``, ``"s3s"`` or ``"moto"``. moto keeps its objects in memory.
-
-        Raises
-        ------
-        MissingServerError
-            It cannot be had here.
-        ServerFailure
-            It did not start.
         """
         program = KINDS[kind].find()
         with contextlib.ExitStack() as stack:

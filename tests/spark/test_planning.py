@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from ags1.spark.engine._planning import (
-    PART_BYTES,
-    Unit,
-    bin_count,
-    cut,
-    pack,
-    plan,
-    weight_of,
-)
+from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, cut, pack, plan, weight_of
 from tests.checks import MIB
 
 GIB = 1 << 30

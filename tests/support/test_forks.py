@@ -96,5 +96,9 @@ def test_a_child_forked_while_a_view_is_read_reads_on(tmp_path: Path) -> None:
     with ParquetView(path, decryption("java")) as view:
         expected = view.pread(0, view.size)
         assert view._layout is not None
-        locks = [view._lock, view._cache._lock, *(each._lock for each in view._layout[1] if hasattr(each, "_lock"))]
+        locks = [
+            view._lock,
+            view._cache.parts._lock.lock,
+            *(each._lock for each in view._layout[1] if hasattr(each, "_lock")),
+        ]
         _child_reads(locks, lambda: view.pread(0, view.size), expected)

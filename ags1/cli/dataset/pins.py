@@ -10,8 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.dataset import Dataset, Pins
 
-__all__ = ["load_pins", "save_pins"]
-
 
 def load_pins(options: argparse.Namespace) -> Pins | None:
     """The pins of ``--pin FILE``; None without that option, or if the file does not exist yet."""

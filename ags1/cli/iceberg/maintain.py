@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+from collections.abc import Iterator
 
 from ags1.cli.iceberg.convert import planned_and_done
+from ags1.cli.iceberg.opening import Opened
 from ags1.cli.iceberg.scan import naming
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from ags1.cli.iceberg.opening import Opened
-    from ags1.iceberg import EncryptedTable, MaintenancePolicy
+from ags1.iceberg import EncryptedTable, MaintenancePolicy
+from ags1.support.typing import Any
 
 
 def compact(options: argparse.Namespace) -> int:

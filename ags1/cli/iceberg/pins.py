@@ -14,8 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.iceberg.catalogs import CatalogTable, TableState
 
-__all__ = ["pinned"]
-
 _FIELDS = ("metadata_hash", "metadata_location", "table_uuid")
 
 

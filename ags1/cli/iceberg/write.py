@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+from collections.abc import Callable, Iterator
 
 from ags1.cli import say, say_json
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import catalog_of, opened, properties_of
 from ags1.cli.iceberg.scan import naming
 from ags1.cli.report import Reporter
+from ags1.iceberg import EncryptedTable
 from ags1.support.command_line import UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from ags1.iceberg import EncryptedTable
+from ags1.support.typing import Any
 
 _FORMATS = {
     ".parquet": "parquet",

@@ -10,12 +10,9 @@ from ags1.cli.parquet.files import parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions
 from ags1.cli.report import Reporter
 from ags1.errors import Ags1Error
+from ags1.parquet.structure.inspection import Inspection
 from ags1.support.exit_codes import exit_code
 from ags1.support.words import counted, with_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ags1.parquet.structure.inspection import Inspection
 
 
 def inspect(options: argparse.Namespace) -> int:

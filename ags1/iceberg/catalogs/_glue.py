@@ -20,8 +20,6 @@ from ags1.iceberg.catalogs._table import (
 )
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH, properties_of
 
-__all__ = ["GlueTable"]
-
 _KEPT = (
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
     "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",

@@ -47,8 +47,6 @@ from ags1.iceberg.metadata.metadata_document import (
     text_hash,
 )
 
-__all__ = ["HiveTable"]
-
 _HASH = "metadata_hash"
 _LOCKS = "engine.hive.lock-enabled"
 _LOCK_SECONDS = 180.0

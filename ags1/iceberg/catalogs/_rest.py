@@ -23,8 +23,6 @@ from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH, metadata_document, properties_of
 
-__all__ = ["RestTable"]
-
 _REFUSED = range(400, 500)
 # Fields that a reader of an encrypted snapshot needs.
 _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-number")

@@ -7,8 +7,6 @@ from typing import Any
 from ags1.errors import FormatError
 from ags1.iceberg.catalogs._table import PointerTable, RefusedError, TableState, read_state
 
-__all__ = ["SqlTable"]
-
 
 class SqlTable(PointerTable):
     def load(self) -> TableState:

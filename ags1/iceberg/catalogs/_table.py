@@ -24,18 +24,6 @@ from ags1.iceberg.metadata.metadata_document import (
 )
 from ags1.storage import Location, can_create, create, make_parent, open_output, read_whole, remove
 
-__all__ = [
-    "LOCATION",
-    "PREVIOUS",
-    "CatalogTable",
-    "PointerTable",
-    "RefusedError",
-    "TableState",
-    "current_schema",
-    "hive_columns",
-    "read_state",
-]
-
 _LOG = logging.getLogger(__name__)
 LOCATION, PREVIOUS = "metadata_location", "previous_metadata_location"
 """Parameters of Hive and Glue for the location of a table's metadata file, and of the previous one."""

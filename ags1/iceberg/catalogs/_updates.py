@@ -13,8 +13,6 @@ from ags1.errors import UnsupportedError
 
 Update: TypeAlias = dict[str, Any]
 
-__all__ = ["Updates", "keyed", "refs_of", "requirements_of", "updates_of"]
-
 # Fields that the server derives from the updates.
 _DERIVED = frozenset(
     (

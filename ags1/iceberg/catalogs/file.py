@@ -19,18 +19,7 @@ from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor
 from ags1.iceberg.keys._document import MAX_DOCUMENT
 from ags1.iceberg.metadata.locations import local_path, location_of, rooted, table_of
 from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, directories_of
-from ags1.storage import (
-    Location,
-    can_create,
-    create,
-    is_directory,
-    list_names,
-    make_parent,
-    open_output,
-    read_whole,
-)
-
-__all__ = ["FileTable", "as_the_table_spells_it", "newest_metadata", "next_name"]
+from ags1.storage import Location, can_create, create, is_directory, list_names, make_parent, open_output, read_whole
 
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
 

@@ -10,8 +10,6 @@ from ags1.errors import AuthenticationError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, TableState
 from ags1.iceberg.metadata.metadata_document import check_hash
 
-__all__ = ["PinnedTable"]
-
 
 class PinnedTable(CatalogTable):
     """A table whose state must be the pinned one, or that of a commit by this object on top of it.

@@ -25,16 +25,6 @@ from ags1.errors import FormatError
 from ags1.iceberg.keys._document import Document
 from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, properties_of, text_hash
 
-__all__ = [
-    "NewMetadata",
-    "directory_of",
-    "first",
-    "java_form",
-    "javas_hash",
-    "successor",
-    "version_of",
-]
-
 # 00007-UUID.metadata.json of a catalog, v7.metadata.json of a Hadoop catalog; with .gz in front of .metadata.json.
 _NAME = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json", re.ASCII)
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"

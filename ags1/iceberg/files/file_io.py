@@ -36,19 +36,6 @@ try:
 except ImportError as error:
     raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
 
-__all__ = [
-    "LENGTH_POLICIES",
-    "EncryptedFileIO",
-    "EncryptedInputFile",
-    "SnapshotFiles",
-    "UntrustedLengthWarning",
-    "client_of",
-    "file_io_at",
-    "io_settings",
-    "plaintext_length_of",
-    "row_group_limit",
-]
-
 LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
 KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
 ALLOW_PLAINTEXT, LENGTH_POLICY = "ags1.allow-plaintext", "ags1.length-policy"

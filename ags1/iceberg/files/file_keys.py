@@ -12,7 +12,6 @@ FileIO of PyIceberg.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +26,7 @@ from ags1.iceberg.metadata.manifests import kind_of, read_entries, read_list
 from ags1.iceberg.metadata.metadata_document import check_list, claims_encryption, list_header, properties_of
 from ags1.keys import KeyMetadata
 from ags1.support.forks import ForkSafeLock
-
-__all__ = ["KnownFile", "TableFileKeys", "known_file", "known_manifest"]
+from ags1.support.recently_used import RecentlyUsed
 
 _KEPT_TABLES = 256
 _OURS = "ags1.iceberg.EncryptedFileIO"
@@ -107,8 +105,7 @@ class _Table:
             )
 
 
-_tables: OrderedDict[str, _Table] = OrderedDict()
-_tables_lock = ForkSafeLock()
+_tables = RecentlyUsed(_KEPT_TABLES)
 
 
 class TableFileKeys:
@@ -144,11 +141,8 @@ class TableFileKeys:
         with self._lock.lock:
             self._own.pop(location, None)
             self._own[location] = table
-        with _tables_lock.lock:
-            _tables.pop(location, None)
-            _tables[location] = table
-            while len(_tables) > _KEPT_TABLES:
-                _tables.popitem(last=False)
+        _tables.drop(location)
+        _tables.keep(location, table)
 
     def find(self, path: str) -> KnownFile | None:
         """Return the facts about a file; None if no file above has named it.
@@ -160,9 +154,7 @@ class TableFileKeys:
             if known is not None:
                 return known
             # Facts of this object come first: another copy of the table's metadata may have other keys.
-            tables = list(reversed(self._own.values()))
-        with _tables_lock.lock:
-            tables += reversed(_tables.values())
+            tables = [*reversed(self._own.values()), *_tables.newest_first()]
         table = next((each for each in tables if path in each.manifest_lists), None)
         if table is None:
             return None

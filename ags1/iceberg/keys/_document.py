@@ -18,18 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from ags1.errors import FormatError, KeyAccessError
-from ags1.iceberg.keys._entries import (
-    KNOWN_FIELDS,
-    MAX_ENTRIES,
-    EncryptedKey,
-    entries_from_list,
-    list_to_json,
-    shown,
-)
+from ags1.iceberg.keys._entries import KNOWN_FIELDS, MAX_ENTRIES, EncryptedKey, entries_from_list, list_to_json, shown
 
 Metadata: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview | os.PathLike[str]
-
-__all__ = ["Document", "Snapshots"]
 
 ENCRYPTION_KEYS = "encryption-keys"
 # Iceberg Java writes the list in front of these.

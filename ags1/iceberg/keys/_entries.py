@@ -18,8 +18,6 @@ from typing import Any
 
 from ags1.errors import FormatError
 
-__all__ = ["EncryptedKey", "entries_from_list", "list_to_json", "shown"]
-
 KEY_ID = "key-id"
 METADATA = "encrypted-key-metadata"
 ENCRYPTED_BY_ID = "encrypted-by-id"

@@ -13,8 +13,6 @@ from ags1.keys import Key
 from ags1.kms import key_cache_of, name_of_key
 from ags1.kms.asking import UnfitError, ask, has_methods, returned_key, returned_wrapping
 
-__all__ = ["check_kms", "keep_kek", "kept_kek", "make_kek", "unwrap_kek", "wrap_kek"]
-
 
 def check_kms(kms: Any, name: str = "kms") -> None:
     """Refuse an object that is not a KMS client, before the first request."""

@@ -15,17 +15,6 @@ from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessEr
 from ags1.iceberg.keys._entries import KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.keys import Key, KeyMetadata
 
-__all__ = [
-    "MissingKekError",
-    "closure",
-    "has_unknown_properties",
-    "kek_above",
-    "newest_usable",
-    "open_entry",
-    "opening",
-    "seal_entry",
-]
-
 NONCE_LENGTH = 12
 OVERHEAD = 28
 KEK_LIFESPAN_MS = 730 * 86_400_000

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from ags1.errors import Ags1Error, FormatError
 
-__all__ = ["naming"]
-
 
 @contextlib.contextmanager
 def naming(path: str, problem: str = "is not the Avro file that it should be") -> Iterator[None]:

@@ -11,8 +11,6 @@ from ags1.avro import PlainContainer, check_schema, plain_blocks, read_header
 from ags1.errors import FormatError
 from ags1.iceberg.metadata.manifests import readable
 
-__all__ = ["records"]
-
 
 def records(file: Any, *, is_manifest: bool) -> Iterator[dict[str, Any]]:
     """Return the records of a plaintext file, one block in memory at a time; manifests and lists are read whole.

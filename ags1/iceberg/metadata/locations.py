@@ -19,21 +19,6 @@ from urllib.parse import urlparse
 from ags1.errors import UnsupportedError
 from ags1.storage import Location, option_name
 
-__all__ = [
-    "ALLOWED_LOCATIONS",
-    "IO_IMPLEMENTATION",
-    "TableLocations",
-    "allowed_in",
-    "allowing",
-    "check_catalog_properties",
-    "io_properties_of",
-    "local_path",
-    "location_of",
-    "rooted",
-    "storage_options_of",
-    "table_of",
-]
-
 # Storage option: the properties that name it, the first one that is set counts.
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "s3": {

@@ -25,26 +25,6 @@ from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
 from ags1.support.avro_encoding import container_start, encoded_block
 
-__all__ = [
-    "ADDED",
-    "DATA",
-    "DELETED",
-    "DELETES",
-    "EQUALITY_DELETES",
-    "EXISTING",
-    "POSITION_DELETES",
-    "Manifest",
-    "ManifestEntry",
-    "kind_of",
-    "pack_fixed",
-    "partition_of",
-    "read_entries",
-    "read_list",
-    "read_manifest",
-    "readable",
-    "without_logical_types",
-]
-
 EXISTING, ADDED, DELETED = 0, 1, 2
 """Status of an entry."""
 DATA, DELETES = 0, 1

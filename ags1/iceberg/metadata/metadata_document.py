@@ -21,28 +21,6 @@ from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg.keys._document import Document
 from ags1.iceberg.keys._entries import shown
 
-__all__ = [
-    "DATA_KEY_LENGTH",
-    "DATA_PATH",
-    "KEY_ID",
-    "METADATA_PATH",
-    "METADATA_SUFFIX",
-    "VERSION_HINT",
-    "check_hash",
-    "check_list",
-    "claims_encryption",
-    "data_directory",
-    "directories_of",
-    "list_header",
-    "metadata_directory",
-    "metadata_document",
-    "number_property",
-    "partition_in",
-    "partition_names",
-    "properties_of",
-    "text_hash",
-]
-
 # The names of PyIceberg's attributes for fields that have another name in the file.
 PYTHON_NAMES = frozenset(
     (

@@ -17,8 +17,6 @@ from ags1.iceberg.keys.key_hierarchy import milliseconds
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
 from ags1.support.words import counted, printable
 
-__all__ = ["TreeNode", "table_tree"]
-
 # Width in characters of the bar that shows how much of a snapshot is plaintext.
 _BAR = 10
 

@@ -42,8 +42,6 @@ from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, with_name
 
-__all__ = ["AuditFinding", "TableAuditReport", "audit"]
-
 ERROR, WARNING, NOTE = "error", "warning", "note"
 _DAY_MS = 86_400_000
 # Findings of one code that are kept, and those of all codes that the text has.

@@ -28,8 +28,6 @@ from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, with_name
 
-__all__ = ["Checked", "FileChecker", "FileFailure", "TableVerifyReport", "table_faults", "verify_table"]
-
 # Failures that are kept, and those of them that the text has.
 _REPORTED = 1000
 _LISTED = 20

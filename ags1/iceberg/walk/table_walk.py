@@ -33,23 +33,6 @@ File = TypeVar("File", bound="TableFile")
 Result = TypeVar("Result")
 Snapshots: TypeAlias = int | Literal["all"] | None
 
-__all__ = [
-    "BLOCK_LENGTH",
-    "FAULTS",
-    "KINDS",
-    "PARQUET",
-    "PLAINTEXT",
-    "UNSUPPORTED",
-    "ReadFile",
-    "TableFile",
-    "TableSnapshot",
-    "TableWalk",
-    "files_table",
-    "foreign_blocks",
-    "stored_size",
-    "walk",
-]
-
 FAULTS = (Ags1Error, OSError, ValueError, EOFError)
 """Exceptions that describe a file, not an error of this program."""
 

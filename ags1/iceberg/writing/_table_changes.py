@@ -9,8 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.iceberg.writing.change import ChangeReport, WriteTarget
 
-__all__ = ["TableChanges"]
-
 
 class TableChanges:
     """Changes to the rows of a table that was opened through a catalog.

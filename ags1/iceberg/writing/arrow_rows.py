@@ -21,8 +21,6 @@ from pyiceberg.schema import Schema
 from ags1.errors import UnsupportedError
 from ags1.iceberg.scan._variant import is_variant
 
-__all__ = ["RowShape", "batches_of"]
-
 _ROWS_AT_ONCE = 1 << 18
 _UNSUPPORTED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType)
 

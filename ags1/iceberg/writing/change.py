@@ -37,17 +37,6 @@ from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted
 
-__all__ = [
-    "ChangeReport",
-    "RowChange",
-    "WriteTarget",
-    "check_still_fits",
-    "existing",
-    "merged",
-    "shape_of",
-    "target_length",
-]
-
 _VERSION = 3
 _ENABLED = "commit.manifest-merge.enabled"
 _COUNT, _USUAL_COUNT = "commit.manifest.min-count-to-merge", 100
@@ -121,6 +110,13 @@ class RowChange:
     deleted: dict[str, Any] = field(default_factory=dict)
     deleted_rows: int = 0
     replaces: bool = False
+
+    def delete(self, file: Any, positions: Any) -> None:
+        """Take out the rows at all these positions: a data file that has no others goes as a whole."""
+        if len(positions) == file.record_count:
+            self.removed.add(file.file_path)
+        else:
+            self.deleted[file.file_path] = positions
 
     @property
     def operation(self) -> str:

@@ -22,8 +22,6 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import Location
 
-__all__ = ["COMMIT_RETRY", "PATIENT", "Retries", "commit"]
-
 COMMIT_RETRY = "commit.retry."
 """How the table's properties of lost races begin."""
 

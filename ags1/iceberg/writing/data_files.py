@@ -36,8 +36,6 @@ from ags1.parquet import EncryptionConfig, ParquetWriter
 from ags1.parquet.rewrite.writer import has_columns
 from ags1.parquet.view.view import ParquetView
 
-__all__ = ["DataFiles", "TableLayout"]
-
 _PREFIX = "write.parquet."
 _NUMBERS = {
     # Property: PyArrow's option, and Iceberg's default.
@@ -232,7 +230,7 @@ class _DataFile:
     @cached_property
     def _writer(self) -> ParquetWriter:
         """Opened when there is something to write: rows of many partitions may wait side by side."""
-        self._path, location, metadata = self._files.new_data_file(".parquet")
+        self._path, location, metadata = self._files.new_data_file()
         assert metadata is not None
         self._metadata = metadata
         layout = self._layout

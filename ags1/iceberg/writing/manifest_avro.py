@@ -15,8 +15,6 @@ from ags1.avro import read_header
 from ags1.iceberg.metadata.manifests import DELETES, Manifest, pack_fixed, partition_of, without_logical_types
 from ags1.support.avro_encoding import container_start
 
-__all__ = ["write_list", "write_manifest"]
-
 _VERSION = 3
 _DATA_FILE, _PARTITION, _EQUALITY_IDS = 2, 102, 135
 

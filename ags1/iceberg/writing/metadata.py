@@ -17,8 +17,6 @@ from ags1.core.gcm import random_bytes
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID
 
-__all__ = ["MAIN", "TableMetadata"]
-
 MAIN = "main"
 _ENCRYPTED_VERSION = 3
 _VERSIONS = (2, 3)

@@ -14,17 +14,11 @@ import pyarrow
 import pyarrow.compute as compute
 from pyiceberg import types as iceberg
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import (
-    MetricModeTypes,
-    compute_statistics_plan,
-    parquet_path_to_id_mapping,
-)
+from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan, parquet_path_to_id_mapping
 from pyiceberg.schema import Schema
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
 from ags1.iceberg.writing.single_values import bound_of
-
-__all__ = ["FileMetrics", "MetricsPlan"]
 
 
 class MetricsPlan:

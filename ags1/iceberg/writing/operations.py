@@ -19,8 +19,6 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.table_files import TableFiles
 
-__all__ = ["POSITION_NAME", "all_positions", "append", "delete", "overwrite", "overwrite_partitions", "take_away"]
-
 POSITION_NAME = next(name for name, each in LINEAGE.items() if each.field_id == POSITION)
 
 
@@ -132,13 +130,8 @@ def take_away(change: RowChange, table: Any, ref: str, row_filter: Any = None) -
         found = [batch.column(0) for batch in file.batches]
         if not found:
             continue
-        path = file.task.file.file_path
         change.deleted_rows += sum(map(len, found))
-        positions = all_positions(file.deleted, found)
-        if len(positions) == file.task.file.record_count:
-            change.removed.add(path)
-        else:
-            change.deleted[path] = positions
+        change.delete(file.task.file, all_positions(file.deleted, found))
 
 
 def all_positions(before: list[Any], now: list[Any]) -> Any:

@@ -24,8 +24,6 @@ from ags1.iceberg.scan._projection import path_to
 from ags1.iceberg.writing.single_values import bound_of, raw_of
 from ags1.iceberg.writing.transforms import check_transform, transformed
 
-__all__ = ["Partitioning", "column_of"]
-
 _Values = tuple[Any, ...]
 _TIMES = (pyarrow.types.is_time, pyarrow.types.is_timestamp)
 

@@ -22,8 +22,6 @@ from pyiceberg import types as iceberg
 from pyiceberg.conversions import to_bytes
 from pyiceberg.utils.decimal import decimal_required_bytes
 
-__all__ = ["bound_of", "raw_of"]
-
 # What Parquet and Avro have in the bytes of a bound already.
 _BYTES = (iceberg.StringType, iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType)
 _UNBOUNDED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType)

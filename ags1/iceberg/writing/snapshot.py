@@ -23,8 +23,6 @@ from ags1.iceberg.writing.manifest_avro import write_list, write_manifest
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 
-__all__ = ["SnapshotSummary", "SnapshotWriter"]
-
 _COUNTED = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes", "files-size")
 _TOTALS = {
     # Summary fields that are not counted from the manifests: for additions, and for removals.

@@ -20,8 +20,6 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, make_parent, open_output, remove
 
-__all__ = ["TableFiles", "vector_files"]
-
 
 class TableFiles:
     """Writes small files of a table. Safe to share between threads that do not change the metadata.
@@ -54,9 +52,9 @@ class TableFiles:
         metadata = self._metadata
         return None if metadata.key_id is None else KeyMetadata.generate(8 * metadata.data_key_length)
 
-    def new_data_file(self, suffix: str) -> tuple[str, Location, KeyMetadata | None]:
-        """Return path, location and key of a data file that the caller writes; :meth:`discard` removes it too."""
-        path = self.new_data_path(suffix)
+    def new_data_file(self) -> tuple[str, Location, KeyMetadata | None]:
+        """Return path, location and key of a Parquet file that the caller writes; :meth:`discard` removes it too."""
+        path = self.new_data_path(".parquet")
         location = self.located(path)
         make_parent(location)
         self.written.append(path)

@@ -6,17 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pyiceberg.partitioning import (
-    PARTITION_FIELD_ID_START,
-    UNPARTITIONED_PARTITION_SPEC,
-    PartitionField,
-    PartitionSpec,
-)
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import parse_transform
-
-__all__ = ["as_order", "as_spec"]
 
 _TERM = re.compile(r"\s*(?:(?P<transform>\w+)\s*\(\s*(?:(?P<before>\d+)\s*,)?)?\s*(?P<name>[^,()]+?)"
                    r"\s*(?:(?:,\s*(?P<after>\d+)\s*)?\))?\s*")  # fmt: skip

@@ -26,8 +26,6 @@ from pyiceberg.transforms import (
 
 from ags1.errors import UnsupportedError
 
-__all__ = ["check_transform", "transformed"]
-
 _EPOCH_YEAR, _MONTHS = 1970, 12
 _NANOSECONDS = (iceberg.TimestampNanoType, iceberg.TimestamptzNanoType)
 _WHOLE = (iceberg.IntegerType, iceberg.LongType)

@@ -23,8 +23,6 @@ from ags1.iceberg.writing.data_files import DataFiles
 from ags1.iceberg.writing.operations import POSITION_NAME, all_positions
 from ags1.iceberg.writing.table_files import TableFiles
 
-__all__ = ["upsert"]
-
 _ROW_ID_FIELD = next(each for each in LINEAGE.values() if each.field_id == ROW_ID)
 _PLACE = "source"
 # Their annotations are those of bound predicates.
@@ -94,12 +92,7 @@ def _replaced(
         matched = keyed.join(index, names, join_type="inner", use_threads=False)
         if not matched.num_rows:
             continue
-        path = file.task.file.file_path
-        positions = all_positions(file.deleted, [matched.column("position")])
-        if len(positions) == file.task.file.record_count:
-            change.removed.add(path)
-        else:
-            change.deleted[path] = positions
+        change.delete(file.task.file, all_positions(file.deleted, [matched.column("position")]))
         change.deleted_rows += matched.num_rows
         found.append(matched.select([_PLACE, "row_id"]).cast(empty.schema))
     return pyarrow.concat_tables(found).combine_chunks()

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = [
-    "ALGORITHMS",
-    "CACHE_SECONDS",
-    "Config",
-    "HoldsKeys",
-    "as_flag",
-    "as_key",
-    "as_key_metadata",
-    "dotted",
-    "one_of",
-    "with_text",
-]
-
 CACHE_SECONDS = 600.0
 """How long key encryption keys are kept, in seconds: the same as in parquet-java and PyArrow."""
 

@@ -43,16 +43,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Kms: TypeAlias = Any
 
-__all__ = [
-    "DataKeyUnwrapper",
-    "DataKeyWrapper",
-    "FileDataKeys",
-    "KeyService",
-    "as_key_service",
-    "key_id",
-    "retriever",
-]
-
 _KEK_ID = 16
 # Between a plain name in a key material file and what tells it from the same name of an older file.
 _MARK = "-"

@@ -19,20 +19,6 @@ from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import AuthenticationError, FormatError
 from ags1.support.typing import Any
 
-__all__ = [
-    "FOOTER_KEY",
-    "KeyMaterial",
-    "column_key_reference",
-    "encode_entries",
-    "encode_reference",
-    "encode_store",
-    "parse_entries",
-    "parse_key_metadata",
-    "parse_store",
-    "unwrap_locally",
-    "wrap_locally",
-]
-
 TYPE = "PKMT1"
 FOOTER_KEY = "footerKey"
 DEFAULT = "DEFAULT"
@@ -183,14 +169,14 @@ def wrap_locally(key: bytes | Key, wrapping_key: Key, aad: bytes) -> str:
     return base64.b64encode(nonce + seal_message(key, wrapping_key, nonce, aad)).decode()
 
 
-def unwrap_locally(wrapped: str, wrapping_key: Key, aad: bytes, name: str = "wrappedDEK") -> Key:
-    """Unwrap the result of :func:`wrap_locally`; `name` is for messages."""
-    data = _base64(wrapped, name)
+def unwrap_locally(wrapped: str, wrapping_key: Key, aad: bytes) -> Key:
+    """Unwrap the result of :func:`wrap_locally`."""
+    data = _base64(wrapped, "wrappedDEK")
     if len(data) - _NONCE - _TAG not in (16, 24, 32):
-        raise FormatError(f"{name} has {len(data)} bytes; a wrapped AES key has 44, 52 or 60")
+        raise FormatError(f"wrappedDEK has {len(data)} bytes; a wrapped AES key has 44, 52 or 60")
     key = open_message(data[_NONCE:], wrapping_key, data[:_NONCE], aad)
     if key is None:
-        raise AuthenticationError(f"{name} failed authentication: it was wrapped with another key, or is damaged")
+        raise AuthenticationError("wrappedDEK failed authentication: it was wrapped with another key, or is damaged")
     return Key(key)
 
 

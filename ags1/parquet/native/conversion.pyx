@@ -22,39 +22,20 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.blocks cimport choose_threads
 from ags1.core.buffer cimport BufferView, readable, writable
-from ags1.core.gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, gcm_random, raise_status
+from ags1.core.gcm cimport GCM_BACKEND, GCM_NO_MEMORY, GCM_OK, count_messages, gcm_last_error, new_nonces
 from ags1.core.ordered cimport (
-    ags1_turnstile,
-    ags1_turnstile_break,
-    ags1_turnstile_destroy,
-    ags1_turnstile_enter,
-    ags1_turnstile_init,
+    ags1_turnstile, ags1_turnstile_break, ags1_turnstile_destroy, ags1_turnstile_enter, ags1_turnstile_init,
 )
 from ags1.parquet.native.modules cimport GCM_OVERHEAD
 from ags1.parquet.native.page_conversion cimport (
-    HEADER_SLACK,
-    Ends,
-    Worker,
-    convert_page,
-    grow,
-    verify_page,
-    view_page,
-    worker_free,
-    worker_init,
+    HEADER_SLACK, Ends, Worker, convert_page, grow, verify_page, view_page, worker_free, worker_init,
 )
 from ags1.parquet.native.page_header cimport DICTIONARY, PLAIN, RAW_BYTES, Page
 from ags1.parquet.native.pages cimport Chunk, PageList, PageSource, raise_page
 from ags1.core.positioned cimport ags1_read_at, ags1_write_at
 from ags1.core.workers cimport (
-    ags1_crew,
-    ags1_fail,
-    ags1_failure,
-    ags1_failure_init,
-    ags1_has_failed,
-    ags1_join_crew,
-    ags1_run_crew,
-    ags1_start_crew,
-    ags1_take,
+    ags1_crew, ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_run_crew,
+    ags1_start_crew, ags1_take,
 )
 
 import os
@@ -297,7 +278,7 @@ cdef class Conversion:
         cdef Chunk chunk
         cdef int64_t index, weight = 0, size, sealed = 0, share, stored = 0
         cdef Page *page
-        cdef int status, crew
+        cdef int crew
         cdef Job *job = &self.job
         self.first = first
         job.task = task
@@ -345,12 +326,7 @@ cdef class Conversion:
                 count_messages(chunk.target_key, 2)
         job.segments[job.segment_count] = job.count
         if sealed:
-            self.nonces = <uint8_t *>PyMem_Malloc(job.count * 2 * NONCE)
-            if self.nonces == NULL:
-                raise MemoryError(f"no memory for the nonces of {job.count} pages")
-            status = gcm_random(self.nonces, job.count * 2 * NONCE)
-            if status != GCM_OK:
-                raise_status(status, gcm_last_error(status), "drawing nonces")
+            self.nonces = new_nonces(job.count * 2)
         job.nonces = self.nonces
         return <int>min(crew, max(1, job.segment_count))
 

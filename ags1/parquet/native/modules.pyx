@@ -22,23 +22,8 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport (
-    GCM_BACKEND,
-    GCM_BAD_TAG,
-    GCM_NO_MEMORY,
-    GCM_OK,
-    Key,
-    as_key,
-    context_new,
-    count_messages,
-    ctr_context_rekey,
-    ctr_crypt,
-    gcm_context_free,
-    gcm_context_rekey,
-    gcm_last_error,
-    gcm_open,
-    gcm_random,
-    gcm_seal,
-    raise_status,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, context_new, count_messages, ctr_context_rekey,
+    ctr_crypt, draw_nonces, gcm_context_free, gcm_context_rekey, gcm_last_error, gcm_open, gcm_seal, raise_status,
 )
 from ags1.core.layout cimport ags1_load_le32, ags1_store_le32
 
@@ -255,9 +240,7 @@ def seal_module(data, key, aad, bint ctr=False):
         raise LimitError(f"a module of {plain.nbytes} bytes is above the limit of {MAX_MODULE_LENGTH}")
     # CTR modules use the same source of nonces as GCM modules.
     count_messages(secret, 1)
-    status = gcm_random(nonce, 12)
-    if status != GCM_OK:
-        raise_status(status, gcm_last_error(status), "drawing nonces")
+    draw_nonces(nonce, 12)
     out = bytearray(plain.nbytes + (CTR_OVERHEAD if ctr else GCM_OVERHEAD))
     target = out
     status = modules_init(&modules, NULL, 0, True)

@@ -31,31 +31,12 @@ from ags1.core.compact cimport ags1_compact_put_zigzag
 from ags1.core.crc32 cimport ags1_crc32, ags1_crc32_prepare
 from ags1.core.layout cimport ags1_load_le32
 from ags1.parquet.native.modules cimport (
-    CTR_OVERHEAD,
-    GCM_OVERHEAD,
-    LENGTH_WORD,
-    MODULE_BAD_LENGTH,
-    MODULE_DATA_PAGE,
-    MODULE_DATA_PAGE_HEADER,
-    MODULE_DICTIONARY_PAGE,
-    MODULE_DICTIONARY_PAGE_HEADER,
-    module_open,
-    module_seal,
-    modules_free,
-    modules_init,
+    CTR_OVERHEAD, GCM_OVERHEAD, LENGTH_WORD, MODULE_BAD_LENGTH, MODULE_DATA_PAGE, MODULE_DATA_PAGE_HEADER,
+    MODULE_DICTIONARY_PAGE, MODULE_DICTIONARY_PAGE_HEADER, module_open, module_seal, modules_free, modules_init,
 )
 from ags1.parquet.native.page_header cimport (
-    CTR,
-    DATA_PAGE_V2,
-    DICTIONARY,
-    GCM,
-    PAGE_BAD_CRC,
-    PAGE_BAD_LEVELS,
-    PAGE_DOWNGRADED,
-    PAGE_TOO_LARGE,
-    PLAIN,
-    RAW_BYTES,
-    Page,
+    CTR, DATA_PAGE_V2, DICTIONARY, GCM, PAGE_BAD_CRC, PAGE_BAD_LEVELS, PAGE_DOWNGRADED, PAGE_TOO_LARGE, PLAIN,
+    RAW_BYTES, Page,
 )
 
 cdef int64_t MAX_BODY = 0x7fffffff

@@ -16,17 +16,8 @@ from libc.string cimport memcpy
 
 from ags1.core.gcm cimport GCM_OK
 from ags1.core.compact cimport (
-    AGS1_COMPACT_END,
-    AGS1_COMPACT_I32,
-    AGS1_COMPACT_I64,
-    AGS1_COMPACT_LIST,
-    AGS1_COMPACT_STOP,
-    AGS1_COMPACT_STRUCT,
-    ags1_compact,
-    ags1_compact_field,
-    ags1_compact_list,
-    ags1_compact_put_zigzag,
-    ags1_compact_skip,
+    AGS1_COMPACT_END, AGS1_COMPACT_I32, AGS1_COMPACT_I64, AGS1_COMPACT_LIST, AGS1_COMPACT_STOP, AGS1_COMPACT_STRUCT,
+    ags1_compact, ags1_compact_field, ags1_compact_list, ags1_compact_put_zigzag, ags1_compact_skip,
     ags1_compact_zigzag,
 )
 

@@ -24,47 +24,17 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, as_key, gcm_last_error, raise_status
-from ags1.core.compact cimport (
-    AGS1_COMPACT_END,
-    AGS1_COMPACT_SIZE,
-    ags1_compact,
-)
+from ags1.core.compact cimport AGS1_COMPACT_END, AGS1_COMPACT_SIZE, ags1_compact
 from ags1.core.layout cimport ags1_load_le32
 from ags1.parquet.native.modules cimport (
-    GCM_OVERHEAD,
-    LENGTH_WORD,
-    MAX_ORDINAL,
-    MODULE_BAD_LENGTH,
-    MODULE_DATA_PAGE_HEADER,
-    MODULE_DICTIONARY_PAGE_HEADER,
-    module_open,
-    modules_free,
-    modules_init,
+    GCM_OVERHEAD, LENGTH_WORD, MAX_ORDINAL, MODULE_BAD_LENGTH, MODULE_DATA_PAGE_HEADER, MODULE_DICTIONARY_PAGE_HEADER,
+    module_open, modules_free, modules_init,
 )
 from ags1.parquet.native.page_conversion cimport Ends
 from ags1.parquet.native.page_header cimport (
-    CTR,
-    DATA_PAGE_V1,
-    DATA_PAGE_V2,
-    DICTIONARY,
-    GCM,
-    PAGE_BAD_CRC,
-    PAGE_BAD_HEADER,
-    PAGE_BAD_LEVELS,
-    PAGE_DOWNGRADED,
-    PAGE_LATE_DICTIONARY,
-    PAGE_MISSING_VALUES,
-    PAGE_NEED_MORE,
-    PAGE_PAST_CHUNK,
-    PAGE_TOO_LARGE,
-    PAGE_TOO_MANY,
-    PAGE_UNKNOWN_TYPE,
-    PAGE_WRONG_TYPE,
-    PLAIN,
-    RAW_BYTES,
-    Page,
-    move_offset_index,
-    scan_page_header,
+    CTR, DATA_PAGE_V1, DATA_PAGE_V2, DICTIONARY, GCM, PAGE_BAD_CRC, PAGE_BAD_HEADER, PAGE_BAD_LEVELS, PAGE_DOWNGRADED,
+    PAGE_LATE_DICTIONARY, PAGE_MISSING_VALUES, PAGE_NEED_MORE, PAGE_PAST_CHUNK, PAGE_TOO_LARGE, PAGE_TOO_MANY,
+    PAGE_UNKNOWN_TYPE, PAGE_WRONG_TYPE, PLAIN, RAW_BYTES, Page, move_offset_index, scan_page_header,
 )
 from ags1.core.positioned cimport AGS1_IO_END, AGS1_IO_READ, AGS1_IO_WRITE, ags1_read_at
 

@@ -29,42 +29,14 @@ from libc.stdint cimport INT16_MAX, INT16_MIN, int16_t, int64_t, uint8_t
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.compact cimport (
-    AGS1_COMPACT_BINARY,
-    AGS1_COMPACT_DOUBLE,
-    AGS1_COMPACT_FALSE,
-    AGS1_COMPACT_I8,
-    AGS1_COMPACT_I16,
-    AGS1_COMPACT_I32,
-    AGS1_COMPACT_I64,
-    AGS1_COMPACT_LIST,
-    AGS1_COMPACT_MAP,
-    AGS1_COMPACT_SET,
-    AGS1_COMPACT_STRUCT,
-    AGS1_COMPACT_TRUE,
+    AGS1_COMPACT_BINARY, AGS1_COMPACT_DOUBLE, AGS1_COMPACT_FALSE, AGS1_COMPACT_I8, AGS1_COMPACT_I16, AGS1_COMPACT_I32,
+    AGS1_COMPACT_I64, AGS1_COMPACT_LIST, AGS1_COMPACT_MAP, AGS1_COMPACT_SET, AGS1_COMPACT_STRUCT, AGS1_COMPACT_TRUE,
     AGS1_COMPACT_UUID,
 )
 from ags1.core.compact_items cimport AGS1_ITEM_OBJECT, ags1_is_integer, ags1_item
 from ags1.parquet.native.nodes cimport (
-    Node,
-    child_of,
-    copied,
-    drop,
-    encoded,
-    held,
-    insert,
-    item_from,
-    kind_name,
-    measure,
-    number_of,
-    octets_of,
-    open_node,
-    opened,
-    remove,
-    replace,
-    set_types,
-    truth_of,
-    unopened,
-    value_of,
+    Node, child_of, copied, drop, encoded, held, insert, item_from, kind_name, measure, number_of, octets_of,
+    open_node, opened, remove, replace, set_types, truth_of, unopened, value_of,
 )
 
 from ags1.errors import FormatError

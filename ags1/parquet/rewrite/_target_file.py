@@ -158,9 +158,7 @@ class TargetFile:
         self._move(source, chunks(), advance)
         self._settle(pending)
 
-    def append_row_group(
-        self, group: SourceRowGroup, further: SourceFile, advance: Callable[[int], None] | None = None
-    ) -> None:
+    def append_row_group(self, group: SourceRowGroup, further: SourceFile) -> None:
         """Add a row group whose last columns are those of another, plaintext file of one row group.
 
         The file has its schema already. What the row group has more columns than that leaves for it is left out.
@@ -187,7 +185,7 @@ class TargetFile:
         found: list[_TargetChunk] = []
         for source, chunks in ((group.file, list(group.chunks())[:width]), (further, list(behind.chunks()))):
             targets = self._targets(chunks, keys[len(found) :][: len(chunks)], structure, index, len(found))
-            self._move(source, (each.chunk for each in targets), advance)
+            self._move(source, (each.chunk for each in targets), None)
             found += targets
         self._settle([found])
 

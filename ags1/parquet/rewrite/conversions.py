@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ags1.parquet.keys._columns import ColumnName
     from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig, FileEncryption
 
-__all__ = ["PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"]
-
 
 class PlaintextColumnsError(ValueError):
     """Encrypted columns would become plaintext, and `plaintext_columns` does not allow it.

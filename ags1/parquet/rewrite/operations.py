@@ -31,23 +31,6 @@ if TYPE_CHECKING:
     FilePath: TypeAlias = str | os.PathLike[Any]
     Decryption: TypeAlias = DecryptionConfig | Callable[[str], DecryptionConfig]
 
-__all__ = [
-    "COPY",
-    "LEAVE_OUT",
-    "OTHER",
-    "PARQUET",
-    "Decrypting",
-    "Encrypting",
-    "FileOperation",
-    "Lacking",
-    "Rekeying",
-    "classify",
-    "copy_file",
-    "newer",
-    "refuse_missing_columns",
-    "refuse_others",
-]
-
 PARQUET, COPY, LEAVE_OUT, OTHER = "parquet", "copy", "leave out", "other"
 
 _SUFFIXES = (".parquet", ".parq")

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ags1.parquet.keys.kms_keys import Kms
     from ags1.support.typing import Buffer
 
-__all__ = ["holds_key_material", "rotate_file"]
-
 
 def rotate_file(
     source: Any,

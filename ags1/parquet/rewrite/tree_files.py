@@ -16,8 +16,6 @@ from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC
 from ags1.storage import Entry, Location, make_parent, status
 from ags1.support.typing import Any
 
-__all__ = ["copy", "transfer"]
-
 
 def transfer(source: Entry, target: Location, operation: FileOperation, *, resume: bool, **options: Any) -> bool:
     """Do the work on a Parquet file, unless an earlier run has finished it: then return False.

@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
 _EMPTY = "there are no Parquet files in {}"
 
-__all__ = ["ParquetTreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"]
-
 
 @dataclass
 class ParquetTreeReport(Report):

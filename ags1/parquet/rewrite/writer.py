@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ags1.parquet.keys.properties import EncryptionConfig
     from ags1.parquet.view.view import ParquetView
 
-__all__ = ["ParquetWriter", "has_columns", "write_table"]
-
 # The default of PyArrow.
 _ROW_GROUP_SIZE = 1 << 20
 _MAX_ROW_GROUP_SIZE = 64 << 20

@@ -11,14 +11,7 @@ from collections.abc import Iterator
 
 from ags1.parquet.native import modules
 from ags1.parquet.native.thrift import STRUCT, List, Struct
-from ags1.parquet.structure._fields import (
-    ColumnChunk,
-    ColumnIndex,
-    ColumnMetaData,
-    OffsetIndex,
-    PageLocation,
-    RowGroup,
-)
+from ags1.parquet.structure._fields import ColumnChunk, ColumnIndex, ColumnMetaData, OffsetIndex, PageLocation, RowGroup
 from ags1.parquet.structure._source_file import SourceChunk, SourceRowGroup, foretells_dictionary
 
 Disagreement = tuple[str, str]

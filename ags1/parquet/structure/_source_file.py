@@ -30,13 +30,12 @@ from ags1.parquet.structure._fields import (
 from ags1.parquet.structure._schema import Element, read_schema
 from ags1.parquet.structure.footer import Footer, read_footer
 from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
+from ags1.support.closing import Closing
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from typing_extensions import Self
 
     from ags1.parquet.keys.properties import DecryptionConfig, FileDecryption
     from ags1.storage import Source
@@ -352,7 +351,7 @@ class SourceRowGroup:
             yield SourceChunk(self.file, leaf, self.ordinal, column, structure)
 
 
-class SourceFile:
+class SourceFile(Closing):
     """An open Parquet file.
 
     With `optional`, a missing key is an error only when it is needed; `tolerant` is as for :func:`read_footer`. With
@@ -472,12 +471,6 @@ class SourceFile:
     def close(self) -> None:
         """Close what was opened for it; safe to call again."""
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def foretells_dictionary(metadata: Struct) -> bool:

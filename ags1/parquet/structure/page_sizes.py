@@ -22,8 +22,6 @@ from ags1.parquet.structure._fields import (
 )
 from ags1.support.typing import Buffer
 
-__all__ = ["PageSizes", "longest_value", "page_sizes"]
-
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _PLAIN, _RLE, _DELTA_BYTE_ARRAY = 0, 3, 7
 _DICTIONARY_ENCODINGS = (2, 8)

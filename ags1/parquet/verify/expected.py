@@ -15,8 +15,6 @@ from typing import TypeAlias
 
 from ags1.errors import FormatError
 
-__all__ = ["Expected", "ExpectedFiles", "refuse_other_set"]
-
 Expected: TypeAlias = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 
 _RANGE = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})\}")

@@ -13,19 +13,6 @@ from ags1.support.words import counted, printable
 # In a class with a field `bytes`, that name is the field.
 Octets = bytes
 
-__all__ = [
-    "AUTHENTIC",
-    "DAMAGED",
-    "NOT_CHECKED",
-    "NOT_PROTECTED",
-    "SIGNATURE",
-    "ColumnVerification",
-    "ParquetVerifyReport",
-    "VerifyFinding",
-    "outcome_of",
-    "worst_outcome",
-]
-
 AUTHENTIC, DAMAGED, NOT_PROTECTED = "authentic", "damaged", "not protected"
 """The outcomes of verification."""
 NOT_CHECKED = "not checked"

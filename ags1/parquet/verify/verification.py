@@ -49,6 +49,7 @@ from ags1.parquet.structure._source_file import (
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
 from ags1.parquet.verify.report import SIGNATURE, ColumnVerification, ParquetVerifyReport, VerifyFinding
 from ags1.storage import located
+from ags1.support.recently_used import RecentlyUsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -612,7 +613,7 @@ class _CachedSource:
         self._source = source
         self.name = source.name
         self.size = source.size
-        self._blocks: dict[int, bytes] = {}
+        self._blocks = RecentlyUsed(_BLOCKS)
 
     def read(self, offset: int, size: int) -> Buffer:
         if size > _BLOCK or offset + size > self.size or not size:
@@ -622,14 +623,10 @@ class _CachedSource:
         return data[offset - first * _BLOCK :][:size]
 
     def _block(self, number: int) -> bytes:
-        found = self._blocks.pop(number, None)
-        if found is None:
-            start = number * _BLOCK
-            found = bytes(memoryview(self._source.read(start, min(_BLOCK, self.size - start))))
-        # The most recently used blocks are at the end.
-        self._blocks[number] = found
-        if len(self._blocks) > _BLOCKS:
-            del self._blocks[next(iter(self._blocks))]
+        start = number * _BLOCK
+        found: bytes = self._blocks.get(
+            number, lambda: bytes(memoryview(self._source.read(start, min(_BLOCK, self.size - start))))
+        )
         return found
 
     def close(self) -> None:

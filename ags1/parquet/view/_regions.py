@@ -8,11 +8,10 @@ Regions refer to the file and the cache, but not to the view, which must be free
 
 from __future__ import annotations
 
-import functools
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from ags1.core import blocks
 from ags1.errors import Ags1Error, FormatError
@@ -22,16 +21,8 @@ from ags1.parquet.native.page_conversion import stretch
 from ags1.parquet.native.pages import Chunk, PageList, PageSource
 from ags1.parquet.structure._fields import ColumnMetaData
 from ags1.parquet.structure._source_file import SourceChunk, SourceFile
+from ags1.support.recently_used import RecentlyUsed
 from ags1.support.typing import Buffer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    # The start of a region, the index of a part of it, and the index of a page in that part.
-    Part: TypeAlias = tuple[int, int] | tuple[int, int, int]
-
-__all__ = ["MadeRegion", "PartCache", "Region", "chunk_regions"]
 
 # Cache for partly read pages, decrypted, and for partly read pieces of remote files.
 _KEPT_BYTES = 64 << 20
@@ -43,53 +34,16 @@ _UNLIMITED_PAGES = 1 << 40
 
 
 class PartCache:
-    """A least-recently-used cache of decrypted or fetched parts of one file. Thread-safe."""
+    """Decrypted or fetched parts of one file; the first number of a part's name is the start of its region."""
 
     def __init__(self, file: SourceFile, threads: int | None) -> None:
         self.file = file
+        self.parts = RecentlyUsed(_KEPT_BYTES, lambda part: memoryview(part).nbytes)
         self._threads = threads
-        self.renew()
-
-    def renew(self) -> None:
-        """Start again in a forked child: a thread of the parent may have been changing the cache."""
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Part, Buffer] = OrderedDict()
-        self._kept_bytes = 0
 
     def conversion(self) -> Conversion:
         """A Conversion that decrypts pages, for one use."""
         return Conversion(self.file.footer.file_aad, threads=self._threads)
-
-    def part(self, name: Part, make: Callable[[], Buffer]) -> Buffer:
-        """A part, from the cache or made now; the first number of its name is the start of its region."""
-        with self._lock:
-            found = self._kept.get(name)
-            if found is not None:
-                self._kept.move_to_end(name)
-                return found
-        # Two threads may both make it; neither waits for the other.
-        made = make()
-        with self._lock:
-            if name not in self._kept:
-                self._kept[name] = made
-                self._kept_bytes += memoryview(made).nbytes
-            while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
-                _, dropped = self._kept.popitem(last=False)
-                self._kept_bytes -= memoryview(dropped).nbytes
-        return made
-
-    def drop(self, name: Part) -> None:
-        """Drop a part that is probably not needed again."""
-        with self._lock:
-            dropped = self._kept.pop(name, None)
-            if dropped is not None:
-                self._kept_bytes -= memoryview(dropped).nbytes
-
-    def forget(self) -> None:
-        """Drop all parts."""
-        with self._lock:
-            self._kept.clear()
-            self._kept_bytes = 0
 
 
 class Region:
@@ -165,9 +119,9 @@ class Pages(Region):
                 stop = sum(pages.extent(last - 1))
                 self._decrypt(part, index, last, out[at - offset : stop - offset], source)
                 if index == 0 and last == pages.count:
-                    self._cache.drop((self.start, part))
+                    self._cache.parts.drop((self.start, part))
             else:
-                data = self._cache.part((self.start, part, index), functools.partial(self._page, part, index, source))
+                data = self._cache.parts.get((self.start, part, index), partial(self._page, part, index, source))
                 stop = min(start + length, end)
                 out[at - offset : stop - offset] = memoryview(data)[at - start : stop - start]
             at = stop
@@ -203,13 +157,13 @@ class Pages(Region):
                 self._parts.append(start)
                 self._lists.append(pages)
         if source is None and pages.count:
-            self._cache.part((self.start, len(self._parts) - 1), lambda: data)
+            self._cache.parts.keep((self.start, len(self._parts) - 1), data)
 
     def _decrypt(self, part: int, first: int, last: int, out: memoryview, source: PageSource | None) -> None:
         pages = self._lists[part]
         start = pages.extent(first)[0]
         if source is None:
-            data = self._cache.part((self.start, part), functools.partial(self._fetch, part))
+            data = self._cache.parts.get((self.start, part), partial(self._fetch, part))
             source = PageSource(data, base=self._parts[part], name=self._file.name)
         self._cache.conversion().view(pages, source, out, start, first, last)
 
@@ -233,7 +187,7 @@ def chunk_regions(cache: PartCache, chunk: SourceChunk) -> list[Region]:
     for kind in (modules.COLUMN_INDEX, modules.OFFSET_INDEX):
         place = chunk.index_place(kind)
         if place is not None:
-            regions.append(MadeRegion(*place, functools.partial(_index, chunk, kind, place[1])))
+            regions.append(MadeRegion(*place, partial(_index, chunk, kind, place[1])))
     metadata = chunk.known_metadata()
     offset = metadata.integer(ColumnMetaData.BLOOM_FILTER_OFFSET)
     if offset is not None and offset > 0:
@@ -242,7 +196,7 @@ def chunk_regions(cache: PartCache, chunk: SourceChunk) -> list[Region]:
             # A plaintext filter is refused when it is read, by its first bytes.
             plain = chunk.has_plaintext_filter(offset)
             stored = 4 if plain else _bloom_filter_length(cache.file, chunk, offset)
-        regions.append(MadeRegion(offset, stored, functools.partial(_bloom_filter, chunk, stored)))
+        regions.append(MadeRegion(offset, stored, partial(_bloom_filter, chunk, stored)))
     return regions
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 Path = tuple[str, ...]
 Keys = DecryptionConfig | Mapping[Any, DecryptionConfig] | Callable[[str], DecryptionConfig]
 
-__all__ = ["dataset", "read_table"]
-
 _OWN_DECRYPTION = "it is for PyArrow's own decryption; give a DecryptionConfig as decryption"
 _REFUSED_BY_READ_TABLE = {
     "decryption_properties": _OWN_DECRYPTION,

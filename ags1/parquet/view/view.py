@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Columns: TypeAlias = Sequence[Any] | Callable[[tuple[str, ...]], bool]
 
-__all__ = ["ParquetView", "open"]
-
 MISSING_KEYS = ("error", "drop")
 # Arrow reads this many bytes at once for the footer; other readers read less.
 _TAIL = 64 << 10
@@ -160,7 +158,6 @@ class ParquetView(io.RawIOBase):
     def renew(self) -> None:
         """Start again in a forked child, where a thread of the parent that does not exist here may hold a lock."""
         self._lock = threading.Lock()
-        self._cache.renew()
         for region in self._layout[1] if self._layout is not None else ():
             region.renew()
 
@@ -354,7 +351,7 @@ class ParquetView(io.RawIOBase):
                 # It refers to memory that the source must release.
                 self._layout = None
                 self._file.close()
-                self._cache.forget()
+                self._cache.parts.clear()
 
     def _check_open(self) -> None:
         if self.closed:

@@ -16,8 +16,6 @@ from typing import Any
 
 from ags1.spark.engine._sealing import Opener, Sealer, kms_reference, of_process
 
-__all__ = ["CapturedSession", "capture"]
-
 _LABEL = "settings of a session"
 _OPEN = re.compile(
     r"fs\.s3a\.(bucket\..+\.)?"

@@ -15,8 +15,6 @@ from ags1.iceberg.metadata.locations import io_properties_of
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sessions import Session
 
-__all__ = ["SparkTable", "find_table"]
-
 _CATALOG = "spark.sql.catalog."
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 _TYPES = {

@@ -36,8 +36,6 @@ from ags1.kms.run_records import FoundRun, RunRecords, found_runs
 from ags1.spark.engine._sealing import kms_client
 from ags1.storage import Location, Unsynced
 
-__all__ = ["ATTEMPT", "LEAD", "RUN", "ColumnRecord", "create_key", "data_key", "newest_key", "read_key"]
-
 RUN, ATTEMPT = 6, 12
 # Bytes in front of a value.
 LEAD = RUN + ATTEMPT

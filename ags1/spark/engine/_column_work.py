@@ -25,17 +25,6 @@ from ags1.spark.engine._column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, dat
 from ags1.spark.engine._sealing import Opener, Sealer, of_process, run_keys
 from ags1.storage import Location
 
-__all__ = [
-    "ANY_ROW_KEY",
-    "DecryptColumns",
-    "EncryptColumns",
-    "KeyTable",
-    "Opening",
-    "OpeningColumn",
-    "SealingColumn",
-    "error_column",
-]
-
 _FAILED = "the tag does not verify: wrong row key, a value of another row or column, or damaged data"
 _LABEL = "key table"
 # Of a SQL function, which sees no names: the tags say whether it is the right one.

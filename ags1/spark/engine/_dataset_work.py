@@ -37,8 +37,6 @@ from ags1.spark.engine._sealing import Opener, class_keys, kms_client, of_proces
 from ags1.storage import Location, Unsynced
 from ags1.support.parallel import in_parallel
 
-__all__ = ["DecryptWork", "EncryptWork", "Told", "VerifyWork", "packed", "rows_of"]
-
 # A killed driver loses what its tasks have not recorded: of each the portion that is synced, and the one behind it.
 _RECORD_FILES = 500
 _RECORD_SECONDS = 2.0

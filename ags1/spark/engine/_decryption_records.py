@@ -29,8 +29,6 @@ from ags1.storage import (
     remove_directories,
 )
 
-__all__ = ["DecryptionRecords"]
-
 _MAX_RECORD = 256 << 20
 _KIND = "decryption of a dataset"
 _ENDING = ".sealed"

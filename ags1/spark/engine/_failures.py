@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-__all__ = ["SparkFailed", "is_of_spark", "refuse_older_pyspark", "start_failure"]
-
 _OLDEST = (4, 1)
 
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"\n]+)"')

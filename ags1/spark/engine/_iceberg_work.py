@@ -28,8 +28,6 @@ from ags1.spark.engine._sealing import kms_client, of_process
 
 Tell = Callable[[int, int], None]
 
-__all__ = ["Job", "TableMoving", "TableVerifying", "outcome_of", "unit_of"]
-
 
 @dataclass
 class TableVerifying:

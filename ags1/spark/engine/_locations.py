@@ -21,8 +21,6 @@ from typing import Any
 from ags1.spark.engine._captured import CapturedSession
 from ags1.storage import Location, is_url
 
-__all__ = ["locate"]
-
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _AZURE = frozenset({"abfs", "abfss", "az", "wasb", "wasbs"})
 _GOOGLE = frozenset({"gs", "gcs"})

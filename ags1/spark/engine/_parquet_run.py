@@ -47,8 +47,6 @@ from ags1.storage import Location, PipeSource, inside, open_source
 Tree: TypeAlias = str | os.PathLike[str]
 Patterns: TypeAlias = str | Sequence[str] | None
 
-__all__ = ["ParquetRun"]
-
 _SUFFIXES = (".parquet", ".parq")
 # So few small files take less time than the start of a Spark job.
 _FEW, _SMALL = 8, 64 << 10

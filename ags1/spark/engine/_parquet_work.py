@@ -42,22 +42,6 @@ from ags1.streams.metadata_files import text_of_prefix
 
 Tell = Callable[[int, int], None]
 
-__all__ = [
-    "LEFT_OUT",
-    "Advance",
-    "Copying",
-    "Examining",
-    "Looking",
-    "ReadingSettings",
-    "Transferring",
-    "Verifying",
-    "WritingSettings",
-    "failed",
-    "prefix_of",
-    "timed",
-    "unit_of",
-]
-
 LEFT_OUT = "left out"
 """Status of a file that is passed over; the reason is in its error."""
 

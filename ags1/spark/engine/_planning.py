@@ -17,8 +17,6 @@ from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import cut as cut_file
 
-__all__ = ["PART_BYTES", "Unit", "bin_count", "cut", "files_of", "gathered", "pack", "plan", "weight_of"]
-
 PART_BYTES = 256 << 20
 """Plaintext bytes of a range, by default."""
 _FILE_WEIGHT = 256 << 10

@@ -21,8 +21,6 @@ from ags1.spark.engine._sessions import Session
 from ags1.support.periodic import Periodic
 from ags1.support.words import counted, size_text
 
-__all__ = ["Counters", "Meter", "Teller", "open_meter", "phase_lines"]
-
 _SECOND = 1.0
 _COUNTER = struct.Struct("<QQ")
 _TELL_SECONDS = 0.2

@@ -22,8 +22,6 @@ from ags1.spark.engine._runner import Outcome
 from ags1.support.reports import Report
 from ags1.support.words import counted, size_text, with_name
 
-__all__ = ["SCHEMA", "FailedFiles", "Recorder", "Result", "error_of", "raise_for"]
-
 SCHEMA = pa.schema(
     [
         ("path", pa.string()),

@@ -36,8 +36,6 @@ from ags1.spark.engine._sessions import Session
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
 
-__all__ = ["Engine", "Outcome", "Work", "check_arguments", "check_choice", "forget_archives"]
-
 _WAVES_AT_ONCE = 2
 _BATCH_FILES = 4_000
 _NO_FILE = ""

@@ -9,7 +9,6 @@ The seal is that of :mod:`ags1.kms.run_records`, as a kind of its own.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -20,27 +19,25 @@ from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import AuthenticationError
 from ags1.kms import load
 from ags1.storage import Location
+from ags1.support.recently_used import RecentlyUsed
 
 T = TypeVar("T")
 
-__all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "of_process", "run_keys"]
-
 _KIND = "spark task"
 _KEPT = 32
-_made: OrderedDict[tuple[int, Any], Any] = OrderedDict()
+_made = RecentlyUsed(_KEPT)
+_process = os.getpid()
 
 
 def of_process(name: Any, make: Callable[[], T]) -> T:
     """A cache of one value in each process, by a comparable name; a forked child makes its own."""
-    process = os.getpid()
-    found: T | None = _made.get((process, name))
-    if found is None:
-        found = _made[process, name] = make()
-        for other in [each for each in _made if each[0] != process]:
-            del _made[other]
-        while len(_made) > _KEPT:
-            _made.popitem(last=False)
-    return found
+    global _process
+    if _process != os.getpid():
+        # Without the secrets of a parent.
+        _made.clear()
+        _process = os.getpid()
+    made: T = _made.get(name, make)
+    return made
 
 
 def kms_reference(kms: object, name: str = "kms") -> str:

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Session", "is_connect"]
-
 
 def is_connect(spark: Any) -> bool:
     """Whether a session is one of Spark Connect, which has no SparkContext here."""

@@ -50,6 +50,9 @@ cdef int ctr_crypt(
 # Random bytes in one draw that the kernel has a part in, so that no copy of this process repeats them. GCM_OK or
 # GCM_NO_RANDOM.
 cdef int gcm_random(uint8_t *out, size_t length) noexcept nogil
+# The same for nonces, as an exception; and into new memory for so many of them, which PyMem_Free releases.
+cdef int draw_nonces(uint8_t *out, size_t length) except -1
+cdef uint8_t *new_nonces(int64_t count) except NULL
 # What OpenSSL says about a status of its own, taken from this thread's error queue; 0 for any other status.
 cdef unsigned long gcm_last_error(int status) noexcept nogil
 cdef int raise_status(int status, unsigned long openssl_error, str doing) except -1
