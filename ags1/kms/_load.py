@@ -27,11 +27,17 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
     Parameters
     ----------
     kms : str or client
-        One of ``aws:?region=R&endpoint=URL&profile=NAME``, ``gcp:?endpoint=URL``, ``azure:https://VAULT``,
-        ``vault:https://HOST:8200?mount=transit&namespace=N&token_file=PATH``, ``local:PATH?password_file=PATH`` (or
-        ``key_file``), ``module:package.module.Class?name=value`` (the options become its properties). All take
-        ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets in the URL are refused: put them
-        into the environment or files. An object with the methods of a client is returned unchanged.
+        A URL, with options behind the question mark:
+
+        - ``aws:?region=R&endpoint=URL&profile=NAME``
+        - ``gcp:?endpoint=URL``
+        - ``azure:https://VAULT``
+        - ``vault:https://HOST:8200?mount=transit&namespace=N&token_file=PATH``
+        - ``local:PATH?password_file=PATH`` (or ``key_file``)
+        - ``module:package.module.Class?name=value`` (the options become its properties)
+
+        All take ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets in the URL are refused:
+        put them into the environment or files. An object with the methods of a client is returned unchanged.
     **options
         More arguments for the client's constructor, for example a password; they override those of the URL.
 
