@@ -75,7 +75,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "key management service": {
         "kms": {
             "metavar": "URL",
-            "help": "local:PATH, aws:?region=R, gcp:, azure:https://... or vault:... (AGS1_KMS)",
+            "help": "URL of the service, such as local:PATH or aws:?region=R: `ags1 kms --help` lists them (AGS1_KMS)",
         },
         "password-file": {"metavar": "FILE", "help": "password of a local keystore (asked on a terminal)"},
         "keystore-key-file": {
@@ -99,8 +99,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "workers-kms": {
             "flags": ("--kms",),
             "metavar": "URL",
-            "help": "aws:?region=R, gcp:, azure:https://..., vault:https://..., local:FILE?key_file=FILE or "
-            "module:package.Class; without secrets: driver and executors take those from their environment (AGS1_KMS)",
+            "help": "URL of the service, such as aws:?region=R or local:FILE?key_file=FILE: `ags1 kms --help` lists "
+            "them; without secrets: driver and executors take those from their environment (AGS1_KMS)",
         },
         "new-kms": {"metavar": "URL", "help": "the service that has the new master key, if it is another one"},
         "cache-seconds": {

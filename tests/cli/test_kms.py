@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ags1 import dataset, kms
 from ags1.cli import kms as cli_kms
 from ags1.errors import KeyAccessError
 from ags1.kms import LocalKms, MemoryKms, _keystore
+from ags1.kms.services import SERVICES
 from tests.checks import KEY, KEYS
 from tests.cli.conftest import Run, files_below
 
@@ -308,6 +310,12 @@ class OwnKms(MemoryKms):
 
     def __init__(self) -> None:
         super().__init__({"lake": KEYS[24]})
+
+
+def test_help_lists_every_service(run: Run) -> None:
+    shown = run("kms", "--help").out
+    for each in SERVICES.values():
+        assert re.search(rf"^  {re.escape(each.form)} +{re.escape(each.what)}$", shown, re.MULTILINE)
 
 
 def test_any_service_that_has_a_url_wraps(run: Run, work: Path) -> None:
