@@ -40,7 +40,16 @@ from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, chan
 from ags1.dataset.names import CONTROL, Twins, check_entry_path, run_of, sort_key, version_name
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
-from ags1.dataset.versions import Version, latest_number, made_since, no_dataset, publish, read_latest, read_version
+from ags1.dataset.versions import (
+    MAX_APPLIED,
+    Version,
+    latest_number,
+    made_since,
+    no_dataset,
+    publish,
+    read_latest,
+    read_version,
+)
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, can_create, creates_once, remove, status
@@ -267,13 +276,13 @@ class Transaction:
         """Record with the commit that transaction `number` of an application was applied.
 
         False: the dataset has that one, or a later one; commit nothing. If another writer is faster, `commit` sees it,
-        commits nothing and returns None.
+        commits nothing and returns None. Of the applications, `MAX_APPLIED` are remembered, those that came last.
         """
         self._applied[application] = number
         return self.base is None or not self._is_applied(self.base)
 
     def _is_applied(self, version: Version) -> bool:
-        return any(name in self._applied and number >= self._applied[name] for name, number in version.applied)
+        return any(version.last_applied(name) >= number for name, number in self._applied.items())
 
     # -- the commit ------------------------------------------------------------------------------------------------
 
@@ -401,8 +410,19 @@ class Transaction:
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
             fenced=frozenset(self._fenced),
             single_writer=self._single_writer,
-            applied=tuple(sorted({**dict(() if head is None else head.applied), **self._applied}.items())),
+            applied=self._applied_on(head),
         )
+
+    def _applied_on(self, head: Version | None) -> tuple[tuple[str, int, int], ...]:
+        """The transactions that the new version records: its own, and of other applications the last ones."""
+        number, before = (1, ()) if head is None else (head.version + 1, head.applied)
+        own = [(name, each, number) for name, each in self._applied.items()]
+        others = sorted((each for each in before if each[0] not in self._applied), key=lambda each: (-each[2], each[0]))
+        most = MAX_APPLIED - len(own)
+        for name, *_ in others[most:]:
+            _LOG.warning("%s: which transactions of %s were applied is forgotten: %d applications came after it",
+                         self.location, name, MAX_APPLIED)  # fmt: skip
+        return tuple(sorted([*own, *others[:most]]))
 
     def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:
         """The classes of the new version; `head` may have been rewrapped or have other classes in the meantime."""

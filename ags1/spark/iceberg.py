@@ -38,6 +38,7 @@ from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
 from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
+from ags1.spark.engine._unsealed import has_secrets, without_secrets
 
 # Names of the arguments that both the function and its plan have.
 _OF_PLANS = {
@@ -231,6 +232,9 @@ def verify_table(
         The metadata file cannot be read, or there is none in the directory.
     KeyAccessError
         The KMS does not unwrap, or does not wrap where that is needed, the key for the way to the workers.
+    PermissionError
+        There are credentials of the storage, and neither the table nor `transfer_key_id` names a master key to seal
+        them under, nor has the environment other ones.
     Ags1Error, OSError
         With ``on_error="fail"``, the first error.
     """
@@ -253,8 +257,8 @@ def verify_table(
         found = walk(metadata_location, file_io, snapshot_id)
         _record(recorder, _read_outcomes(found, file_io), on_error)
         if found.encrypted or allow_plaintext:
-            seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id)
-            work = TableVerifying(given, metadata_location, threads)
+            seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id, has_secrets(given))
+            work = TableVerifying(without_secrets(given) if seal is None else given, metadata_location, threads)
             engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
             with closing(engine.run(unit_of(file) for _, file in sorted(found.files.items()))) as waves:
                 for outcomes in waves:
@@ -264,11 +268,13 @@ def verify_table(
     return recorder.result
 
 
-def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:
-    """What seals the work and its units; None if there is no key in any, and none to seal with is given."""
+def _sealer(
+    found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None, has_secrets: bool
+) -> Sealer | None:
+    """What seals the work and its units; None if there is no key in any, and nothing to seal or to seal with."""
     if transfer_key_id is not None:
         return Sealer.create(kms, transfer_key_id)
-    if all(file.key_bits is None for file in found.files.values()):
+    if all(file.key_bits is None for file in found.files.values()) and (table_key_id is None or not has_secrets):
         return None
     if table_key_id is None:
         raise ValueError(
@@ -330,10 +336,12 @@ def convert(
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", **chosen)
 
     def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[FileResult]:
+        seal = None if journal is None else Sealer.create(url, journal.work_key.key_id)
+        if seal is None:
+            places = Places(without_secrets(places.source), without_secrets(places.target))
         # One object, which is pickled once for each Spark task.
         job = Job(places, journal)
         units = [Unit(each.source, each.length, (each, job)) for each in sorted(tasks, key=lambda each: each.source)]
-        seal = None if journal is None else Sealer.create(url, journal.work_key.key_id)
         engine = Engine(spark, TableMoving(change, url, threads), parallelism=parallelism, progress=progress, seal=seal)
         with closing(engine.run(units)) as waves:
             for outcomes in waves:

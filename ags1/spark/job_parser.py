@@ -79,6 +79,8 @@ _FILES_JOB = "workers-threads parallelism quiet report JOB"
 _TABLE_JOB = "workers-threads parallelism dry-run yes quiet JOB"
 _MASTERS = "cache-seconds MASTERS kek-bits kms-instance-id kms-instance-url ENCRYPTION"
 
+_SECRETS = {"transfer-key-id": {"help": "master key that seals the storage's secrets for tasks (they stay here)"}}
+
 _Add = Callable[..., None]
 
 
@@ -247,7 +249,8 @@ def _add_audit(command: _Add) -> None:
         "audit",
         _place("source", "LOCATION", "bucket, directory, dataset or table"),
         "report what is encrypted, how and under which key, and what is not; no data is decrypted",
-        "policy workers-kms parallelism quiet JOB",
+        "policy workers-kms transfer-key-id parallelism quiet JOB",
+        changes=_SECRETS,
         more="With --kms the metadata of datasets and tables is opened too.",
         local="lake/ --policy policy.toml",
         remote=f"s3a://lake {_AWS} \\\n      --policy s3a://rules/policy.toml --json",
@@ -329,8 +332,9 @@ def _add_parquet_commands(command: _Add) -> None:
         "decrypt",
         both,
         "decrypt the Parquet files of a tree without decoding them",
-        "workers-kms cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm drop-bloom-filters CHOICE "
-        f"others keep-going no-resume {_FILES_JOB}",
+        "workers-kms transfer-key-id cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm "
+        f"drop-bloom-filters CHOICE others keep-going no-resume {_FILES_JOB}",
+        changes=_SECRETS,
         more="Every module is authenticated before a file appears.",
         local=f"vault/ people/ \\\n      {_LOCAL_KMS}",
         remote=f"s3a://vault/people s3a://plain/people \\\n      {_AWS}",
@@ -354,8 +358,9 @@ def _add_parquet_commands(command: _Add) -> None:
         "verify",
         source,
         "authenticate every module of the Parquet files of a tree without decoding them",
-        "workers-kms cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm REQUIREMENTS CHOICE "
-        f"{_FILES_JOB}",
+        "workers-kms transfer-key-id cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm "
+        f"REQUIREMENTS CHOICE {_FILES_JOB}",
+        changes=_SECRETS,
         more="Without --kms, only files that are not encrypted can be checked.",
         local=f"vault/ {_LOCAL_KMS}",
         remote=f"s3a://vault/people \\\n      {_AWS} --missing-keys drop",

@@ -137,3 +137,12 @@ class Sealer:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Sealer cannot be pickled: it holds a key; send its opener")
+
+
+def sealer_under(kms: str | None, transfer_key_id: str | None) -> Sealer | None:
+    """What seals the work of a job that needs no master key itself; None if the caller names none for it."""
+    if transfer_key_id is None:
+        return None
+    if kms is None:
+        raise ValueError("transfer_key_id is a master key of the service kms: give that too")
+    return Sealer.create(kms, transfer_key_id)
