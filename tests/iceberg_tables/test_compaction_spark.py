@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow
 import pytest
 
-from ags1.iceberg.maintenance import compaction
+from ags1.iceberg.maintenance import rewriting
 from tests.iceberg_tables.arrow_tables import RandomRows
 from tests.iceberg_tables.test_writing_spark import EXPIRE, Written
 from tests.iceberg_tables.warehouse import HiveLake
@@ -86,7 +86,7 @@ def test_a_compacted_table_is_what_spark_makes_of_its_twin(seed: int, hive_lake:
 def test_row_groups_that_are_moved_have_the_rows_and_metrics_that_spark_writes(
     writer: str, hive_lake: HiveLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_LEAST_MOVED", 1)
+    monkeypatch.setattr(rewriting, "_LEAST_MOVED", 1)
     made = RandomRows(5)
     names = [f"metrics_{name}_{writer}" for name in ("mine", "spark", "source")]
     mine, theirs, source = (Written(hive_lake, name, made.schema) for name in names)

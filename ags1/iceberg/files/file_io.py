@@ -37,6 +37,7 @@ except ImportError as error:
     raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
 
 __all__ = [
+    "KMS",
     "LENGTH_POLICIES",
     "EncryptedFileIO",
     "EncryptedInputFile",

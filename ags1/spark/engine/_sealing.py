@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 __all__ = ["Opener", "Sealer", "class_keys", "kms_client", "kms_reference", "of_process", "run_keys"]
 
-_KIND = "spark task"
+_KIND, _RESULT = "spark task", "spark result"
 _KEPT = 32
 _made: OrderedDict[tuple[int, Any], Any] = OrderedDict()
 
@@ -116,6 +116,10 @@ class Opener:
             text = "what this task is to do was changed on its way, or belongs to another task"
             raise AuthenticationError(text) from None
 
+    def seal(self, data: bytes, label: str) -> bytes:
+        """Seal the result of a task for :meth:`Sealer.open`."""
+        return self.keys().seal(_RESULT).seal(data, label)
+
 
 class Sealer:
     """Seals on the driver, with the key of a run's default class; see :class:`Opener`."""
@@ -137,6 +141,10 @@ class Sealer:
 
     def seal(self, data: bytes, label: str) -> bytes:
         return self._keys.seal(_KIND).seal(data, label)
+
+    def open(self, data: bytes, label: str) -> bytes:
+        """Return the result of a task. Raise AuthenticationError if it has another label or was changed."""
+        return self._keys.seal(_RESULT).open(data, label)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Sealer cannot be pickled: it holds a key; send its opener")
