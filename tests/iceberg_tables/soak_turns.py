@@ -215,7 +215,7 @@ class Turns:
         self.columns[first] = new
 
     def widen(self) -> None:
-        """An int becomes a long. It is no partition field: Spark alone fails to read what its own branches wrote then."""
+        """An int becomes a long. It is in no partition: Spark alone cannot read then what it wrote to a branch."""
         if self.is_wide:
             return
         self.is_wide, name = True, self.columns["n"]
