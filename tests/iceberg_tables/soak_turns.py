@@ -181,7 +181,8 @@ class Turns:
     def rekey(self) -> None:
         iceberg.rekey_table(self.table, key_id=self.chance.choice(("keyA", "keyB")), data_keys=True)
         for ref in self.refs:
-            self.moved(ref)
+            # Its new snapshot has the schema of the old one.
+            self.moved(ref, self.shown(ref).columns)
 
     # -- metadata --------------------------------------------------------------------------------------------------
 
@@ -341,12 +342,14 @@ class Turns:
         self.snapshots[now] = Snapshot(rows, numbers, dict(self.columns))
         self.refs[ref] = now
 
-    def moved(self, ref: str) -> None:
+    def moved(self, ref: str, columns: dict[str, str] | None = None) -> None:
         """A branch may have a new snapshot, of the same rows with the same numbers."""
         now = self.table.refresh().refs.get(ref)
         if now is not None and now != self.refs[ref]:
             before = self.shown(ref)
-            self.snapshots[now] = Snapshot(before.rows, before.numbers, dict(self.columns))
+            self.snapshots[now] = Snapshot(
+                before.rows, before.numbers, dict(self.columns) if columns is None else columns
+            )
             self.refs[ref] = now
         self.next_row_id = self.table.document.fields["next-row-id"]
 

@@ -194,7 +194,9 @@ def test_tasks_make_of_a_table_what_spark_makes_of_its_twin(driver: Driver, hive
     assert (code, json.loads(said)["report"]["files"]) == (0, 1)
     assert driver.said(job=[each for each in command if each != "--yes"])[0] == 2
     assert [row for row in before if row[0] != 8] == mine.check()
-    assert not iceberg.clean(mine.table.refresh(), older_than=NOW).paths
+    cleaned = iceberg.clean(mine.table.refresh(), older_than=NOW)
+    # Hadoop has written checksums for the DELETE.
+    assert not [path for path in cleaned.paths if not path.endswith(".crc")]
     mine.check_nothing_is_plaintext()
 
 
@@ -208,13 +210,13 @@ def test_a_killed_driver_loses_nothing_and_clean_finds_what_its_tasks_wrote(
         first.said(call="compact_table", table=name, options=options, kill_at=0.4)
     assert mine.check() == before
     directory = local_path(mine.table.document.fields["location"])
-    named = set(mine.table.files()["path"].to_pylist())
-    left = {path.as_uri() for path in (directory / "data").rglob("*.parquet")} - named
+    named = {local_path(each) for each in mine.table.files()["path"].to_pylist()}
+    left = set((directory / "data").rglob("*.parquet")) - named
     assert left, "it was killed before a task was done"
     assert driver.said(call="compact_table", table=name, options=options)["added_files"] == 2
     assert mine.check() == before
     cleaned = iceberg.clean(mine.table.refresh(), older_than=NOW)
-    assert {Path(path).as_uri() for path in cleaned.paths} >= left
+    assert set(map(Path, cleaned.paths)) >= left
     assert mine.check() == before
     mine.check_nothing_is_plaintext()
 
