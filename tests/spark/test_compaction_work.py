@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyiceberg")
 
 from ags1.errors import AuthenticationError, FormatError
-from ags1.iceberg import CompactionOptions, CompactionReport, EncryptedTable, clean
+from ags1.iceberg import CompactionOptions, CompactionReport, EncryptedTable, clean, create_table
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -21,15 +21,18 @@ from ags1.iceberg.maintenance import rewriting
 from ags1.iceberg.maintenance.compaction import compact
 from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
 from ags1.iceberg.maintenance.selection import Bin
-from ags1.iceberg.metadata.locations import allowed_in
+from ags1.iceberg.metadata.locations import allowed_in, location_of
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.kms import MemoryKms
 from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import Sealer
-from tests.iceberg.test_compaction import KEYS, NOW, content, delete_by_value, new_table, opened, rows, stored
+from ags1.storage import list_files
+from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, delete_by_value, new_table, opened, rows, stored
 from tests.iceberg.test_maintenance import manifests
+from tests.iceberg_tables.test_store_requests import options as options_of
+from tests.servers.s3 import S3Server
 
 Run = Callable[[TableCompacting, list[Unit]], Iterable[Outcome]]
 URL = "module:tests.spark.test_compaction_work.Keys"
@@ -182,3 +185,22 @@ def test_tasks_get_no_kms_and_only_the_places_of_the_table(make: Callable[[str],
     assert "ags1.kms" not in job.properties
     assert allowed_in(job.properties) == list(table.io.locations.roots) != []
     assert "encryption-keys" not in repr(job)
+
+
+def test_tasks_write_into_a_store_and_what_does_not_count_is_removed(s3_server: S3Server, s3_bucket: str) -> None:
+    place = f"s3://{s3_bucket}/t"
+    table = create_table(None, place, rows(0).schema, kms=KMS, key_id="lake", storage_options=options_of(s3_server))
+    for number in range(5):
+        table.append(rows(number))
+    before = content(table)
+
+    def twice(work: TableCompacting, units: list[Unit]) -> Iterable[Outcome]:
+        list(once(work, units))
+        return once(work, units)
+
+    report, _ = elsewhere(table, twice)
+    assert (report.files, report.added_files) == (5, 1)
+    assert content(table) == before
+    files = list_files(location_of(f"{place}/data", table.io.properties))
+    assert len(files) == 6
+    assert not clean(table, older_than=NOW).paths
