@@ -65,7 +65,7 @@ LONG = (
     "spark/test_leaks",
     "dataset/test_interleavings",
     "dataset/test_power_cut",
-    "iceberg/test_compaction_kills",
+    "iceberg/test_maintenance_kills",
     "iceberg/test_compaction_moves",
     "iceberg/test_large_plans",
     "iceberg_tables/test_catalogs_hive",

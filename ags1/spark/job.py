@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-_CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table"})
+_CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table", "compact_table"})
 _RESUMED = ("encrypt", "decrypt", "rekey")
 
 
@@ -386,7 +386,7 @@ class _Job:
             raise UsageError("A job cannot ask: give --dry-run to see what it would do, or --yes to do it")
         arguments = {**self._arguments, "kms": self._checked_kms()}
         report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
-        problems = report.problems if dry_run else []
+        problems = getattr(report, "problems", []) if dry_run else []
         if self._options.json:
             found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}
             error = problems[0] if problems else None

@@ -298,6 +298,22 @@ def _add_table_commands(command: _Add) -> None:
         data_keys=True,
     )
     command(
+        "compact",
+        table,
+        "write small files of an encrypted Iceberg table, and files with deletes, again as fewer files",
+        "filter target-size sort-by rewrite-all ref workers-kms parallelism dry-run yes quiet JOB",
+        more="Every row keeps its number. Files that others change meanwhile stay as they are, and are named. Old "
+        "snapshots keep their files until they are expired.",
+        local=f"lake.db.events \\\n      {_LOCAL_KMS} --dry-run",
+        remote=f"lake.db.events \\\n      {_AWS} --target-size 256M --yes",
+        changes={
+            "filter": {"dest": "where", "help": "only files that may have such rows: day >= '2026-11-01'"},
+            "target-size": {"dest": "target_bytes"},
+            "ref": {"metavar": "BRANCH", "default": "main", "help": "of this branch (main)"},
+        },
+        function="compact_table",
+    )
+    command(
         "verify",
         {"metadata_location": ("TABLE", "its metadata.json, or its directory")},
         "authenticate every file of an encrypted Iceberg table",
@@ -373,5 +389,5 @@ _GROUPS = {"dataset": _add_dataset_commands, "parquet": _add_parquet_commands, "
 _SUMMARIES = {
     "dataset": "encrypt, decrypt, verify, rewrap, clean, plan: datasets, which are directories of encrypted files",
     "parquet": "encrypt, decrypt, rekey, verify: directories of Parquet files, column by column",
-    "iceberg": "encrypt, decrypt, rekey, verify: an Iceberg table, in place",
+    "iceberg": "encrypt, decrypt, rekey, compact, verify: an Iceberg table, in place",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from ags1.iceberg import Fleet, create_table, load_table, rekey_table
+from ags1.iceberg import EncryptedTable, Fleet, MaintenancePolicy, clean, create_table, load_table, rekey_table
+from ags1.iceberg.metadata.locations import location_of
 from ags1.kms import MemoryKms
+from ags1.storage import list_files, open_output
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
 
@@ -128,3 +131,66 @@ def test_a_fleet_in_a_store_is_rekeyed_and_the_old_key_opens_nothing(
         only_new = load_table(catalog, each.table, kms=MemoryKms({"next": bytes(range(16))}))
         assert only_new.scan().count() == 2 * ROWS.num_rows
     assert [each.outcome for each in Fleet(catalog, "db.*", kms=kms).rekey("next").tables] == ["already done"] * 2
+
+
+def test_compaction_reads_a_small_file_once_and_leaves_one_of_them(
+    table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+) -> None:
+    opened = load_table(None, table, kms=kms, properties=options(s3_server.through(proxy.endpoint)))
+    before = numbered(opened)
+    old = opened.table.current_snapshot().snapshot_id
+    opened.table.manage_snapshots().create_branch(old, "side").create_tag(old, "old").commit()
+    proxy.forget()
+    kms.calls.clear()
+    report = opened.compact()
+    assert (report.files, report.added_files) == (FILES, 1)
+    found = by_object(proxy, s3_server)
+    assert sorted(data_files(found)) == [["GET"]] * FILES + [["PUT"]]
+    assert not [path for path, methods in found.items() if "HEAD" in methods and path.endswith((".avro", ".parquet"))]
+    assert sum(kms.calls.values()) <= 4
+    assert numbered(opened) == numbered(opened, ref="side") == numbered(opened, ref="old") == before
+    # A branch goes on on its own, and the table goes back.
+    opened.append(ROWS, ref="side")
+    opened.compact(ref="side")
+    assert len(opened.scan(ref="side").plan_files()) == 1
+    assert numbered(opened) == before
+    opened.table.manage_snapshots().rollback_to_snapshot(old).commit()
+    opened.refresh()
+    assert len(opened.scan().plan_files()) == FILES
+    assert numbered(opened) == before
+    opened.table.manage_snapshots().remove_branch("side").commit()
+
+
+def test_maintenance_in_a_store_leaves_the_files_that_are_named(
+    table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+) -> None:
+    properties = options(s3_server.through(proxy.endpoint))
+    opened = load_table(None, table, kms=kms, properties=properties)
+    opened.delete("id < 3")
+    before = numbered(opened)
+    orphan = location_of(f"{table}/data/orphan.parquet", properties)
+    with open_output(orphan) as output:
+        output.write(b"left by a killed run")
+        output.commit()
+    now = datetime.timedelta(0)
+    policy = MaintenancePolicy(expire_older_than=now, clean_older_than=now)
+    planned = opened.maintain(policy, dry_run=True)
+    assert planned.cleaned is not None
+    assert planned.cleaned.paths == [orphan.text]
+    proxy.forget()
+    report = opened.maintain(policy)
+    assert (report.compactions[0].added_files, len(opened.snapshots())) == (1, 1)
+    # Hundreds of files are gone, by bulk requests.
+    assert len([each for each in proxy.log().requests if each.method == "DELETE"]) == 0
+    assert numbered(opened) == before
+    names = {each.name for each in list_files(location_of(f"{table}/data", properties))}
+    assert names == {path.rpartition("/")[2] for path in opened.files()["path"].to_pylist() if path.endswith("parquet")}
+    assert opened.verify().ok
+    assert not clean(opened, older_than=now).paths
+
+
+def numbered(table: EncryptedTable, **options: str) -> list[dict[str, object]]:
+    """The rows with their numbers."""
+    scan = table.scan(columns=["*", "_row_id", "_last_updated_sequence_number"], **options)
+    found: list[dict[str, object]] = scan.to_arrow().sort_by("_row_id").to_pylist()
+    return found

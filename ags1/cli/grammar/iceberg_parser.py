@@ -441,7 +441,7 @@ def _add_maintenance(action: _Action) -> None:
         "compact",
         "iceberg.maintain:compact",
         "write small files, and files with deletes, again as fewer files with the same rows",
-        "filter target-size sort-by rewrite-all ref CONVERSION",
+        "filter target-size sort-by rewrite-all ref spark CONVERSION",
         epilog=_COMPACT_HELP,
         fields=fields,
         examples="""\
