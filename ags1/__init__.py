@@ -30,6 +30,7 @@ from ags1.codec import (
 )
 from ags1.errors import (
     Ags1Error,
+    AlreadyEncryptedError,
     AuthenticationError,
     BackendError,
     ConflictError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ags1Error",
+    "AlreadyEncryptedError",
     "AuthenticationError",
     "BackendError",
     "Batch",

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ags1.support.command_line import CommandParser, UsageError
-from ags1.support.exit_codes import EXIT_CODES
+from ags1.support.command_line import CommandParser
+from ags1.support.exit_codes import EXIT_CODES, UsageError
 
 __all__ = ["JOB_OPTIONS", "command_parser", "parse"]
 
