@@ -253,11 +253,10 @@ class Transaction:
                 f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
             ) from None
 
-    def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> None:
-        """Change the master key of a class, with the commit. KeyAccessError: a service refused."""
-        old = next(each for each in self.classes if each.id == class_id)
-        renewed = old.rewrapped(self._kms, new_key_id, new_kms)
-        self.classes = tuple(renewed if each.id == class_id else each for each in self.classes)
+    def rewrap(self, renewed: Iterable[KeyClass]) -> None:
+        """Put classes under other master keys, with the commit."""
+        by_id = {each.id: each for each in renewed}
+        self.classes = tuple(by_id.get(each.id, each) for each in self.classes)
         self._reclassified = self._is_rewrap = True
 
     def fence(self, runs: Iterable[str]) -> None:
@@ -328,13 +327,15 @@ class Transaction:
             _LOG.info("%s: another writer has made version %d: %s goes on top of it (run %s)",
                       self.location, version.version, self._operation, self.run.id)  # fmt: skip
             if self._fenced and on_top is None:
-                raise ConflictError(f"{self.location}: another writer has committed meanwhile: run this again")
+                raise ConflictError(
+                    f"{self.location}: another writer has committed meanwhile: nothing was committed; run it again"
+                )
             head, root = self._on_top(on_top)
             if self._is_applied(head):
                 return None
         raise ConflictError(
-            f"{self.location}: other writers committed {self._attempts} times meanwhile: run this again, or allow more "
-            "attempts"
+            f"{self.location}: other writers committed during each of {self._attempts} attempts: nothing was "
+            "committed; run it again, or allow more attempts"
         )
 
     def _published(self, version: Version) -> Version | None:
@@ -434,7 +435,8 @@ class Transaction:
         before, now = ({each.id: each.only() for each in version.classes} for version in (self.base, head))
         if self._is_rewrap or before != now:
             raise ConflictError(
-                f"{self.location}: another writer has changed the dataset or its keys meanwhile: run this again"
+                f"{self.location}: another writer has changed the dataset or its keys meanwhile: nothing was "
+                "committed; run it again"
             )
         return self.classes
 
@@ -515,7 +517,8 @@ class Transaction:
         patterns = {(each.pattern, each.key_id) for each in head.classes}
         if patterns != {(each.pattern, each.key_id) for each in self.classes}:
             raise ConflictError(
-                f"{self.location}: another writer has made this dataset meanwhile, with other master keys"
+                f"{self.location}: another writer has made this dataset meanwhile, with other master keys: nothing was "
+                "committed; run it again, with those"
             )
         manifests = Manifests(self.location, head.uuid, self.unsynced)
         begun = open_root(manifests, head, self._kms)
@@ -530,7 +533,8 @@ class Transaction:
             found = editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1))
             if found is not None and not entry.is_directory:
                 raise ConflictError(
-                    f"{self.location}: another writer has made this dataset, and {entry.path} in it: run this again"
+                    f"{self.location}: another writer has made this dataset, and {entry.path} in it, meanwhile: "
+                    "nothing was committed; run it again"
                 )
         self._refuse_twins(
             (each.path for each in self.manifests.entries(self._mine)),

@@ -16,13 +16,14 @@ import ags1.spark
 from ags1.errors import Ags1Error
 from ags1.spark.job_parser import JOB_OPTIONS, parse
 from ags1.spark.job_session import SparkFailed, as_error, make_session
-from ags1.support.command_line import UsageError, no_file_left
+from ags1.support.command_line import no_file_left
 from ags1.support.exit_codes import (
     EXIT_DATA,
     EXIT_IO,
     EXIT_OK,
     EXIT_UNPROTECTED,
     EXIT_USAGE,
+    UsageError,
     describe,
     exit_code,
     worst_code,

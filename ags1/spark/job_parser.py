@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ags1.support.command_line import CommandParser, UsageError
-from ags1.support.exit_codes import EXIT_CODES
+from ags1.support.command_line import CommandParser
+from ags1.support.exit_codes import EXIT_CODES, UsageError
 
 # Options of the job itself; all others are passed to a function of ags1.spark.
 JOB_OPTIONS = frozenset(

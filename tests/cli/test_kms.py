@@ -74,11 +74,11 @@ def test_init_adds_to_a_keystore_and_replaces_nothing(run: Run, store: Path) -> 
     before = store.read_bytes()
     again = run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "more", "--key-id", "lake")
     assert (again.code, again.err) == (
-        3,
-        "ags1: keys.json has a key 'lake' already: what it wrapped would be lost\n",
+        9,
+        "ags1: keys.json: it has a key 'lake' already: what that wrapped would be lost\n",
     )
     bare = run("kms", "init", "--kms", URL, "--password-file", "pw")
-    assert (bare.code, "exists and was not replaced: its keys would be lost" in bare.err) == (3, True)
+    assert (bare.code, "exists and was not replaced: its keys would be lost" in bare.err) == (9, True)
     assert store.read_bytes() == before
 
 
@@ -272,7 +272,7 @@ def test_a_key_is_wrapped_to_a_file_and_back(run: Run, store: Path) -> None:
 def test_an_existing_target_is_replaced_only_on_demand(run: Run, store: Path) -> None:
     secret = ("--kms", URL, "--password-file", "pw", "--key-id", "lake")
     result = run("kms", "wrap", "k", "plain", *secret)
-    assert (result.code, result.err) == (3, "ags1: plain exists and was not replaced (--force replaces it)\n")
+    assert (result.code, result.err) == (9, "ags1: plain: it exists and was not replaced (--force replaces it)\n")
     assert run("kms", "wrap", "k", "plain", *secret, "--force").code == 0
     assert len((store.parent / "plain").read_bytes()) == 60
 

@@ -10,7 +10,7 @@ import pytest
 
 from ags1.cli.grammar import parser as grammar_parser
 from ags1.cli.grammar.parser import parse
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from tests.cli.conftest import Run
 from tests.pages import ROOT
 

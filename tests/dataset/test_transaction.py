@@ -174,7 +174,7 @@ def test_who_fences_looks_again_when_somebody_has_committed(tmp_path: Path) -> N
     fencing = begin(tmp_path)
     fencing.fence(["0123456789ab"])
     commit(tmp_path, {"b": b"2"})
-    with pytest.raises(ConflictError, match="run this again"):
+    with pytest.raises(ConflictError, match="nothing was committed; run it again"):
         fencing.commit(always=True)
 
 

@@ -91,7 +91,7 @@ def test_a_commit_is_tried_as_the_table_says(tmp_path: Path) -> None:
             assert state is not None
             assert state.document.fields["properties"]["a"] == "b"
         else:
-            with pytest.raises(ConflictError, match=rf"attempts\. Try again.*{RETRY}num-retries"):
+            with pytest.raises(ConflictError, match=rf"attempts\. Nothing was committed.*{RETRY}num-retries"):
                 contended.run()
         if waits is None:
             assert sum(contended.waits) < 1800

@@ -22,7 +22,8 @@ from ags1.cli.grammar import parser as grammar_parser
 from ags1.parquet import DecryptionConfig, EncryptionConfig
 from ags1.spark.job import main
 from ags1.spark.job_parser import JOB_OPTIONS, command_parser, parse
-from ags1.support.command_line import CommandParser, UsageError
+from ags1.support.command_line import CommandParser
+from ags1.support.exit_codes import UsageError
 
 COMMANDS = {
     "dataset encrypt": "encrypt_files",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ags1.support.command_line import CommandParser, UsageError
-from ags1.support.exit_codes import EXIT_CODES
+from ags1.support.command_line import CommandParser
+from ags1.support.exit_codes import EXIT_CODES, UsageError
 from ags1.support.typing import Any
 
 _EPILOG = f"""\
@@ -306,7 +306,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
             ),
             "files": (
                 "[SOURCE TARGET | DATASET...]",
-                "of wrap, unwrap (`-` is a standard stream); or datasets that remove looks at",
+                "what wrap and unwrap read and write (`-` is a standard stream), or the datasets that remove looks at",
                 {"nargs": "*", "default": []},
             ),
         },

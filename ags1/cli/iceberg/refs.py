@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ags1.cli import say, say_json
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import opened
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.words import printable
 
 TYPE_CHECKING = False

@@ -122,9 +122,9 @@ def commit(
         seconds = limits.wait(attempts)
         if attempts > limits.num_retries or 1000 * (clock() - began + seconds) > limits.total_timeout_ms:
             raise ConflictError(
-                f"{table.name}: others committed during each of {attempts} attempts. Try again, stop its writers, "
-                f"or raise the table's properties {COMMIT_RETRY}num-retries ({limits.num_retries}) and "
-                f"{COMMIT_RETRY}total-timeout-ms ({limits.total_timeout_ms})"
+                f"{table.name}: other writers committed during each of {attempts} attempts. Nothing was committed: do "
+                f"it again, stop the writers, or raise the table's properties {COMMIT_RETRY}num-retries "
+                f"({limits.num_retries}) and {COMMIT_RETRY}total-timeout-ms ({limits.total_timeout_ms})"
             ) from lost
         wait(seconds)
 

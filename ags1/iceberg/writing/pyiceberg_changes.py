@@ -74,8 +74,8 @@ def commit_changes(table: CatalogTable, requirements: Iterable[Any], updates: tu
             requirement.validate(base)
     except CommitFailedException as error:
         raise ConflictError(
-            f"{table.name}: somebody else has committed ({error}). Nothing was changed: refresh the table and make the "
-            "change again"
+            f"{table.name}: another writer has committed meanwhile ({error}). Nothing was committed: refresh the table "
+            "and make the change again"
         ) from None
     return table.commit(state, _changed(state.document.fields, base, update_table_metadata(base, updates)))
 
