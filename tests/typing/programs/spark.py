@@ -95,6 +95,12 @@ def rekey_table(session: SparkSession) -> None:
     spark.rekey_table(session, "lake.db.events", kms=KMS, key_id=5)  # refused
 
 
+def compact_table(session: SparkSession) -> None:
+    report: iceberg.CompactionReport = spark.compact_table(session, "lake.db.events", kms=KMS, sort_by=["id"])
+    spark.compact_table(session, "lake.db.events", kms=KMS, target_bytes="1 GiB")  # refused
+    _wrong: spark.Result = report  # refused
+
+
 def verify_table(session: SparkSession) -> None:
     result: spark.Result = spark.verify_table(session, "s3a://t/metadata.json", kms=KMS, table_key_id="lake")
     spark.verify_table(session, 5, kms=KMS)  # refused
