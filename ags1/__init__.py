@@ -21,6 +21,7 @@ from ags1._version import version as __version__
 from ags1.codec import Batch, NumberedPrefixes, decrypt, decrypt_into, decrypt_many, encrypt, encrypt_into, encrypt_many
 from ags1.errors import (
     Ags1Error,
+    AlreadyEncryptedError,
     AuthenticationError,
     BackendError,
     ConflictError,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ags1Error",
+    "AlreadyEncryptedError",
     "AuthenticationError",
     "BackendError",
     "Batch",

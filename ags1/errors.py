@@ -11,6 +11,7 @@ from __future__ import annotations
 
 __all__ = [
     "Ags1Error",
+    "AlreadyEncryptedError",
     "AuthenticationError",
     "BackendError",
     "ConflictError",
@@ -36,6 +37,10 @@ class TruncatedError(FormatError, EOFError):
 
 class UnsupportedError(FormatError):
     """The data has a feature that this version, or a library that it uses, cannot read; it may be intact."""
+
+
+class AlreadyEncryptedError(FormatError):
+    """The data is encrypted already, so that nothing was done. Nothing is wrong with it."""
 
 
 class ConflictError(Ags1Error):

@@ -148,7 +148,7 @@ class KeyMetadata:
 
         Raises
         ------
-        KeyAccessError
+        FileExistsError
             The file exists.
         OSError
             It cannot be written.

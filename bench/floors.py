@@ -71,7 +71,7 @@ def openssl_environment() -> dict[str, str]:
     return env
 
 
-def build(*, newer: bool = False) -> Path:
+def build(*, newer: bool = False, one_call: bool = False) -> Path:
     """Compile floors.c unless this very source, compiler and OpenSSL were compiled before; return where it is."""
     tools = _buildtools()
     env = openssl_environment()
@@ -85,8 +85,9 @@ def build(*, newer: bool = False) -> Path:
     # Intel's library for small messages, where the system has it.
     found = ctypes.util.find_library("IPSec_MB")
     ipsec_mb = ("-DAGS1_IPSEC_MB", f"-l:{found}") if found else ()
+    flags = (*FLAGS, "-DAGS1_ONE_CALL") if one_call else FLAGS
     text = b"".join(path.read_bytes() for path in (SOURCE, *sorted((INCLUDE / "ags1" / "core").glob("*.h"))))
-    facts = repr((text, FLAGS, compiler, said, chosen, archives, ipsec_mb))
+    facts = repr((text, flags, compiler, said, chosen, archives, ipsec_mb))
     directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
     if built.is_file():
@@ -96,7 +97,7 @@ def build(*, newer: bool = False) -> Path:
         target = Path(scratch) / "floors.so"
         command = [
             *compiler,
-            *FLAGS,
+            *flags,
             *chosen.compile_args,
             f"-I{INCLUDE}",
             str(SOURCE),
@@ -125,11 +126,12 @@ def address(buffer: Any) -> int:
 class Floors:
     """The functions of floors.c. Every call runs without the GIL and raises FloorError if the C code failed.
 
-    They run on the libcrypto of this process's ags1, or on that of the series after it (`newer`).
+    They run on the libcrypto of this process's ags1, or on that of the series after it (`newer`). With `one_call`,
+    OpenSSL gets each message in one call and not in pieces.
     """
 
-    def __init__(self, *, newer: bool = False) -> None:
-        self._library = ctypes.CDLL(str(build(newer=newer)))
+    def __init__(self, *, newer: bool = False, one_call: bool = False) -> None:
+        self._library = ctypes.CDLL(str(build(newer=newer, one_call=one_call)))
         i, n, p, s = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
         for name, arguments in {
             "floors_init": [],

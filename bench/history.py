@@ -53,8 +53,10 @@ def entries_of(benchmarks: Iterable[dict[str, Any]]) -> list[bench.HistoryEntry]
         for figure in info.get("figures", ()):
             samples = info.get("samples", {})
             pair = {name: samples[name] for name in (figure["subject"], figure["reference"]) if name in samples}
+            # A question may be asked of two subjects: of both forms of a value, for example.
+            subject = "" if figure["subject"] == "ags1" else f", {figure['subject']}"
             made = bench.entry(
-                f"{figure['question']} / {figure['reference']}",
+                f"{figure['question']}{subject} / {figure['reference']}",
                 *(figure[name] for name in ("value", "low", "high")),
                 pair,
                 commit=info["commit"],

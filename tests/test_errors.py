@@ -20,6 +20,7 @@ TREE = {
     "FormatError": (ags1.Ags1Error, ValueError),
     "TruncatedError": (ags1.FormatError, EOFError),
     "UnsupportedError": (ags1.FormatError,),
+    "AlreadyEncryptedError": (ags1.FormatError,),
     "ConflictError": (ags1.Ags1Error,),
     "AuthenticationError": (ags1.Ags1Error,),
     "LimitError": (ags1.Ags1Error, OverflowError),

@@ -132,7 +132,7 @@ def _as_list(array: Any) -> Any:
 
 
 class _Parts:
-    """Reads the parts of all values of an array at once."""
+    """Reads the parts of all values of an array at once. A null has zeros in place of every part."""
 
     def __init__(self, array: Any) -> None:
         _, places, data = array.buffers()
@@ -140,55 +140,49 @@ class _Parts:
         self.data = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
         self.places = found[:-1].copy()
         self.ends = found[1:]
+        self._nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
     def read(self, sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
         """The next `sizes` bytes of each value, one behind the other."""
-        if (sizes > self.ends - self.places).any():
+        stored = sizes if self._nulls is None else np.where(self._nulls, 0, sizes)
+        if (stored > self.ends - self.places).any():
             raise FormatError("the decrypted values are not of this type: one of them ends early")
-        begins = np.cumsum(sizes) - sizes
-        where = np.repeat(self.places - begins, sizes)
+        begins = np.cumsum(stored) - stored
+        where = np.repeat(self.places - begins, stored)
         where += np.arange(len(where))
-        self.places += sizes
+        self.places += stored
         found: NDArray[np.uint8] = self.data[where]
-        return found
+        if self._nulls is None:
+            return found
+        spread = np.zeros(int(sizes.sum()), np.uint8)
+        spread[np.repeat(~self._nulls, sizes)] = found
+        return spread
+
+    def is_read(self) -> bool:
+        """Whether no value has more bytes."""
+        unread = self.places != self.ends
+        return not (unread if self._nulls is None else unread & ~self._nulls).any()
 
 
 def unpack(array: Any, kind: Any) -> Any:
     """Undo :func:`pack`, for a large_binary array. FormatError: a value is not of this type."""
     check_type(kind)
-    present = array.drop_null() if array.null_count else array
-    parts = _Parts(present)
-    read_as = _without_views(kind) if array.null_count else kind
-    found = _read(read_as, np.ones(len(present), np.int64), parts, is_value=True)
-    if (parts.places != parts.ends).any():
+    parts = _Parts(array)
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+    found = _read(kind, np.ones(len(array), np.int64), parts, valid)
+    if not parts.is_read():
         raise FormatError(f"the decrypted values are not of type {kind}: one of them has more bytes")
-    if not array.null_count:
-        return found
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    taken = found.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
-    # A cast refuses a null beside a field that is not nullable, so there is none without need.
-    return taken if read_as == kind else taken.cast(kind)
+    return found
 
 
-def _without_views(kind: Any) -> Any:
-    """The type with text and binary in place of views of them, which Arrow's take() does not know."""
-    types = pa.types
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
-    if types.is_map(kind):
-        key, item = (each.with_type(_without_views(each.type)) for each in (kind.key_field, kind.item_field))
-        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
-    if types.is_list(kind) or types.is_large_list(kind):
-        made = pa.large_list if types.is_large_list(kind) else pa.list_
-        return made(kind.value_field.with_type(_without_views(kind.value_type)))
-    return {"string_view": pa.large_string(), "binary_view": pa.large_binary()}.get(str(kind), kind)
-
-
-def _read(kind: Any, counts: NDArray[np.int64], parts: _Parts, *, is_value: bool = False) -> Any:
-    """Read a node of which the values have `counts` elements, as one array."""
+def _read(kind: Any, counts: NDArray[np.int64], parts: _Parts, valid: Any) -> Any:
+    """Read a node of which the values have `counts` elements, as one array; without `valid`, all are."""
     types = pa.types
     total = int(counts.sum())
-    validity = None if is_value else pa.py_buffer(np.packbits(parts.read(counts), bitorder="little"))
+    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+    def read_child(of: Any, inner: NDArray[np.int64]) -> Any:
+        return _read(of, inner, parts, parts.read(inner))
 
     def read_lengths() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where each element ends in the content of all, from 0 on; and what each value has of it."""
@@ -202,11 +196,11 @@ def _read(kind: Any, counts: NDArray[np.int64], parts: _Parts, *, is_value: bool
         return pa.Array.from_buffers(of, total, [validity, *buffers], children=children)
 
     if types.is_struct(kind):
-        return made(kind, children=[_read(field.type, counts, parts) for field in kind])
+        return made(kind, children=[read_child(field.type, counts) for field in kind])
     if types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind):
         places, sizes = read_lengths()
         is_map = types.is_map(kind)
-        child = _read(pa.struct([kind.key_field, kind.item_field]) if is_map else kind.value_type, sizes, parts)
+        child = read_child(pa.struct([kind.key_field, kind.item_field]) if is_map else kind.value_type, sizes)
         wide = np.int64 if types.is_large_list(kind) else np.int32
         if places[-1] > np.iinfo(wide).max:
             raise FormatError(f"{places[-1]} elements are too many for one array of type {kind}: make smaller batches")

@@ -18,7 +18,7 @@ from ags1 import codec
 from ags1.arrow.nested import check_type, pack, unpack, width_of
 from ags1.codec import NumberedPrefixes
 from ags1.core.typing import Items, KeyLike
-from ags1.errors import Ags1Error, FormatError
+from ags1.errors import Ags1Error, AlreadyEncryptedError, FormatError
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.support.typing import Buffer
 
@@ -165,14 +165,14 @@ def encrypt_columns(
     KeyError
         A column does not exist.
     TypeError, ValueError, LimitError, BackendError
-        As :func:`encrypt_array`; ValueError also for a column that is encrypted already.
+        As :func:`encrypt_array`; AlreadyEncryptedError for a column that is encrypted.
     """
     _check_rows(table)
     prefix = bytes(memoryview(aad_prefix))
     for name in columns:
         position, field = _column(table, name)
         if _METADATA in (field.metadata or {}):
-            raise ValueError(f"column {name!r} is encrypted already")
+            raise AlreadyEncryptedError(f"column {name!r} is encrypted already")
         stored = base64.b64encode(pa.schema([field]).serialize().to_pybytes())
         sealed = encrypt_array(
             table.column(position),

@@ -38,7 +38,7 @@ class DatasetMembership(Membership):
             return
         newest = versions[-1]
         classes = [each for version in versions for each in version.classes]
-        self.group.keys = tuple(dict.fromkeys(each.key_id for each in classes))
+        self.group.keys = tuple(dict.fromkeys(name for each in classes for name in each.key_ids))
         shown = f"{counted(len(versions), 'version')}, {counted(newest.file_count, 'file')} in version {newest.version}"
         self.group.detail = shown
         if kms is None:

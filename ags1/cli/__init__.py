@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         The exit code, as :mod:`ags1.support.exit_codes` has them.
     """
     from ags1.cli.grammar.parser import parse
-    from ags1.support.command_line import UsageError
+    from ags1.support.exit_codes import UsageError
 
     options = None
     try:

@@ -8,7 +8,7 @@ import sys
 
 from ags1.cli.standard import ask_password
 from ags1.errors import KeyAccessError
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.key_files import read_key_file
 from ags1.support.typing import Any
 
@@ -27,25 +27,26 @@ def is_age_file(data: bytes) -> bool:
 class AgeKeys:
     """What seals or opens age files: recipients, identities, or a passphrase. It is asked for when it is first needed.
 
-    UsageError: recipients and a passphrase are given together, which age does not have.
+    UsageError: recipients and a passphrase are given together, which age does not have; or a text is no recipient.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._recipients = list(getattr(options, "recipient", ()))
+        recipients = list(getattr(options, "recipient", ()))
         self._identities = list(getattr(options, "identity", ()))
         self._file: str | None = getattr(options, "passphrase_file", None)
         self._asks: bool = getattr(options, "passphrase", False)
         self._passphrase: str | None = None
-        self.named = bool(self._recipients or self._identities or self._file or self._asks)
-        kinds = (bool(self._recipients or self._identities), bool(self._file), self._asks)
+        self.named = bool(recipients or self._identities or self._file or self._asks)
+        kinds = (bool(recipients or self._identities), bool(self._file), self._asks)
         if sum(kinds) > 1:
             raise UsageError("give recipients (or identities), or a passphrase, not both")
+        self._recipients = [_recipient(_age(), text) for text in recipients]
 
     def seal(self, data: bytes) -> bytes:
-        """Return an age file. KeyAccessError: a text is no recipient."""
+        """Return an age file."""
         age = _age()
         if self._recipients:
-            return bytes(age.encrypt(data, [_recipient(age, text) for text in self._recipients]))
+            return bytes(age.encrypt(data, self._recipients))
         sealed = bytes(age.passphrase.encrypt(data, self._secret(new=True)))
         if _work(sealed) > _MOST_WORK:
             # It takes what it thinks a second of this machine.
@@ -117,8 +118,8 @@ def _recipient(age: Any, text: str) -> Any:
         return kind.Recipient.from_str(text)
     except age.RecipientError:
         if text.upper().startswith("AGE-SECRET-KEY-"):
-            raise KeyAccessError("this is a secret identity of age, not repeated here: give its recipient") from None
-        raise KeyAccessError(f"{text} is no recipient of age: age1..., ssh-ed25519 ... or ssh-rsa ...") from None
+            raise UsageError("this is a secret identity of age, not repeated here: give its recipient") from None
+        raise UsageError(f"{text} is no recipient of age: age1..., ssh-ed25519 ... or ssh-rsa ...") from None
 
 
 def _identities(age: Any, path: str) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 
 
 def need_consent(options: argparse.Namespace, question: str = "") -> None:

@@ -17,8 +17,7 @@ from ags1.cli.transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.streams.metadata_files import SUFFIX
 from ags1.streams.verify import StreamVerifyReport, verify_file
-from ags1.support.command_line import UsageError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, UsageError
 from ags1.support.typing import Any
 from ags1.support.words import counted, made_by, size_text
 

@@ -14,7 +14,7 @@ from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
 from ags1.streams.metadata_files import SUFFIX, metadata_beside, text_of_prefix
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.key_files import key_of_variable, looks_like_key, parse_key, read_key_file, write_secret
 
 
@@ -157,14 +157,14 @@ def keygen(options: argparse.Namespace) -> int:
 
 
 def write_private(path: str, data: bytes, *, replace: bool) -> None:
-    """Write a secret to a file that only its owner can read. KeyAccessError: it exists, and is not to be replaced."""
+    """Write a secret to a file that only its owner can read. FileExistsError: it exists, and is not to be replaced."""
     from ags1.storage import AtomicFile
 
     if not replace:
         try:
             write_secret(path, data)
-        except KeyAccessError as error:
-            raise KeyAccessError(f"{error} (--force replaces it)") from None
+        except FileExistsError as error:
+            raise FileExistsError(error.errno, f"{error.strerror} (--force replaces it)", path) from None
         return
     with AtomicFile(path, mode=0o600) as output:
         output.write(data)

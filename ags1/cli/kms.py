@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 
@@ -12,7 +13,7 @@ from ags1.cli.keys import write_private
 from ags1.cli.paths import STANDARD, shown
 from ags1.cli.standard import ask_password, refuse_terminal, standard_input, write_out
 from ags1.errors import KeyAccessError
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.words import counted
 
 TYPE_CHECKING = False
@@ -87,14 +88,16 @@ def _init(options: argparse.Namespace) -> int:
     path = _local_path(options)
     exists = os.path.lexists(path)
     if exists and not options.key_ids:
-        raise KeyAccessError(f"{path} exists and was not replaced: its keys would be lost (--key-id adds a key to it)")
+        said = "it exists and was not replaced: its keys would be lost (--key-id adds a key to it)"
+        raise FileExistsError(errno.EEXIST, said, path)
     if len(set(options.key_ids)) != len(options.key_ids):
         raise UsageError("a --key-id is given twice")
     with _local(options, new=not exists) as client:
         present = set(client.list_keys()) if exists else set()
         for key_id in options.key_ids:
             if key_id in present:
-                raise KeyAccessError(f"{path} has a key {key_id!r} already: what it wrapped would be lost")
+                said = f"it has a key {key_id!r} already: what that wrapped would be lost"
+                raise FileExistsError(errno.EEXIST, said, path)
         if options.dry_run:
             _say_of_init(path, exists, options, "would be")
             return 0
@@ -255,7 +258,7 @@ def _convert(options: argparse.Namespace) -> int:
     if target == STANDARD:
         refuse_terminal("raw bytes")
     if target != STANDARD and os.path.lexists(target) and not options.force:
-        raise KeyAccessError(f"{target} exists and was not replaced (--force replaces it)")
+        raise FileExistsError(errno.EEXIST, "it exists and was not replaced (--force replaces it)", target)
     data = _read(source)
     with client_of(options) as client:
         convert = client.wrap_key if options.action == "wrap" else client.unwrap_key

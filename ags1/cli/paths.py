@@ -10,7 +10,7 @@ from collections import namedtuple
 from ags1.cli import warn
 from ags1.cli.standard import standard_input
 from ags1.streams.metadata_files import SUFFIX
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any, NoReturn
 
 STANDARD = "-"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from ags1.cli import OutputFaults
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
 
 _COPY_BYTES = 8 << 20

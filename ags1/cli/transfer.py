@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import stat
 import threading
@@ -17,14 +18,13 @@ from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, 
 from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, place_in_target, refuse_reading, shown, size_of
 from ags1.cli.report import Reporter, in_time
 from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
-from ags1.errors import Ags1Error, KeyAccessError
+from ags1.errors import Ags1Error, AlreadyEncryptedError, KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.layout import MAGIC
 from ags1.streams.files import decrypt_file, encrypt_file
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1.streams.opening import open as open_stream
-from ags1.support.command_line import UsageError
-from ags1.support.exit_codes import exit_code, worst_code
+from ags1.support.exit_codes import UsageError, exit_code, worst_code
 from ags1.support.typing import Any
 from ags1.support.words import counted
 
@@ -155,14 +155,16 @@ def cat(options: argparse.Namespace) -> int:
 
 
 def _refuse_again(path: str) -> None:
-    """Refuse a source that is an AGS1 stream, or the version of a dataset. UsageError: it is."""
+    """Refuse a source that is an AGS1 stream, or the version of a dataset. AlreadyEncryptedError: it is."""
     if path == STANDARD:
         return
     above, control, name = path.replace(os.sep, "/").rpartition("/_ags1/")
     is_version = bool(control) and name.startswith("v-") and name.endswith(".json")
     if is_version or _beginning(path) == MAGIC:
         what = f"{above} is a dataset" if is_version else f"{path} is an AGS1 file"
-        raise UsageError(f"{what}, so it is encrypted already: leave it out, or encrypt it again with --again")
+        raise AlreadyEncryptedError(
+            f"{what}, so it is encrypted already: leave it out, or encrypt it again with --again"
+        )
 
 
 def _beginning(path: str) -> bytes:
@@ -318,7 +320,7 @@ def output_of(options: argparse.Namespace, job: Job) -> Any:
 
 def _check_clobber(options: argparse.Namespace, target: str) -> None:
     if options.no_clobber and target != STANDARD and os.path.lexists(target):
-        raise FileExistsError(17, "it exists, and --no-clobber keeps it", target)
+        raise FileExistsError(errno.EEXIST, "it exists, and --no-clobber keeps it", target)
 
 
 def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bool = False) -> str | None:
@@ -393,10 +395,10 @@ def _refuse_other_key(path: str, metadata: KeyMetadata | None) -> None:
         kept = read_metadata(path) if metadata is not None else None
         if metadata is not None and kept is not None and kept.encryption_key == metadata.encryption_key:
             return
-        raise KeyAccessError(
-            f"{path} exists and was not replaced: what its key encrypted would be lost "
-            "(--replace-key-metadata replaces it)"
+        said = (
+            "it exists and was not replaced: what its key encrypted would be lost (--replace-key-metadata replaces it)"
         )
+        raise FileExistsError(errno.EEXIST, said, path)
     if metadata is None and os.path.lexists(path + _PENDING):
         raise KeyAccessError(
             f"{path}{_PENDING} is left from a run that was cut short, and may be the only key of what that encrypted: "

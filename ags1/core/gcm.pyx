@@ -168,7 +168,7 @@ cdef class Key:
 
         Raises
         ------
-        KeyAccessError
+        FileExistsError
             The file exists.
         OSError
             It cannot be written.

@@ -650,6 +650,35 @@ class Dataset(Closing):
         self.refresh()
         return report
 
+    def add_wrap(self, new_key_id: str, new_kms: Any = None, *, dry_run: bool = False) -> DatasetRewrapReport:
+        """Put all classes under one more master key, as of a second region: each of their keys opens them alone.
+
+        ``open(..., key_id=)`` opens the dataset by it, for reading, for changes, and for :meth:`rewrap`, which makes it
+        the first one. Later classes are not under it. Arguments and errors are those of :meth:`rewrap`; ValueError: all
+        classes are under it, or one has 8 further master keys.
+        """
+        self._view()
+        with kms_client(self._kms if new_kms is None else new_kms) as (client, close):
+            report = _maintenance.add_wrap(
+                self._location, self._kms, new_key_id, client, dry_run=dry_run, pins=self._pins, attempts=self._attempts
+            )
+        if close is not None:
+            close()
+        self.refresh()
+        return report
+
+    def rm_wrap(self, key_id: str, *, dry_run: bool = False) -> DatasetRewrapReport:
+        """Leave out a master key of :meth:`add_wrap`, which opens the older versions until they are expired.
+
+        ValueError: it is the first one, or the one that opened the dataset; or no class is under it.
+        """
+        self._view()
+        report = _maintenance.rm_wrap(
+            self._location, self._kms, key_id, dry_run=dry_run, pins=self._pins, attempts=self._attempts
+        )
+        self.refresh()
+        return report
+
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
-from ags1.dataset.classes import ClassKeys, patterns_of
+from ags1.dataset.classes import ClassKeys, OpenedBy, patterns_of
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
@@ -108,11 +108,11 @@ def encrypt(
         Another writer has changed one of the same paths in the meantime.
     KeyAccessError
         A master key cannot be used.
-    FormatError
-        A file of the source is an AGS1 stream already.
+    AlreadyEncryptedError
+        A file of the source is an AGS1 stream, or the source is or has a dataset.
     ValueError
-        The dataset is under another master key; source and target overlap; the source is or has a dataset; or
-        `include` and `exclude` leave no file for a new dataset.
+        The dataset is under another master key; source and target overlap; or `include` and `exclude` leave no file
+        for a new dataset.
     UnsupportedError
         The store has no create-if-absent, or let several creations of one object succeed; or the dataset has another
         format version.
@@ -203,8 +203,9 @@ def open(
         Required properties of the dataset. Without them, two attacks are not detected, because the data is authentic:
         the whole directory restored from an older copy, and another dataset under the same master key in its place.
     key_id : str, optional
-        The master key that the default class must be under. Without it, an attacker who can write the directory and
-        use another key of the same service can substitute a dataset.
+        The master key that the default class must be under, and that opens it: the first one, or a further one of
+        :meth:`Dataset.add_wrap`, which is used only if it is named here. Without it, an attacker who can write the
+        directory and use another key of the same service can substitute a dataset.
     pins : Pins, optional
         What an earlier :attr:`Dataset.pins` said: the same dataset and master key, and no older version. The last
         version must be that, also if `version` is an older one.
@@ -240,6 +241,8 @@ def open(
         if found is None:
             raise no_dataset(location)
         _expect(location, found, expected_version, expected_uuid, expected_digest, key_id)
+        if key_id not in (None, found.key_id):
+            client = OpenedBy(client, key_id)
         if pins is not None:
             last = found if version is None else read_latest(location)
             assert last is not None
@@ -266,5 +269,5 @@ def _expect(
             f"version {found.version} of {location} has the digest {found.digest}, but {digest} is expected: it was "
             "replaced, or changed since"
         )
-    if key_id is not None and found.key_id != key_id:
+    if key_id is not None and key_id not in found.default_class.key_ids:
         raise KeyAccessError(f"{location} is under the master key {found.key_id!r}, but {key_id!r} is expected")

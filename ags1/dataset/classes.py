@@ -7,6 +7,10 @@
 Destroying the master key of a class destroys the keys of its files, in all copies: no other master key opens them.
 Manifests are under the default class, whose pattern matches everything. They hold paths and lengths, and the keys of
 files sealed under their class.
+
+A class may be under further master keys, for a second region or an emergency: the same key encryption keys, wrapped
+again. A KMS client opens it by the first one, and an :class:`OpenedBy` by the one that it names, and no other: what
+somebody without keys adds is never tried.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from ags1.dataset.selection import matches
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg import EncryptionKeys
 from ags1.keys import KeyMetadata
-from ags1.kms import ServiceRefusal
+from ags1.kms import ServiceRefusal, key_cache_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +37,28 @@ _NONCE = 12
 _LABEL = b"ags1 dataset key\0"
 _PREFIX_LENGTH = 16
 _MAX_KEYS = 64
+_MAX_WRAPS = 8
+
+
+class OpenedBy:
+    """A KMS client, and the one of a dataset's master keys that opens it."""
+
+    def __init__(self, kms: Any, key_id: str) -> None:
+        self.key_id = key_id
+        self.service = getattr(kms, "service", None) or type(kms).__name__
+        self._key_cache = key_cache_of(kms)
+        self._kms = kms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kms, name)
+
+
+@dataclass(frozen=True)
+class KeyWrap:
+    """The key encryption keys of a class, wrapped by a further master key, in Iceberg's form."""
+
+    key_id: str
+    encryption_keys: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -48,6 +74,12 @@ class KeyClass:
     key_id: str
     encryption_keys: tuple[dict[str, Any], ...] = ()
     class_key: str = ""
+    wraps: tuple[KeyWrap, ...] = ()
+
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """All its master keys, of which each opens it; the first one is `key_id`."""
+        return (self.key_id, *(each.key_id for each in self.wraps))
 
     @classmethod
     def create(cls, pattern: str, key_id: str, kms: Any) -> KeyClass:
@@ -60,13 +92,17 @@ class KeyClass:
 
     def wrapping(self, metadata: KeyMetadata, kms: Any) -> tuple[KeyClass, str]:
         """The class with one more wrapped key, and the entry of that key."""
-        keys = self._keys()
-        entry = keys.add_manifest_list_key(metadata, kms, self.key_id)
-        return replace(self, encryption_keys=tuple(keys.to_list())), entry
+        by = self._opener(kms)
+        keys = self._keys(by)
+        entry = keys.add_manifest_list_key(metadata, kms, by)
+        # Behind the entries as the first master key has them.
+        added = keys.to_list()[len(self.encryption_keys) :]
+        return replace(self, encryption_keys=(*self.encryption_keys, *added)), entry
 
     def unwrap(self, entry: str, kms: Any) -> KeyMetadata:
         """Unwrap a key."""
-        return self._keys().unwrap(entry, kms, table_key_id=self.key_id)
+        by = self._opener(kms)
+        return self._keys(by).unwrap(entry, kms, table_key_id=by)
 
     def only(self, *entries: str) -> KeyClass:
         """The class with its class key and these wrapped keys only."""
@@ -77,16 +113,47 @@ class KeyClass:
             while above is not None and above in by_id and above not in wanted:
                 wanted.add(above)
                 above = by_id[above].get("encrypted-by-id")
-        return replace(self, encryption_keys=tuple(by_id[each] for each in by_id if each in wanted))
+        wraps = tuple(
+            replace(wrap, encryption_keys=tuple(each for each in wrap.encryption_keys if each["key-id"] in wanted))
+            for wrap in self.wraps
+        )
+        return replace(self, encryption_keys=tuple(by_id[each] for each in by_id if each in wanted), wraps=wraps)
 
     def rewrapped(self, kms: Any, new_key_id: str, new_kms: Any) -> KeyClass:
-        """The same keys under another master key."""
-        keys = self._keys().rewrap(kms, new_key_id, new_kms)
-        return replace(self, key_id=new_key_id, encryption_keys=tuple(keys.to_list()))
+        """The same keys under another master key in the place of the first one."""
+        keys = self._keys(self._opener(kms)).rewrap(kms, new_key_id, new_kms)
+        return replace(self.without(new_key_id), key_id=new_key_id, encryption_keys=tuple(keys.to_list()))
 
-    def _keys(self) -> EncryptionKeys:
-        document = {"format-version": 3, "encryption-keys": [dict(each) for each in self.encryption_keys]}
-        return EncryptionKeys.from_table_metadata(document)
+    def also_under(self, kms: Any, new_key_id: str, new_kms: Any) -> KeyClass:
+        """The class under one more master key. ValueError: it has that, or as many as it can have."""
+        if new_key_id in self.key_ids:
+            raise ValueError(f"the class {self.pattern or self.id!r} is under the master key {new_key_id!r} already")
+        if len(self.wraps) >= _MAX_WRAPS:
+            raise ValueError(f"the class {self.pattern or self.id!r} has {_MAX_WRAPS} further master keys: drop one")
+        made = self._keys(self._opener(kms)).rewrap(kms, new_key_id, new_kms).to_list()
+        wrap = KeyWrap(new_key_id, tuple(each for each in made if each.get("encrypted-by-id") == new_key_id))
+        return replace(self, wraps=(*self.wraps, wrap))
+
+    def without(self, key_id: str) -> KeyClass:
+        """The class without a further master key."""
+        return replace(self, wraps=tuple(each for each in self.wraps if each.key_id != key_id))
+
+    def _opener(self, kms: Any) -> str:
+        """The master key that opens the class with this client."""
+        if not isinstance(kms, OpenedBy) or kms.key_id in self.key_ids:
+            return kms.key_id if isinstance(kms, OpenedBy) else self.key_id
+        if self.pattern == "**":
+            raise KeyAccessError(f"it is under {_named(self.key_ids)}, and not under {kms.key_id!r}")
+        return self.key_id
+
+    def _keys(self, by: str) -> EncryptionKeys:
+        """The keys as one of the master keys opens them."""
+        wrap = next((each for each in self.wraps if each.key_id == by), KeyWrap(by, ()))
+        wrapped = {each["key-id"]: each for each in wrap.encryption_keys}
+        entries = [dict(wrapped.get(each.get("key-id"), each)) for each in self.encryption_keys]
+        document = {"format-version": 3, "encryption-keys": entries}
+        # A new key encryption key would be under one master key alone, so the one that there is stays in use.
+        return EncryptionKeys.from_table_metadata(document, clock=(lambda: _made(entries)) if self.wraps else None)
 
     def to_json(self) -> dict[str, Any]:
         """The form in a version file."""
@@ -96,6 +163,7 @@ class KeyClass:
             "key-id": self.key_id,
             "class-key": self.class_key,
             "encryption-keys": list(self.encryption_keys),
+            **({"wraps": [_wrap_to_json(each) for each in self.wraps]} if self.wraps else {}),
         }
 
     @classmethod
@@ -109,7 +177,39 @@ class KeyClass:
             raise FormatError(f"{name}: a class of keys has {len(entries):,} keys, more than {_MAX_KEYS}")
         if not (pattern is None or isinstance(pattern, str)) or not all(isinstance(each, dict) for each in entries):
             raise FormatError(f"{name}: a class of keys is damaged")
-        return cls(fields["id"], pattern, fields["key-id"], tuple(entries), fields["class-key"])
+        wraps = fields.get("wraps", [])
+        if not isinstance(wraps, list) or len(wraps) > _MAX_WRAPS or not all(map(_is_wrap, wraps)):
+            raise FormatError(f"{name}: the further master keys of a class of keys are damaged, or too many")
+        made = tuple(KeyWrap(each["key-id"], tuple(each["encryption-keys"])) for each in wraps)
+        found = cls(fields["id"], pattern, fields["key-id"], tuple(entries), fields["class-key"], made)
+        if len({*found.key_ids}) != len(found.key_ids):
+            raise FormatError(f"{name}: a class of keys has one master key twice")
+        return found
+
+
+def _wrap_to_json(wrap: KeyWrap) -> dict[str, Any]:
+    return {"key-id": wrap.key_id, "encryption-keys": list(wrap.encryption_keys)}
+
+
+def _is_wrap(fields: Any) -> bool:
+    entries = fields.get("encryption-keys") if isinstance(fields, dict) else None
+    return (
+        isinstance(entries, list)
+        and len(entries) <= _MAX_KEYS
+        and isinstance(fields.get("key-id"), str)
+        and all(isinstance(each, dict) and isinstance(each.get("key-id"), str) for each in entries)
+    )
+
+
+def _made(entries: Sequence[Mapping[str, Any]]) -> float:
+    """When the newest key encryption key was made, in seconds since 1970."""
+    times = [str((each.get("properties") or {}).get("KEY_TIMESTAMP", "")) for each in entries]
+    return max((int(each) for each in times if each.isascii() and each.isdigit()), default=0) / 1000
+
+
+def _named(key_ids: Sequence[str]) -> str:
+    """Master keys in a message."""
+    return f"the master key{'s' if len(key_ids) > 1 else ''} {' and '.join(map(repr, key_ids))}"
 
 
 def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
@@ -203,7 +303,10 @@ class ClassKeys:
                 found = each.unwrap(each.class_key, self._kms).encryption_key
             except KeyAccessError as error:
                 what = "all files" if each.pattern in (None, "**") else f"the files of the pattern {each.pattern!r}"
-                again = type(error)(f"{what} are under the master key {each.key_id!r}: {error}")
+                by = self._kms.key_id if isinstance(self._kms, OpenedBy) else each.key_id
+                others = [other for other in each.key_ids if other != by]
+                said = f"; give key_id= (--expected-key-id) to open it by {_named(others)}" if others else ""
+                again = type(error)(f"{what} are under the master key {each.key_id!r}: {error}{said}")
                 if not isinstance(error, ServiceRefusal):
                     self._refused[class_id] = again
                 raise again from error

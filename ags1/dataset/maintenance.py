@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
-from ags1.dataset.classes import KeyClass
+from ags1.dataset.classes import KeyClass, OpenedBy
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
 from ags1.dataset.names import check_entry_path, check_new_path, new_object_name, sort_key
@@ -14,7 +15,7 @@ from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetRewrapReport, RunReport
 from ags1.dataset.runs import Done, records
 from ags1.dataset.transaction import ATTEMPTS, Transaction
-from ags1.dataset.versions import numbers
+from ags1.dataset.versions import Version, numbers
 from ags1.errors import ConflictError
 from ags1.storage import Location, make_parent
 from ags1.streams.stream import Writer
@@ -120,25 +121,78 @@ def rewrap(
     pins: Pins | None = None, attempts: int = _ATTEMPTS,
 ) -> DatasetRewrapReport:  # fmt: skip
     """Put one class of keys under another master key; see :meth:`ags1.dataset.Dataset.rewrap`."""
+
+    def renewed(base: Version) -> tuple[str, list[KeyClass]]:
+        old = base.key_id if key_id is None else key_id
+        going = _under(location, base, old, lambda each: each.key_id == old)
+        return old, [each.rewrapped(kms, new_key_id, new_kms) for each in going]
+
+    return _with_other_keys(location, kms, new_key_id, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+
+
+def add_wrap(
+    location: Location, kms: Any, new_key_id: str, new_kms: Any, *, dry_run: bool, pins: Pins | None = None,
+    attempts: int = _ATTEMPTS,
+) -> DatasetRewrapReport:  # fmt: skip
+    """Put all classes under one more master key; see :meth:`ags1.dataset.Dataset.add_wrap`."""
+
+    def renewed(base: Version) -> tuple[str, list[KeyClass]]:
+        going = [each for each in base.classes if new_key_id not in each.key_ids]
+        if not going:
+            raise ValueError(f"{location} is under the master key {new_key_id!r} already")
+        return base.key_id, [each.also_under(kms, new_key_id, new_kms) for each in going]
+
+    return _with_other_keys(location, kms, new_key_id, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+
+
+def rm_wrap(
+    location: Location, kms: Any, key_id: str, *, dry_run: bool, pins: Pins | None = None, attempts: int = _ATTEMPTS
+) -> DatasetRewrapReport:
+    """Leave out a further master key; see :meth:`ags1.dataset.Dataset.rm_wrap`."""
+    if isinstance(kms, OpenedBy) and kms.key_id == key_id:
+        raise ValueError(f"{location} was opened by the master key {key_id!r}: open it by another one to drop that")
+
+    def renewed(base: Version) -> tuple[str, list[KeyClass]]:
+        if key_id == base.key_id:
+            raise ValueError(f"{key_id!r} is the first master key of {location}: rewrap it under another one")
+        going = _under(location, base, key_id, lambda each: key_id in each.key_ids[1:])
+        return key_id, [each.without(key_id) for each in going]
+
+    return _with_other_keys(location, kms, None, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+
+
+def _under(location: Location, base: Version, key_id: str, is_meant: Callable[[KeyClass], bool]) -> list[KeyClass]:
+    going = [each for each in base.classes if is_meant(each)]
+    if not going:
+        known = ", ".join(sorted({name for each in base.classes for name in each.key_ids}))
+        raise ValueError(f"no class of keys of {location} is under {key_id!r}; there are: {known}")
+    return going
+
+
+def _with_other_keys(
+    location: Location, kms: Any, new_key_id: str | None, renewed: Callable[[Version], tuple[str, list[KeyClass]]], *,
+    dry_run: bool, pins: Pins | None, attempts: int,
+) -> DatasetRewrapReport:  # fmt: skip
+    """Commit classes that `renewed` makes of a version's; it returns the name of the old master key with them."""
     for _ in range(attempts):
         transaction = Transaction.begin(location, kms, "rewrap", pins=pins)
-        assert transaction.base is not None
-        old_key_id = transaction.base.key_id if key_id is None else key_id
-        going = [each for each in transaction.classes if each.key_id == old_key_id]
-        if not going:
-            known = ", ".join(sorted({each.key_id for each in transaction.classes}))
-            raise ValueError(f"no class of keys of {location} is under {old_key_id!r}; there are: {known}")
+        base = transaction.base
+        assert base is not None
+        old_key_id, classes = renewed(base)
         older, runs = len(numbers(location)), len(records(location))
-        keys = 0
-        for each in going:
-            transaction.rewrap(each.id, new_key_id, new_kms)
-            keys += sum(1 for entry in each.encryption_keys if entry.get("encrypted-by-id") == old_key_id)
+        transaction.rewrap(classes)
+        # What a master key wraps has a time; what those wrap has none.
+        keys = sum(1 for each in classes for entry in each.encryption_keys if entry.get("properties"))
+        found = partial(DatasetRewrapReport, old_key_id=old_key_id, new_key_id=new_key_id or base.key_id, keys=keys)
         if dry_run:
-            return DatasetRewrapReport(transaction.base.version, old_key_id, new_key_id, keys, older, runs, True)
+            return found(version=base.version, older_versions=older, unfinished_runs=runs, dry_run=True)
         try:
             made = transaction.commit(always=True)
         except ConflictError:
             continue
         assert made is not None
-        return DatasetRewrapReport(made.version, old_key_id, new_key_id, keys, older, runs, False)
-    raise ConflictError(f"{location}: other writers committed during each attempt: run rewrap again later")
+        return found(version=made.version, older_versions=older, unfinished_runs=runs, dry_run=False)
+    raise ConflictError(
+        f"{location}: other writers committed during each of {attempts} attempts: nothing was committed; run it again, "
+        "or allow more attempts"
+    )

@@ -135,7 +135,8 @@ class DatasetRewrapReport(Report):
     version : int
         Version of the dataset afterwards.
     old_key_id, new_key_id : str
-        Names of the master keys.
+        Names of the master keys. Of ``add_wrap`` the first one, and the one more; of ``rm_wrap`` the one that was
+        left out, and the first one.
     keys : int
         Key encryption keys that were wrapped again.
     older_versions : int

@@ -40,7 +40,16 @@ from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, chan
 from ags1.dataset.names import CONTROL, Twins, check_entry_path, run_of, sort_key, version_name
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
-from ags1.dataset.versions import Version, latest_number, made_since, no_dataset, publish, read_latest, read_version
+from ags1.dataset.versions import (
+    MAX_APPLIED,
+    Version,
+    latest_number,
+    made_since,
+    no_dataset,
+    publish,
+    read_latest,
+    read_version,
+)
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, can_create, creates_once, remove, status
@@ -244,11 +253,10 @@ class Transaction:
                 f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
             ) from None
 
-    def rewrap(self, class_id: str, new_key_id: str, new_kms: Any) -> None:
-        """Change the master key of a class, with the commit. KeyAccessError: a service refused."""
-        old = next(each for each in self.classes if each.id == class_id)
-        renewed = old.rewrapped(self._kms, new_key_id, new_kms)
-        self.classes = tuple(renewed if each.id == class_id else each for each in self.classes)
+    def rewrap(self, renewed: Iterable[KeyClass]) -> None:
+        """Put classes under other master keys, with the commit."""
+        by_id = {each.id: each for each in renewed}
+        self.classes = tuple(by_id.get(each.id, each) for each in self.classes)
         self._reclassified = self._is_rewrap = True
 
     def fence(self, runs: Iterable[str]) -> None:
@@ -267,13 +275,13 @@ class Transaction:
         """Record with the commit that transaction `number` of an application was applied.
 
         False: the dataset has that one, or a later one; commit nothing. If another writer is faster, `commit` sees it,
-        commits nothing and returns None.
+        commits nothing and returns None. Of the applications, `MAX_APPLIED` are remembered, those that came last.
         """
         self._applied[application] = number
         return self.base is None or not self._is_applied(self.base)
 
     def _is_applied(self, version: Version) -> bool:
-        return any(name in self._applied and number >= self._applied[name] for name, number in version.applied)
+        return any(version.last_applied(name) >= number for name, number in self._applied.items())
 
     # -- the commit ------------------------------------------------------------------------------------------------
 
@@ -319,13 +327,15 @@ class Transaction:
             _LOG.info("%s: another writer has made version %d: %s goes on top of it (run %s)",
                       self.location, version.version, self._operation, self.run.id)  # fmt: skip
             if self._fenced and on_top is None:
-                raise ConflictError(f"{self.location}: another writer has committed meanwhile: run this again")
+                raise ConflictError(
+                    f"{self.location}: another writer has committed meanwhile: nothing was committed; run it again"
+                )
             head, root = self._on_top(on_top)
             if self._is_applied(head):
                 return None
         raise ConflictError(
-            f"{self.location}: other writers committed {self._attempts} times meanwhile: run this again, or allow more "
-            "attempts"
+            f"{self.location}: other writers committed during each of {self._attempts} attempts: nothing was "
+            "committed; run it again, or allow more attempts"
         )
 
     def _published(self, version: Version) -> Version | None:
@@ -401,8 +411,19 @@ class Transaction:
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
             fenced=frozenset(self._fenced),
             single_writer=self._single_writer,
-            applied=tuple(sorted({**dict(() if head is None else head.applied), **self._applied}.items())),
+            applied=self._applied_on(head),
         )
+
+    def _applied_on(self, head: Version | None) -> tuple[tuple[str, int, int], ...]:
+        """The transactions that the new version records: its own, and of other applications the last ones."""
+        number, before = (1, ()) if head is None else (head.version + 1, head.applied)
+        own = [(name, each, number) for name, each in self._applied.items()]
+        others = sorted((each for each in before if each[0] not in self._applied), key=lambda each: (-each[2], each[0]))
+        most = MAX_APPLIED - len(own)
+        for name, *_ in others[most:]:
+            _LOG.warning("%s: which transactions of %s were applied is forgotten: %d applications came after it",
+                         self.location, name, MAX_APPLIED)  # fmt: skip
+        return tuple(sorted([*own, *others[:most]]))
 
     def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:
         """The classes of the new version; `head` may have been rewrapped or have other classes in the meantime."""
@@ -414,7 +435,8 @@ class Transaction:
         before, now = ({each.id: each.only() for each in version.classes} for version in (self.base, head))
         if self._is_rewrap or before != now:
             raise ConflictError(
-                f"{self.location}: another writer has changed the dataset or its keys meanwhile: run this again"
+                f"{self.location}: another writer has changed the dataset or its keys meanwhile: nothing was "
+                "committed; run it again"
             )
         return self.classes
 
@@ -495,7 +517,8 @@ class Transaction:
         patterns = {(each.pattern, each.key_id) for each in head.classes}
         if patterns != {(each.pattern, each.key_id) for each in self.classes}:
             raise ConflictError(
-                f"{self.location}: another writer has made this dataset meanwhile, with other master keys"
+                f"{self.location}: another writer has made this dataset meanwhile, with other master keys: nothing was "
+                "committed; run it again, with those"
             )
         manifests = Manifests(self.location, head.uuid, self.unsynced)
         begun = open_root(manifests, head, self._kms)
@@ -510,7 +533,8 @@ class Transaction:
             found = editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1))
             if found is not None and not entry.is_directory:
                 raise ConflictError(
-                    f"{self.location}: another writer has made this dataset, and {entry.path} in it: run this again"
+                    f"{self.location}: another writer has made this dataset, and {entry.path} in it, meanwhile: "
+                    "nothing was committed; run it again"
                 )
         self._refuse_twins(
             (each.path for each in self.manifests.entries(self._mine)),

@@ -28,7 +28,7 @@ from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.sources import open_same, place_of, read_same, read_same_file
 from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
-from ags1.errors import Ags1Error, AuthenticationError, FormatError
+from ags1.errors import Ags1Error, AlreadyEncryptedError, AuthenticationError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
 from ags1.storage import Directories, Location, in_order, read_whole
@@ -306,7 +306,7 @@ class EncryptWorker(Worker):
 
     def _refuse_again(self, unit: EncryptUnit, data: Buffer) -> None:
         if not self._again and bytes(memoryview(data)[: len(layout.MAGIC)]) == layout.MAGIC:
-            raise FormatError(
+            raise AlreadyEncryptedError(
                 f"{place_of(self._source, unit.source)} is encrypted already, as an AGS1 stream: leave it out, or "
                 "encrypt it again with `again=True`"
             )

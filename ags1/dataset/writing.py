@@ -33,7 +33,7 @@ from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import ATTEMPTS, Transaction
 from ags1.dataset.versions import Version, numbers
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome, is_fatal
-from ags1.errors import ConflictError, FormatError, KeyAccessError
+from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError, KeyAccessError
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
 from ags1.streams.files import Progress
@@ -86,7 +86,9 @@ def write_files(
     if inside(target, source) is not None:
         raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
     if not options.again and (source.is_local or source.is_object) and numbers(source):
-        raise ValueError(f"the source {source} is a dataset, so its files are encrypted already: decrypt it first")
+        raise AlreadyEncryptedError(
+            f"the source {source} is a dataset, so its files are encrypted already: decrypt it first"
+        )
     if prefix:
         check_new_path(prefix)
     with Transaction.begin(
@@ -234,7 +236,7 @@ class _Writing:
                 skipped(found.path, "is a record of an interrupted run of a dataset")
                 continue
             if control and version_number(name) is not None and not self._options.again:
-                raise ValueError(
+                raise AlreadyEncryptedError(
                     f"{self._source.join(inner)} in the source is a dataset, so its files are encrypted already: "
                     "exclude it, or encrypt it again with `again=True`"
                 )

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeAlias
 
 from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import CommitTableResponse, StaticTable, Table, Transaction
 from pyiceberg.table.inspect import InspectTable
+from pyiceberg.table.update.spec import UpdateSpec
+from pyiceberg.transforms import Transform
 
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
 
@@ -41,8 +44,27 @@ def _refused(instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+class _UpdateSpec(UpdateSpec):
+    """A partition field that comes back has its old number, in format version 3 too, where PyIceberg gives it another.
+
+    Spark reads no table with two fields of one name. Source: Iceberg Java's BaseUpdatePartitionSpec.
+    """
+
+    def _partition_field(self, transform_key: tuple[int, Transform[Any, Any]], name: str | None) -> PartitionField:
+        source_id, transform = transform_key
+        for spec in self._transaction.table_metadata.specs().values():
+            for each in spec.fields:
+                is_same = each.source_id == source_id and repr(each.transform) == repr(transform)
+                if is_same and name in (None, each.name):
+                    return PartitionField(source_id, each.field_id, transform, each.name)
+        return super()._partition_field(transform_key, name)
+
+
 class _Transaction(Transaction):
     """A transaction that changes the metadata alone."""
+
+    def update_spec(self) -> UpdateSpec:
+        return _UpdateSpec(self)
 
     append = _refused("append of the EncryptedTable")
     overwrite = _refused("overwrite of the EncryptedTable")
@@ -60,6 +82,9 @@ class _View(StaticTable):
     to_polars = _refused("scan().to_polars() of the EncryptedTable")
     to_daft = _refused("scan().to_arrow() of the EncryptedTable, and daft.from_arrow")
     to_bodo = _refused("scan().to_pandas() of the EncryptedTable, and bodo.pandas.from_pandas")
+
+    def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
+        return _UpdateSpec(_Transaction(self, autocommit=True), case_sensitive)
 
     def transaction(self) -> Transaction:
         if self.catalog.newest is None:

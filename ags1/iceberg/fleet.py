@@ -115,8 +115,8 @@ class FleetReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether no table failed; after a re-key, also whether old keys open nothing of branches and tags."""
-        good = all(each.ok for each in self.tables)
+        """Whether there are tables, and none failed; after a re-key, also whether old keys open nothing current."""
+        good = bool(self.tables) and all(each.ok for each in self.tables)
         return good and (self.operation != "rekey" or all(each.ok for each in self._tried()))
 
     @property
@@ -138,7 +138,8 @@ class FleetReport(Report):
             if (found := self.having(outcome))
         ]
         key = f", master key {self.key_id}" if self.key_id else ""
-        lines = [f"{self.operation} of {counted(len(self.tables), 'table')} ({self.pattern}){key}: {', '.join(counts)}"]
+        outcomes = ", ".join(counts) or "NOT ok, because the catalog has no table of such a name"
+        lines = [f"{self.operation} of {counted(len(self.tables), 'table')} ({self.pattern}){key}: {outcomes}"]
         for outcome in (FAILED, NOT_BEGUN, SKIPPED):
             lines += _some([f"{outcome}: {each.table}: {each.error}" for each in self.having(outcome)])
         bad = [each for each in self.tables if each.report is not None and not each.report.ok]

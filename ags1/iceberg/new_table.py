@@ -143,7 +143,7 @@ def create_table(
 
     Raises
     ------
-    ConflictError
+    FileExistsError
         The name is taken.
     UnsupportedError
         The catalog cannot hold an encrypted table, or the schema has a type that cannot be written here.

@@ -9,14 +9,12 @@ from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from ags1.kms._base import KeyManagementClient
+from ags1.kms.services import SERVICES
 from ags1.support.typing import Any
 
 _METHODS = ("wrap_key", "unwrap_key", "supports_key_generation", "generate_key", "initialize", "close")
 _COMMON: dict[str, Callable[[str], Any]] = {"cache_seconds": float, "attempts": int}
-_FORMS = (
-    "aws:?region=R, gcp:, azure:https://VAULT.vault.azure.net, vault:https://HOST:8200?mount=transit, local:PATH, "
-    "module:package.module.Class"
-)
+_FORMS = ", ".join([*(each.form for each in SERVICES.values()), "local:PATH", "module:package.module.Class"])
 # Option names that people may use for a secret. The error names a better place for it.
 _SECRET = re.compile(r"pass|secret|token|access_?key|credential|api_?key|^key$|^pin$", re.IGNORECASE)
 _NOT_SECRET = frozenset({"password_file", "token_file", "key_file"})
@@ -29,11 +27,17 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
     Parameters
     ----------
     kms : str or client
-        One of ``aws:?region=R&endpoint=URL&profile=NAME``, ``gcp:?endpoint=URL``, ``azure:https://VAULT``,
-        ``vault:https://HOST:8200?mount=transit&namespace=N&token_file=PATH``, ``local:PATH?password_file=PATH`` (or
-        ``key_file``), ``module:package.module.Class?name=value`` (the options become its properties). All take
-        ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets in the URL are refused: put them
-        into the environment or files. An object with the methods of a client is returned unchanged.
+        A URL, with options behind the question mark:
+
+        - ``aws:?region=R&endpoint=URL&profile=NAME``
+        - ``gcp:?endpoint=URL``
+        - ``azure:https://VAULT``
+        - ``vault:https://HOST:8200?mount=transit&namespace=N&token_file=PATH``
+        - ``local:PATH?password_file=PATH`` (or ``key_file``)
+        - ``module:package.module.Class?name=value`` (the options become its properties)
+
+        All take ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets in the URL are refused:
+        put them into the environment or files. An object with the methods of a client is returned unchanged.
     **options
         More arguments for the client's constructor, for example a password; they override those of the URL.
 
@@ -58,7 +62,7 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
         raise ValueError("there is no memory: URL, because it would contain the key: pass an ags1.kms.MemoryKms")
     path, _, text = rest.partition("?")
     query = _Query(scheme, text)
-    if scheme in _SERVICES:
+    if scheme in SERVICES:
         return _service(scheme, path, query, options)
     if scheme == "local":
         return _local(path, query, options)
@@ -101,18 +105,18 @@ class _Query:
 
 
 def _service(scheme: str, path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
-    import ags1.kms
-
-    name, form, known = _SERVICES[scheme]
-    arguments = query.arguments({**_COMMON, "timeout": float, **known}, options)
+    service = SERVICES[scheme]
+    arguments = query.arguments({**_COMMON, "timeout": float, **service.options}, options)
     if "ca_file" in arguments:
         arguments["verify"] = arguments.pop("ca_file")
-    client = getattr(ags1.kms, name)
-    if form is None:
-        return client(_address(path, scheme), **arguments)  # type: ignore[no-any-return]
-    if path.strip("/"):
-        raise ValueError(f"between colon and question mark there must be nothing: {form}; give key ids separately")
-    return client(**arguments)  # type: ignore[no-any-return]
+    has_address = "://" in service.form
+    if path.strip("/") and not has_address:
+        raise ValueError(
+            f"between colon and question mark there must be nothing: {service.form}; give key ids separately"
+        )
+    module, _, name = service.client.partition(":")
+    client = getattr(importlib.import_module(f"ags1.kms.{module}"), name)
+    return client(*([_address(path, scheme)] if has_address else []), **arguments)  # type: ignore[no-any-return]
 
 
 def _local(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
@@ -166,20 +170,3 @@ def _address(path: str, scheme: str) -> str | None:
     if parts.scheme not in ("https", "http") or not parts.netloc:
         raise ValueError(f"a {scheme}: URL has an address after the colon: {scheme}:https://HOST")
     return urlunsplit(parts)
-
-
-# For each scheme: the client, its form if it has no address, and its own options.
-_SERVICES: dict[str, tuple[str, str | None, dict[str, Callable[[str], Any]]]] = {
-    "aws": (
-        "AwsKms",
-        "aws:?region=R",
-        dict.fromkeys(("region", "endpoint", "profile", "encryption_algorithm", "data_key_spec"), str),
-    ),
-    "gcp": ("GcpKms", "gcp:", {"endpoint": str}),
-    "azure": ("AzureKms", None, {"algorithm": str}),
-    "vault": (
-        "VaultKms",
-        None,
-        {**dict.fromkeys(("mount", "namespace", "token_file", "ca_file"), str), "data_key_bits": int},
-    ),
-}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -92,8 +93,10 @@ class LocalKms(KeyManagementClient):
 
         Raises
         ------
+        FileExistsError
+            The file exists.
         KeyAccessError
-            The file exists, or no password or key file was given.
+            No password or key file was given.
         OSError
             It cannot be written.
         """
@@ -114,7 +117,7 @@ class LocalKms(KeyManagementClient):
         protection = self._call(self._given.protect, "make a keystore")
         with _alone(file):
             if os.path.lexists(file):
-                raise KeyAccessError(f"{file} exists and was not replaced: its keys would be lost")
+                raise FileExistsError(errno.EEXIST, "it exists and was not replaced: its keys would be lost", file)
             self._write({key_id: (key,) for key_id, key in first.items()}, protection)
 
     def add_key(self, key_id: str, key: KeyLike | None = None, *, bits: int = 256) -> None:

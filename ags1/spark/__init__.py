@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ags1.spark.encryption import encrypt_files
     from ags1.spark.engine._planning import Unit, plan
     from ags1.spark.engine._results import Result
-    from ags1.spark.iceberg import decrypt_table, encrypt_table, rekey_table, verify_table
+    from ags1.spark.iceberg import compact_table, decrypt_table, encrypt_table, rekey_table, verify_table
     from ags1.spark.maintenance import clean, rewrap
     from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
     from ags1.spark.source.data_source import register
@@ -38,6 +38,7 @@ __all__ = [
     "Unit",
     "audit",
     "clean",
+    "compact_table",
     "decrypt_columns",
     "decrypt_files",
     "decrypt_parquet",
@@ -67,7 +68,7 @@ _get, __dir__ = lazy_names(
         "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
         "decryption": ("decrypt_files",),
         "encryption": ("encrypt_files",),
-        "iceberg": ("decrypt_table", "encrypt_table", "rekey_table", "verify_table"),
+        "iceberg": ("compact_table", "decrypt_table", "encrypt_table", "rekey_table", "verify_table"),
         "maintenance": ("clean", "rewrap"),
         "parquet": ("decrypt_parquet", "encrypt_parquet", "rekey_parquet", "verify_parquet"),
         "source.data_source": ("register",),

@@ -18,7 +18,7 @@ from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import kms_client, kms_reference
+from ags1.spark.engine._sealing import kms_client, kms_reference, sealer_under
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, in_order
 
 
@@ -28,6 +28,7 @@ def audit(
     *,
     policy: Any = None,
     kms: str | None = None,
+    transfer_key_id: str | None = None,
     parallelism: int | None = None,
     progress: bool | Callable[[int, int | None], object] = True,
 ) -> AuditReport:
@@ -46,6 +47,9 @@ def audit(
     kms : str, optional
         What :func:`ags1.kms.load` takes; the driver and each worker make a client from it. It opens the metadata of
         datasets and encrypted tables, and the footers of Parquet.
+    transfer_key_id : str, optional
+        Master key of `kms` under which the work of tasks is sealed. Without it the session's secret settings of the
+        storage stay on the driver, and tasks use the credentials of their machines' environment.
     parallelism, progress
         As :func:`~ags1.spark.encrypt_files`. The bytes are those read: at most 4096 of each file, without footers.
 
@@ -58,17 +62,21 @@ def audit(
     FileNotFoundError, OSError
         The source does not exist, or cannot be listed. Files below it that cannot be read are in the report.
     KeyAccessError
-        No client can be made for the URL of the KMS.
+        No client can be made for the URL of the KMS, or it refuses `transfer_key_id`.
+    PermissionError
+        The session has secret settings of the storage, no `transfer_key_id` was given, and the environment has no
+        credentials.
     ValueError
         An invalid policy, or a number below 1.
     """
     check_arguments(spark, parallelism)
     url = None if kms is None else kms_reference(kms)
     here = locate(source, spark)
+    seal = sealer_under(url, transfer_key_id)
 
     def look_at(listed: list[Entry]) -> Iterator[AuditedFile]:
         is_file = [each.location for each in listed] == [here]
-        engine = Engine(spark, AuditWork(here, is_file, url), parallelism=parallelism, progress=progress)
+        engine = Engine(spark, AuditWork(here, is_file, url), parallelism=parallelism, progress=progress, seal=seal)
         units = (Unit(each.name, min(each.size, BYTES_READ), each.size) for each in listed)
         with closing(engine.run(units)) as waves:
             for outcomes in waves:

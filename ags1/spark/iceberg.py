@@ -1,7 +1,9 @@
-"""Iceberg tables on a cluster: encrypted, decrypted and re-keyed in place, and verified.
+"""Iceberg tables on a cluster: encrypted, decrypted, re-keyed and compacted in place, and verified.
 
     convert  driver   plan, manifests, one commit                            REFRESH TABLE in the session
              workers  data files and equality deletes, to new paths          pages are moved, not decoded
+    compact  driver   plan, manifests, commits                               as `EncryptedTable.compact`
+             workers  bins of data files, written again
     verify   driver   metadata.json  -->  manifest lists  -->  manifests     read whole, which authenticates each block
              workers  data files, delete files, deletion vectors             every module of Parquet, every AGS1 block
 
@@ -15,22 +17,31 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
 import ags1.iceberg as tables
-from ags1.iceberg import ConversionPlan, ConversionReport
+from ags1.iceberg import CompactionOptions, CompactionReport, ConversionPlan, ConversionReport, EncryptedTable
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.journal import Journal
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places
 from ags1.iceberg.files.file_io import LENGTH_POLICIES, EncryptedFileIO, io_settings
+from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.maintenance.compaction import compact
+from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
+from ags1.iceberg.maintenance.selection import Bin
 from ags1.iceberg.metadata.locations import allowing, io_properties_of
 from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX
 from ags1.iceberg.walk.table_verification import FileChecker, table_faults
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
+from ags1.iceberg.writing.change import WriteTarget
+from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.spark.engine._catalogs import find_table
+from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
 from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import Unit
@@ -38,6 +49,7 @@ from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
 from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
+from ags1.spark.engine._unsealed import has_secrets, without_secrets
 
 # Names of the arguments that both the function and its plan have.
 _OF_PLANS = {
@@ -167,6 +179,92 @@ def rekey_table(
     return convert("rekey", spark, table, kms, options, parallelism, threads, progress, dry_run)
 
 
+def compact_table(
+    spark: Any,
+    table: Any,
+    *,
+    kms: str,
+    target_bytes: int | None = None,
+    where: Any = None,
+    sort_by: Sequence[str] | None = None,
+    min_input_files: int = 5,
+    rewrite_all: bool = False,
+    ref: str = "main",
+    snapshot_properties: Mapping[str, str] | None = None,
+    parallelism: int | None = None,
+    progress: Any = True,
+    dry_run: bool = False,
+) -> CompactionReport:
+    """Write small files, and files with deletes, again as fewer files with the same rows, on a cluster.
+
+    As :meth:`ags1.iceberg.EncryptedTable.compact`, but tasks write the files. What a task that died has written is
+    removed; what a killed run leaves, :func:`ags1.iceberg.clean` removes. What is committed before that stays.
+
+    Parameters
+    ----------
+    spark, kms, parallelism, progress
+        As for :func:`encrypt_table`.
+    table : str, tuple or EncryptedTable
+        As for :func:`encrypt_table`. How an EncryptedTable was opened holds for the tasks too.
+    target_bytes, where, sort_by, min_input_files, rewrite_all, ref, snapshot_properties
+        As for :meth:`ags1.iceberg.EncryptedTable.compact`.
+    dry_run : bool
+        Only report what would be done.
+
+    Returns
+    -------
+    CompactionReport
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, KeyAccessError
+        As for :func:`encrypt_table`.
+    Ags1Error, OSError
+        As for :meth:`ags1.iceberg.EncryptedTable.compact`. What was not committed is as it was.
+    """
+    session = check_arguments(spark, parallelism)
+    url = kms_reference(kms)
+    catalog, identifier, properties, name = _place(spark, table)
+    if identifier is not None:
+        table = tables.load_table(catalog, identifier, kms=kms_client(url), properties=properties)
+    if not isinstance(table, EncryptedTable):
+        raise TypeError(f"table must be a name, a pair or an EncryptedTable, not {type(table).__name__}")
+    target = WriteTarget(table, ref, snapshot_properties)
+    options = CompactionOptions(target_bytes, where, sort_by, min_input_files, rewrite_all, dry_run)
+    if dry_run:
+        return compact(target, options)
+    report = compact(target, options, perform=_Compacting(spark, table, url, parallelism, progress, session.slots()))
+    if name is not None:
+        _refresh(spark, name)
+    return report
+
+
+class _Compacting:
+    """Writes bins as tasks, which get them sealed below a key encryption key of the table."""
+
+    def __init__(
+        self, spark: Any, table: EncryptedTable, kms: str, parallelism: int | None, progress: Any, slots: int
+    ) -> None:
+        self.at_once = slots
+        self._spark, self._table, self._kms = spark, table, kms
+        self._parallelism, self._progress = parallelism, progress
+
+    def __call__(self, job: RewriteJob, bins: list[tuple[Bin, list[KnownFile]]]) -> Iterable[Rewritten]:
+        document = self._table.document
+        key_id = TableMetadata(document.fields).key_id
+        assert key_id is not None
+        seal = Sealer.create(self._kms, key_id, EncryptionKeys(document.entries()).to_list())
+        units = [unit_of_bin(each, known) for each, known in bins]
+        work, made = TableCompacting(job, seal.opener), dict[str, Rewritten]()
+        engine = Engine(self._spark, work, parallelism=self._parallelism, progress=self._progress, seal=seal)
+        with closing(engine.run(sorted(units, key=lambda each: each.path))) as waves:
+            for outcome in chain.from_iterable(waves):
+                if outcome.status != "ok":
+                    raise_for(outcome, "compact", None, keeps=False)
+                made[outcome.path] = rewritten_of(outcome, seal)
+        return [made[each.path] for each in units]
+
+
 def verify_table(
     spark: Any,
     metadata_location: str,
@@ -231,6 +329,9 @@ def verify_table(
         The metadata file cannot be read, or there is none in the directory.
     KeyAccessError
         The KMS does not unwrap, or does not wrap where that is needed, the key for the way to the workers.
+    PermissionError
+        There are credentials of the storage, and neither the table nor `transfer_key_id` names a master key to seal
+        them under, nor has the environment other ones.
     Ags1Error, OSError
         With ``on_error="fail"``, the first error.
     """
@@ -253,8 +354,8 @@ def verify_table(
         found = walk(metadata_location, file_io, snapshot_id)
         _record(recorder, _read_outcomes(found, file_io), on_error)
         if found.encrypted or allow_plaintext:
-            seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id)
-            work = TableVerifying(given, metadata_location, threads)
+            seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id, has_secrets(given))
+            work = TableVerifying(without_secrets(given) if seal is None else given, metadata_location, threads)
             engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
             with closing(engine.run(unit_of(file) for _, file in sorted(found.files.items()))) as waves:
                 for outcomes in waves:
@@ -264,11 +365,13 @@ def verify_table(
     return recorder.result
 
 
-def _sealer(found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None) -> Sealer | None:
-    """What seals the work and its units; None if there is no key in any, and none to seal with is given."""
+def _sealer(
+    found: TableWalk, kms: str, table_key_id: str | None, transfer_key_id: str | None, has_secrets: bool
+) -> Sealer | None:
+    """What seals the work and its units; None if there is no key in any, and nothing to seal or to seal with."""
     if transfer_key_id is not None:
         return Sealer.create(kms, transfer_key_id)
-    if all(file.key_bits is None for file in found.files.values()):
+    if all(file.key_bits is None for file in found.files.values()) and (table_key_id is None or not has_secrets):
         return None
     if table_key_id is None:
         raise ValueError(
@@ -314,15 +417,9 @@ def convert(
         raise ValueError(f"threads must be at least 1, got {threads}")
     url = kms_reference(kms)
     client = kms_client(url)
-    name = None
-    if isinstance(table, str):
-        found = find_table(spark, table)
-        name = found.sql
-        table = catalog_table(found.catalog, found.identifier, storage_options=found.properties)
-    elif isinstance(table, tuple):
-        if len(table) != 2:
-            raise ValueError("give a table as 'catalog.db.name', or as a pair (catalog, identifier)")
-        table = catalog_table(*table)
+    catalog, identifier, properties, name = _place(spark, table)
+    if identifier is not None:
+        table = catalog_table(catalog, identifier, storage_options=properties)
     if dry_run:
         if change == "rekey" and not options["data_keys"]:
             raise ValueError("`dry_run` is for new data keys: give `data_keys=True`")
@@ -330,10 +427,12 @@ def convert(
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", **chosen)
 
     def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[FileResult]:
+        seal = None if journal is None else Sealer.create(url, journal.work_key.key_id)
+        if seal is None:
+            places = Places(without_secrets(places.source), without_secrets(places.target))
         # One object, which is pickled once for each Spark task.
         job = Job(places, journal)
         units = [Unit(each.source, each.length, (each, job)) for each in sorted(tasks, key=lambda each: each.source)]
-        seal = None if journal is None else Sealer.create(url, journal.work_key.key_id)
         engine = Engine(spark, TableMoving(change, url, threads), parallelism=parallelism, progress=progress, seal=seal)
         with closing(engine.run(units)) as waves:
             for outcomes in waves:
@@ -348,13 +447,25 @@ def convert(
     return report
 
 
+def _place(spark: Any, table: Any) -> tuple[Any, Any, Mapping[str, str] | None, str | None]:
+    """The catalog and identifier of a table, properties of its storage, and its name in SQL; None if it is no name."""
+    if isinstance(table, str):
+        found = find_table(spark, table)
+        return found.catalog, found.identifier, found.properties, found.sql
+    if isinstance(table, tuple):
+        if len(table) != 2:
+            raise ValueError("give a table as 'catalog.db.name', or as a pair (catalog, identifier)")
+        return *table, None, None
+    return None, None, None, None
+
+
 def _refresh(spark: Any, name: str) -> None:
     try:
         spark.sql(f"REFRESH TABLE {name}")
     except Exception as error:
-        # The table is converted, and whoever is told of a failure would do it again.
+        # The table is changed, and whoever is told of a failure would do it again.
         text = str(error).partition("\n")[0]
         warnings.warn(
-            f"the table is converted, but this session could not refresh {name}, and may read its old state: {text}",
+            f"the table is changed, but this session could not refresh {name}, and may read its old state: {text}",
             stacklevel=4,
         )

@@ -16,13 +16,14 @@ import ags1.spark
 from ags1.errors import Ags1Error
 from ags1.spark.job_parser import JOB_OPTIONS, parse
 from ags1.spark.job_session import SparkFailed, as_error, make_session
-from ags1.support.command_line import UsageError, no_file_left
+from ags1.support.command_line import no_file_left
 from ags1.support.exit_codes import (
     EXIT_DATA,
     EXIT_IO,
     EXIT_OK,
     EXIT_UNPROTECTED,
     EXIT_USAGE,
+    UsageError,
     describe,
     exit_code,
     worst_code,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-_CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table"})
+_CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table", "compact_table"})
 _RESUMED = ("encrypt", "decrypt", "rekey")
 
 
@@ -385,7 +386,7 @@ class _Job:
             raise UsageError("A job cannot ask: give --dry-run to see what it would do, or --yes to do it")
         arguments = {**self._arguments, "kms": self._checked_kms()}
         report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
-        problems = report.problems if dry_run else []
+        problems = getattr(report, "problems", []) if dry_run else []
         if self._options.json:
             found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}
             error = problems[0] if problems else None

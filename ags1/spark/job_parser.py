@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ags1.support.command_line import CommandParser, UsageError
-from ags1.support.exit_codes import EXIT_CODES
+from ags1.support.command_line import CommandParser
+from ags1.support.exit_codes import EXIT_CODES, UsageError
 
 # Options of the job itself; all others are passed to a function of ags1.spark.
 JOB_OPTIONS = frozenset(
@@ -78,6 +78,8 @@ _TREE_JOB = "part-bytes parallelism quiet report JOB"
 _FILES_JOB = "workers-threads parallelism quiet report JOB"
 _TABLE_JOB = "workers-threads parallelism dry-run yes quiet JOB"
 _MASTERS = "cache-seconds MASTERS kek-bits kms-instance-id kms-instance-url ENCRYPTION"
+
+_SECRETS = {"transfer-key-id": {"help": "master key that seals the storage's secrets for tasks (they stay here)"}}
 
 _Add = Callable[..., None]
 
@@ -247,7 +249,8 @@ def _add_audit(command: _Add) -> None:
         "audit",
         _place("source", "LOCATION", "bucket, directory, dataset or table"),
         "report what is encrypted, how and under which key, and what is not; no data is decrypted",
-        "policy workers-kms parallelism quiet JOB",
+        "policy workers-kms transfer-key-id parallelism quiet JOB",
+        changes=_SECRETS,
         more="With --kms the metadata of datasets and tables is opened too.",
         local="lake/ --policy policy.toml",
         remote=f"s3a://lake {_AWS} \\\n      --policy s3a://rules/policy.toml --json",
@@ -295,6 +298,22 @@ def _add_table_commands(command: _Add) -> None:
         data_keys=True,
     )
     command(
+        "compact",
+        table,
+        "write small files of an encrypted Iceberg table, and files with deletes, again as fewer files",
+        "filter target-size sort-by rewrite-all ref workers-kms parallelism dry-run yes quiet JOB",
+        more="Every row keeps its number. Files that others change meanwhile stay as they are, and are named. Old "
+        "snapshots keep their files until they are expired.",
+        local=f"lake.db.events \\\n      {_LOCAL_KMS} --dry-run",
+        remote=f"lake.db.events \\\n      {_AWS} --target-size 256M --yes",
+        changes={
+            "filter": {"dest": "where", "help": "only files that may have such rows: day >= '2026-11-01'"},
+            "target-size": {"dest": "target_bytes"},
+            "ref": {"metavar": "BRANCH", "default": "main", "help": "of this branch (main)"},
+        },
+        function="compact_table",
+    )
+    command(
         "verify",
         {"metadata_location": ("TABLE", "its metadata.json, or its directory")},
         "authenticate every file of an encrypted Iceberg table",
@@ -329,8 +348,9 @@ def _add_parquet_commands(command: _Add) -> None:
         "decrypt",
         both,
         "decrypt the Parquet files of a tree without decoding them",
-        "workers-kms cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm drop-bloom-filters CHOICE "
-        f"others keep-going no-resume {_FILES_JOB}",
+        "workers-kms transfer-key-id cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm "
+        f"drop-bloom-filters CHOICE others keep-going no-resume {_FILES_JOB}",
+        changes=_SECRETS,
         more="Every module is authenticated before a file appears.",
         local=f"vault/ people/ \\\n      {_LOCAL_KMS}",
         remote=f"s3a://vault/people s3a://plain/people \\\n      {_AWS}",
@@ -354,8 +374,9 @@ def _add_parquet_commands(command: _Add) -> None:
         "verify",
         source,
         "authenticate every module of the Parquet files of a tree without decoding them",
-        "workers-kms cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm REQUIREMENTS CHOICE "
-        f"{_FILES_JOB}",
+        "workers-kms transfer-key-id cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm "
+        f"REQUIREMENTS CHOICE {_FILES_JOB}",
+        changes=_SECRETS,
         more="Without --kms, only files that are not encrypted can be checked.",
         local=f"vault/ {_LOCAL_KMS}",
         remote=f"s3a://vault/people \\\n      {_AWS} --missing-keys drop",
@@ -368,5 +389,5 @@ _GROUPS = {"dataset": _add_dataset_commands, "parquet": _add_parquet_commands, "
 _SUMMARIES = {
     "dataset": "encrypt, decrypt, verify, rewrap, clean, plan: datasets, which are directories of encrypted files",
     "parquet": "encrypt, decrypt, rekey, verify: directories of Parquet files, column by column",
-    "iceberg": "encrypt, decrypt, rekey, verify: an Iceberg table, in place",
+    "iceberg": "encrypt, decrypt, rekey, compact, verify: an Iceberg table, in place",
 }

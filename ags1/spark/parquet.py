@@ -129,6 +129,7 @@ def decrypt_parquet(
     kms: str,
     aad_prefix: str | bytes | None = None,
     drop_bloom_filters: bool = False,
+    transfer_key_id: str | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
     others: str = "error",
@@ -145,6 +146,9 @@ def decrypt_parquet(
     ----------
     drop_bloom_filters : bool
         As for ``ags1.parquet.decrypt_file``.
+    transfer_key_id : str, optional
+        Master key of `kms` under which the work of tasks is sealed. Without it the session's secret settings of the
+        storage stay on the driver, and tasks use the credentials of their machines' environment.
     spark, source, target, kms, aad_prefix, include, exclude, others, parallelism, threads, on_error, resume, progress
         As for :func:`encrypt_parquet`; a file is finished if the target has a newer one that is not encrypted.
     **decryption
@@ -155,12 +159,24 @@ def decrypt_parquet(
     ------
     KeyAccessError
         None of the first files can be opened with this KMS. Raised before any task starts.
+    PermissionError
+        The session has secret settings of the storage, no `transfer_key_id` was given, and the environment has no
+        credentials.
     TypeError, ValueError, FormatError, Ags1Error, OSError
         As for :func:`encrypt_parquet`; an AuthenticationError names the file, column and page.
     """
     reading = _reading(kms, aad_prefix, decryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
-    return run.transfer("decrypt", reading, None, others, resume, threads, drop_bloom_filters=drop_bloom_filters)
+    return run.transfer(
+        "decrypt",
+        reading,
+        None,
+        others,
+        resume,
+        threads,
+        drop_bloom_filters=drop_bloom_filters,
+        transfer_key_id=transfer_key_id,
+    )
 
 
 def rekey_parquet(
@@ -252,6 +268,7 @@ def verify_parquet(
     allow_unauthenticated_pages: bool = False,
     allow_plaintext: bool = False,
     expected: Expected | None = None,
+    transfer_key_id: str | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
     parallelism: int | None = None,
@@ -275,7 +292,8 @@ def verify_parquet(
         file that does not belong to the set.
     on_error : {"fail", "collect"}
         "collect" checks all files and reports; "fail" raises the first error.
-    spark, source, aad_prefix, allow_plaintext, include, exclude, parallelism, threads, progress, **decryption
+    spark, source, aad_prefix, allow_plaintext, transfer_key_id, include, exclude, parallelism, threads, progress, \
+**decryption
         As for :func:`decrypt_parquet`.
 
     Returns
@@ -287,7 +305,7 @@ def verify_parquet(
 
     Raises
     ------
-    TypeError, ValueError, KeyAccessError, Ags1Error, OSError
+    TypeError, ValueError, KeyAccessError, PermissionError, Ags1Error, OSError
         As for :func:`decrypt_parquet`.
     """
     check_choice(missing_keys, ("error", "drop"), "missing_keys")
@@ -305,6 +323,7 @@ def verify_parquet(
         require_encrypted=require_encrypted,
         allow_unauthenticated_pages=allow_unauthenticated_pages,
         expected=expected,
+        transfer_key_id=transfer_key_id,
     )
 
 

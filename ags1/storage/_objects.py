@@ -139,6 +139,16 @@ def get_beginning(location: Location, length: int) -> tuple[Buffer, int, str | N
     return _call(location, call)
 
 
+def get_ending(location: Location, begin: int, end: int) -> tuple[Buffer, str | None]:
+    """Bytes `begin` to `end` of an object, or as many as it has, and its etag."""
+
+    def call() -> tuple[Buffer, str | None]:
+        data, meta = _get(location, begin, end, None)
+        return data, meta.get("e_tag")
+
+    return _call(location, call)
+
+
 def create(location: Location, data: bytes) -> None:
     """Write an object if there is none. FileExistsError: another writer made one."""
     client, key = client_of(location), key_of(location)
@@ -313,11 +323,11 @@ class Upload:
                 self._request.result()
             raise OSError(errno.EIO, "the upload ended before all data was written", self._location.text)
 
-    def _put_parts(self) -> None:
+    def _put_parts(self) -> Any:
         import obstore
 
         try:
-            obstore.put(
+            return obstore.put(
                 self._client, self._key, self._taken(), use_multipart=True, chunk_size=self._part,
                 max_concurrency=self._at_once,
             )  # fmt: skip
@@ -342,8 +352,8 @@ class Upload:
             yield piece
             del piece
 
-    def commit(self) -> None:
-        """Make the object appear."""
+    def commit(self) -> str | None:
+        """Make the object appear; return its etag, if the store has told it."""
         with self._lock:
             self._ended = True
             self._condition.notify_all()
@@ -353,11 +363,11 @@ class Upload:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             import obstore
 
-            _call(self._location, lambda: obstore.put(self._client, self._key, data, use_multipart=False))
-            return
+            made = _call(self._location, lambda: obstore.put(self._client, self._key, data, use_multipart=False))
+            return made.get("e_tag")
         try:
             with naming(self._location.text):
-                self._request.result()
+                return self._request.result().get("e_tag")  # type: ignore[no-any-return]
         except FileNotFoundError:
             # The response to the last request was lost. The service no longer knew the upload when it was repeated.
             if self._sent and head(self._location)[0] == self._written:

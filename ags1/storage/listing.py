@@ -230,7 +230,8 @@ def remote_rows(location: Location, outside: Location | None) -> Iterator[Row]:
         found = True
         if above is None or not (here + row[0]).startswith(above):
             yield row
-    if not found and not is_directory(location):
+    # A store has no directories: this listing has said all there is.
+    if not found and (location.is_object or not is_directory(location)):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location.text)
 
 

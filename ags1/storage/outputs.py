@@ -41,6 +41,8 @@ class Output:
         Of a regular file. Several threads may write at offsets from `position` on; then set `position`.
     is_published : bool
         Whether nothing is visible before :meth:`commit`.
+    identity : str
+        After :meth:`commit`, what :func:`ags1.storage.identity_of` says of the file, if the storage has told; else "".
     """
 
     name: str | None = None
@@ -48,6 +50,7 @@ class Output:
     position: int = 0
     descriptor: int | None = None
     is_published: bool = True
+    identity: str = ""
     _ended: bool = False
 
     def write(self, data: Buffer) -> None:
@@ -322,7 +325,8 @@ class ObjectOutput(Output):
         self.position += memoryview(data).nbytes
 
     def _commit(self, durable: bool) -> None:
-        self._upload.commit()
+        etag = self._upload.commit()
+        self.identity = f"{self.position} {etag}" if etag else ""
 
     def _abort(self, mark: bytes) -> None:
         self._upload.abort()

@@ -104,18 +104,36 @@ class PlannedSource(Source):
 
     def read(self, offset: int, size: int) -> Buffer:
         """The range: from fetched pieces if it was planned, else by a request of its own."""
+        parts = self._parts(offset, size)
+        if parts is None:
+            return self._source.read(offset, size)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """The same, each byte copied once."""
+        parts = self._parts(offset, len(out))
+        if parts is None:
+            self._source.read_into(offset, out)
+            return
+        at = 0
+        for part in parts:
+            out[at : at + len(part)] = part
+            at += len(part)
+
+    def _parts(self, offset: int, size: int) -> list[memoryview] | None:
+        """The range in pieces; None if it was not planned, or a piece did not come."""
         self._check_process()
         end = offset + size
         with self._lock:
             found = self._covering(offset, end)
         if not found:
-            return self._source.read(offset, size)
+            return None
         try:
             parts = []
             at = offset
             for piece in found:
                 assert piece.request is not None
-                data = memoryview(piece.request.result())
+                data = memoryview(piece.request.result()).cast("B")
                 # Pieces of different plans may overlap: each adds the bytes that those before it did not have.
                 parts.append(data[at - piece.begin : min(end, piece.end) - piece.begin])
                 at = piece.end
@@ -124,7 +142,7 @@ class PlannedSource(Source):
             with self._lock:
                 for piece in found:
                     self._drop(piece)
-            return self._source.read(offset, size)
+            return None
         with self._lock:
             for piece, part in zip(found, parts, strict=True):
                 self._pass_by(piece)
@@ -132,7 +150,7 @@ class PlannedSource(Source):
                 if piece.unread <= 0:
                     self._drop(piece)
             self._top_up()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts
 
     def _covering(self, offset: int, end: int) -> list[_Piece]:
         """Pieces that together cover a range; those that have not begun are started."""

@@ -19,8 +19,8 @@ REQUESTS_AT_ONCE = 32
 SMALL_FILES_AT_ONCE = 16
 """Small files that are read whole and parsed, such as manifests."""
 
-# Each has several requests under way; one that is written has up to 40 MiB of an upload in memory.
-_READ_AT_ONCE, _WRITTEN_AT_ONCE = 16, 8
+# Each has several requests under way, and one that is written up to 40 MiB of an upload in memory and 16 MiB before it.
+_READ_AT_ONCE, _WRITTEN_AT_ONCE = 16, 12
 
 
 def files_at_once(place: Location, sizes: Sequence[int], cpus: int, *, written: bool = False) -> int:

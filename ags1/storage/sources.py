@@ -94,32 +94,33 @@ class Source:
 
 
 def open_source(
-    file: Any, storage_options: Mapping[str, Any] | None = None, *, expected: int | None = None
+    file: Any, storage_options: Mapping[str, Any] | None = None, *, expected: int | None = None, ends: bool = False
 ) -> Source | PipeSource:
     """Make the source of a path, a URL, a Location, a file object or a buffer; a source is returned as it is.
 
     `expected` is its length in bytes, as far as the caller knows: a small object is read whole with the first request,
-    and is then a HeldSource. The caller compares the length.
+    and is then a HeldSource. The caller compares the length. With `ends`, the end of a larger object is requested
+    together with its beginning, for formats whose readers begin with both.
 
     OSError: it does not exist or cannot be read. TypeError: it is none of these, or a file object of text.
     """
     if isinstance(file, Source):
         return file
     if isinstance(file, Location):
-        return _of_location(file, expected)
+        return _of_location(file, expected, ends)
     if isinstance(file, (str, os.PathLike)):
-        return _of_location(Location(file, storage_options), expected)
+        return _of_location(Location(file, storage_options), expected, ends)
     if hasattr(file, "read") and not _is_buffer(file):
         return _of_file_object(file)
     return MemorySource(file)
 
 
-def _of_location(location: Location, expected: int | None) -> Source | PipeSource:
+def _of_location(location: Location, expected: int | None, ends: bool) -> Source | PipeSource:
     if location.is_local:
         return _local(location)
     if location.is_object:
         if expected is None or expected > SMALL:
-            return ObjectSource(location)
+            return ObjectSource(location, expected=expected if ends else None)
         found = ObjectSource(location, SMALL)
         return found.held() or found
     return FsspecSource(*file_system_of(location), location.text)
@@ -442,17 +443,31 @@ class FsspecSource(Source):
 
 
 class ObjectSource(Source):
-    """An object in a store: the first request gets length, etag and the beginning; all later ones check that etag."""
+    """An object in a store: the first request gets length, etag and the beginning; all later ones check that etag.
+
+    Where the length is `expected`, another request gets the end at the same time.
+    """
 
     is_remote = True
 
-    def __init__(self, location: Location, beginning: int = _BEGINNING) -> None:
+    def __init__(self, location: Location, beginning: int = _BEGINNING, expected: int | None = None) -> None:
         import ags1.storage._objects as _objects
 
         self.name = location.text
         self._location = location
         self._get = _objects.get
+        start_of_end = 0 if expected is None else max(beginning, expected - _BEGINNING)
+        end = None if expected is None else start(lambda: _objects.get_ending(location, start_of_end, expected))
         self._beginning, self.size, self.etag, self.modified = _objects.get_beginning(location, beginning)
+        self._ending: Buffer = b""
+        if end is not None and expected == self.size:
+            try:
+                self._ending, etag = end.result()
+            except OSError:
+                # It is requested again when it is read, and raises the error then.
+                etag = None
+            if etag != self.etag:
+                self._ending = b""
 
     def held(self) -> HeldSource | None:
         """The same, if opening it has fetched all of it."""
@@ -467,6 +482,9 @@ class ObjectSource(Source):
         with memoryview(self._beginning) as beginning:
             if end <= len(beginning):
                 return bytes(beginning[offset:end])
+        with memoryview(self._ending) as ending:
+            if offset >= self.size - len(ending):
+                return bytes(ending[offset - self.size + len(ending) :][:size])
         return self._get(self._location, offset, end, self.etag)
 
 

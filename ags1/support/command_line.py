@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ags1.support.command_options import BUNDLES, EXCLUSIVE, OPTIONS
+from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any, NoReturn
 
 Hint = Callable[[str], str | None]
@@ -21,10 +22,6 @@ JSON, one object a line:
   {}
   `error` is null, or a message; then other fields may be missing.
 """
-
-
-class UsageError(Exception):
-    """The arguments are invalid, or contradict each other."""
 
 
 def no_file_left(source: str, include: Sequence[str] | None, exclude: Sequence[str] | None) -> str | None:

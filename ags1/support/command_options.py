@@ -44,8 +44,11 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "FILE",
             "help": "open FILE.key-metadata.age with an identity of age, or a private SSH key (may be repeated)",
         },
-        "passphrase": {**_FLAG, "help": "the same under a passphrase, which is asked for"},
-        "passphrase-file": {"metavar": "FILE", "help": "the same under the passphrase in a file"},
+        "passphrase": {
+            **_FLAG,
+            "help": "the key metadata beside the file is under a passphrase, which is asked for, instead of recipients",
+        },
+        "passphrase-file": {"metavar": "FILE", "help": "the passphrase is in this file"},
         "footer-key": {"metavar": "KEY", "help": "key of the footer, file:PATH or env:NAME"},
         "column-key": {
             "action": values.ColumnKeys,
@@ -69,13 +72,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "dest": "aad_prefix",
             "type": values.hexadecimal,
             "metavar": "HEX",
-            "help": "the same as hexadecimal bytes",
+            "help": "the AAD prefix as hexadecimal bytes",
         },
     },
     "key management service": {
         "kms": {
             "metavar": "URL",
-            "help": "local:PATH, aws:?region=R, gcp:, azure:https://... or vault:... (AGS1_KMS)",
+            "help": "URL of the service, such as local:PATH or aws:?region=R: `ags1 kms --help` lists them (AGS1_KMS)",
         },
         "password-file": {"metavar": "FILE", "help": "password of a local keystore (asked on a terminal)"},
         "keystore-key-file": {
@@ -83,12 +86,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "FILE",
             "help": "key file of a local keystore, instead of a password",
         },
-        "new-password-file": {"metavar": "FILE", "help": "its new password (asked on a terminal)"},
+        "new-password-file": {"metavar": "FILE", "help": "new password of the keystore (asked on a terminal)"},
         "new-keystore-key-file": {
             "flags": ("--new-key-file",),
             "dest": "new_key_file",
             "metavar": "FILE",
-            "help": "its new key file, instead of a password",
+            "help": "new key file of the keystore, instead of a password",
         },
         "add-secret": {**_FLAG, "help": "leave the secret that it has, and let another open it too (for emergencies)"},
         "only-secret": {**_FLAG, "help": "remove the other secrets that open it, and keep the one that is given"},
@@ -99,8 +102,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "workers-kms": {
             "flags": ("--kms",),
             "metavar": "URL",
-            "help": "aws:?region=R, gcp:, azure:https://..., vault:https://..., local:FILE?key_file=FILE or "
-            "module:package.Class; without secrets: driver and executors take those from their environment (AGS1_KMS)",
+            "help": "URL of the service, such as aws:?region=R or local:FILE?key_file=FILE: `ags1 kms --help` lists "
+            "them; without secrets: driver and executors take those from their environment (AGS1_KMS)",
         },
         "new-kms": {"metavar": "URL", "help": "the service that has the new master key, if it is another one"},
         "cache-seconds": {
@@ -133,7 +136,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "COLUMNS=ID",
             "help": "master key of the keys of some columns: ssn,salary=alias/pii (may be repeated)",
         },
-        "transfer-key-id": {"metavar": "ID", "help": "master key for the way to the workers (the table's)"},
+        "transfer-key-id": {"metavar": "ID", "help": "master key for what is sent to the workers (the table's)"},
         "single-wrapping": {
             "dest": "double_wrapping",
             **_OFF,
@@ -158,8 +161,16 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "128, 192 or 256: size of the keys of files (the table's, or 128)",
         },
         "kek-bits": {**_BITS, "default": 128, "help": "size of key encryption keys (128)"},
-        "kms-instance-id": {"default": "DEFAULT", "metavar": "TEXT", "help": "written in the file, for readers"},
-        "kms-instance-url": {"default": "DEFAULT", "metavar": "TEXT", "help": "the same"},
+        "kms-instance-id": {
+            "default": "DEFAULT",
+            "metavar": "TEXT",
+            "help": "name of the KMS, which readers find in the file",
+        },
+        "kms-instance-url": {
+            "default": "DEFAULT",
+            "metavar": "TEXT",
+            "help": "URL of the KMS, which readers find there",
+        },
     },
     "trust": {
         "expected-version": {"type": values.version, "metavar": "N", "help": "refuse any other version"},
@@ -198,7 +209,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "has it",
         },
         "expected-algorithm": {"dest": "algorithm", "choices": _ALGORITHMS, "help": "refuse files with the other one"},
-        "allow-plaintext": {**_FLAG, "help": "accept files that are not encrypted, too"},
+        "allow-plaintext": {**_FLAG, "help": "accept files that are not encrypted as well"},
         "no-check-footer": {
             "dest": "check_footer_integrity",
             **_OFF,
@@ -241,7 +252,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "prefix": {"metavar": "PATH", "default": "", "help": "directory in the dataset that SOURCE stands for"},
         "delete": {**_FLAG, "help": "remove from the new version files that the source no longer has"},
-        "version": {"type": values.version, "metavar": "N", "help": "the version to show (the last one)"},
         "recursive": {"flags": ("-r", "--recursive"), **_FLAG, "help": "every file below, not one directory"},
         "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size beside each name"},
         "sizes": {**_FLAG, "help": "request the current size of each file"},
@@ -252,17 +262,20 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "plaintext offset to start at (0), such as 4096 or 2G",
         },
         "bytes": {"type": values.size, "metavar": "SIZE", "help": "bytes of plaintext (to the end)"},
+    },
+    "version": {
+        "version": {"type": values.version, "metavar": "N", "help": "the version to show (the last one)"},
         "snapshot": {
             "dest": "snapshot_id",
             "type": values.snapshot,
             "metavar": "ID",
             "help": "the files of this snapshot, of all of them (all), or of the current one (current)",
         },
-        "ref": {"metavar": "NAME", "help": "of this branch or tag"},
+        "ref": {"metavar": "NAME", "help": "the newest snapshot of this branch or tag"},
         "as-of": {
             "type": values.moment,
             "metavar": "TIME",
-            "help": "as of this time: 2026-11-01, 2026-11-01T12:30 (UTC without zone)",
+            "help": "the snapshot that was current then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)",
         },
         "from-snapshot": {
             "type": values.snapshot_id,
@@ -274,6 +287,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "ID",
             "help": "with --from-snapshot, the last snapshot of those (the current one)",
         },
+    },
+    "what stays": {
         "keep": {"type": values.kept, "default": 1, "metavar": "N", "help": "last versions that always stay (1)"},
         "keep-key": {
             "flags": ("--keep",),
@@ -288,6 +303,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "default": 5 * _DAY,
             "help": "keep versions that were replaced less than this time ago, such as 12h or 30d (5d); a run that "
             "takes longer fails",
+        },
+        "orphans-older-than": {
+            "type": values.duration,
+            "metavar": "TIME",
+            "default": 3 * _DAY,
+            "help": "leave younger files alone that nothing names, which somebody may be about to commit: 12h (3d)",
         },
         "give-up": {
             "type": int,
@@ -310,7 +331,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "filter": {"metavar": "EXPRESSION", "help": "only these rows: amount > 10 and country = 'CH'"},
         "limit": {"type": values.rows, "metavar": "N", "help": "no more than N rows"},
-        "rows": {"flags": ("-n", "--rows"), "type": values.rows, "default": 10, "metavar": "N", "help": "rows (10)"},
+        "rows": {
+            "flags": ("-n", "--rows"),
+            "type": values.rows,
+            "default": 10,
+            "metavar": "N",
+            "help": "how many rows to show (10)",
+        },
         "missing-keys": {
             "choices": ("error", "drop"),
             "default": "error",
@@ -326,7 +353,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "action": values.ColumnTexts,
             "default": (),
             "metavar": "COLUMNS=TEXT",
-            "help": "the same for columns that have --column-key (may be repeated)",
+            "help": "as --footer-key-metadata, for columns that have --column-key (may be repeated)",
         },
         "key-metadata-out": {
             "metavar": "PATH",
@@ -372,12 +399,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             **_FLAG,
             "help": "leave the Bloom filters out; arrow-rs does not encrypt them, and such files are refused otherwise",
         },
-        "enable-only": {**_FLAG, "help": "encrypt only new files; existing files stay as they are"},
-        "expire": {**_FLAG, "help": "remove the snapshots and files from before, as `ags1 iceberg expire` does"},
-        "statistics": {
-            "choices": ("drop", "keep"),
-            "default": "drop",
-            "help": "statistics files, which are never encrypted and tell of the data (drop)",
+    },
+    "files of the table": {
+        "sort-by": {
+            **_MANY,
+            "metavar": "FIELD",
+            "help": "sort the rows of each file by this field: 'ts desc nulls last' (may be repeated)",
         },
         "target-size": {
             "dest": "target_size",
@@ -386,18 +413,22 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "bytes of a new file, such as 256M (the table's property, else 512M)",
         },
         "rewrite-all": {**_FLAG, "help": "write files of the right size without deletes again too"},
-        "orphans-older-than": {
-            "type": values.duration,
-            "metavar": "TIME",
-            "default": 3 * _DAY,
-            "help": "leave younger files alone that nothing names, which somebody may be about to commit: 12h (3d)",
-        },
         "partition-paths": {**_FLAG, "help": "keep partition values in the paths of files, where everybody sees them"},
+        "statistics": {
+            "choices": ("drop", "keep"),
+            "default": "drop",
+            "help": "statistics files, which are never encrypted and tell of the data (drop)",
+        },
+        "enable-only": {**_FLAG, "help": "encrypt only new files; existing files stay as they are"},
+        "expire": {**_FLAG, "help": "remove the snapshots and files from before, as `ags1 iceberg expire` does"},
     },
     "new table": {
         "schema": {"metavar": "FILE", "help": "columns of this Parquet, CSV or Arrow file, or Iceberg's JSON"},
-        "partition-by": {**_MANY, "metavar": "FIELD", "help": "may be repeated"},
-        "sort-by": {**_MANY, "metavar": "FIELD", "help": "may be repeated"},
+        "partition-by": {
+            **_MANY,
+            "metavar": "FIELD",
+            "help": "partition by this field: country, day(ts), bucket(16, id) (may be repeated)",
+        },
         "location": {"metavar": "URL", "help": "directory of the table (where the catalog puts it)"},
         "set": {"action": values.Pair, "default": {}, "metavar": "NAME=VALUE", "help": "a property of the table"},
         "to-catalog": {"metavar": "NAME", "help": "create the new table in this catalog (none: a metadata file)"},
@@ -517,14 +548,14 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "type": values.threads,
             "default": 4,
             "metavar": "N",
-            "help": "of many tables, so many at once (4)",
+            "help": "how many tables to work on at once, of a pattern (4)",
         },
         "kms-calls": {
             "flags": ("--kms-calls-per-second",),
             "dest": "kms_calls_per_second",
             "type": values.count,
             "metavar": "N",
-            "help": "of many tables, call the KMS no more often",
+            "help": "call the KMS no more often than this, for all tables of a pattern together",
         },
         "jobs": {
             "flags": ("-j", "--jobs"),

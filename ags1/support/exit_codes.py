@@ -6,7 +6,7 @@ import errno
 import os
 import re
 
-from ags1.errors import Ags1Error, ConflictError, KeyAccessError, UnsupportedError
+from ags1.errors import Ags1Error, AlreadyEncryptedError, ConflictError, KeyAccessError, UnsupportedError
 
 EXIT_OK = 0
 EXIT_DATA = 1
@@ -17,6 +17,7 @@ EXIT_UNPROTECTED = 5
 EXIT_CONFLICT = 6
 EXIT_SLOWER = 7
 EXIT_UNDECIDED = 8
+EXIT_EXISTS = 9
 EXIT_OUTPUT_CLOSED = 141
 
 EXIT_CODES = """\
@@ -28,12 +29,19 @@ exit codes:
   4    an I/O error: a missing file, a full disk, a store or Spark that failed
   5    not protected: a signed footer, pages without tags, or less than the
        policy of an audit asks for
-  6    another writer changed the same files of a dataset: run it again
+  6    another writer changed the same files of a dataset, or the same table:
+       run it again
   7    a benchmark is slower than its baseline
   8    a benchmark is undecided: the machine is too busy to tell
+  9    it is there already: a table or file of that name, or data that is
+       encrypted
   130  interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP
   141  the reader of the output went away, as `head` does
 """
+
+
+class UsageError(Exception):
+    """The arguments are invalid, or contradict each other."""
 
 
 class NotProtected(Ags1Error):
@@ -53,6 +61,8 @@ def exit_code(error: BaseException) -> int:
         return EXIT_UNPROTECTED
     if isinstance(error, KeyAccessError):
         return EXIT_KEY
+    if isinstance(error, (FileExistsError, AlreadyEncryptedError)):
+        return EXIT_EXISTS
     if isinstance(error, OSError):
         return EXIT_IO
     if isinstance(error, UnsupportedError):
@@ -62,7 +72,7 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, Ags1Error):
         return EXIT_DATA
     # Any other error is from a library below, such as a store's client, or from a lack of memory.
-    return EXIT_USAGE if isinstance(error, (ValueError, TypeError, ImportError)) else EXIT_IO
+    return EXIT_USAGE if isinstance(error, (UsageError, ValueError, TypeError, ImportError)) else EXIT_IO
 
 
 def describe(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections.abc import Callable
@@ -58,14 +59,15 @@ def save_key(key: Buffer, path: str | os.PathLike[str]) -> None:
 def write_secret(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a secret to a new file that only its owner can read; it is durable then.
 
-    KeyAccessError: the file exists. OSError: it cannot be written; then there is none.
+    FileExistsError: it exists. OSError: it cannot be written; then there is none.
     """
     name = os.fspath(path)
     try:
         # 0600 from the start: a later chmod leaves a moment in which others can open it.
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     except FileExistsError:
-        raise KeyAccessError(f"{name} exists and was not replaced: what its key encrypted would be lost") from None
+        said = "it exists and was not replaced: what its key encrypted would be lost"
+        raise FileExistsError(errno.EEXIST, said, name) from None
     try:
         try:
             rest = memoryview(data)

@@ -158,3 +158,17 @@ def test_a_length_that_does_not_fit_into_its_place_is_refused() -> None:
         with pytest.raises(ValueError, match="too long: divide it"):
             arrow.encrypt_array(array, KEY)
         del array, child
+
+
+@pytest.mark.parametrize(
+    "inner", [pa.string_view(), pa.string(), pa.list_(pa.field("e", pa.binary_view(), nullable=False))], ids=str
+)
+def test_nulls_beside_fields_that_are_not_nullable_come_back(inner: Any) -> None:
+    kind = pa.struct([pa.field("x", inner, nullable=False), pa.field("y", pa.int16(), nullable=False)])
+    one: Any = [b"a", b""] if pa.types.is_list(inner) else "a" * 20
+    array = pa.array([None, {"x": one, "y": 1}, None, {"x": one, "y": -1}, None], kind)
+    for each in (array, array[:1], pa.array([], kind)):
+        again = arrow.decrypt_array(arrow.encrypt_array(each, KEY), KEY, value_type=kind)
+        again.validate(full=True)
+        assert again.type == kind
+        assert again.to_pylist() == each.to_pylist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -187,7 +188,7 @@ def test_files_are_removed_and_moved_and_older_versions_have_them(vault: Path, r
     assert run("dataset", "decrypt", "vault", "back", "--version", "1").code == 0
     assert sorted(files_below(Path("back"))) == ["a.txt", "sub/a.txt", "sub/deep/b.bin", "sub/empty"]
     refused = run("dataset", "mv", "vault", "bus/a.txt", "bus/empty")
-    assert (refused.code, "has a file of that name" in refused.err) == (4, True)
+    assert (refused.code, "has a file of that name" in refused.err) == (9, True)
     assert run("dataset", "mv", "vault", "bus/a.txt", "bus/empty", "--replace").code == 0
     assert run("dataset", "cat", "vault", "bus/empty").raw == b"second"
     missing = run("dataset", "rm", "vault", "nothing")
@@ -221,11 +222,11 @@ def test_versions_and_their_differences_are_shown(vault: Path, run: Run) -> None
 
 def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> None:
     run("dataset", "rm", "vault", "sub", "-q")
-    kept = run("dataset", "expire", "vault")
+    kept = run("dataset", "expire", "vault", "--yes")
     assert "removed 0 versions, and 0 objects (0 B) that no version needs; kept 2 versions" in kept.out
     assert "more versions than --keep stay, because they were replaced not long ago: --older-than" in kept.out
-    assert "more versions" not in run("dataset", "expire", "vault", "--keep", "2").out
-    record = run("dataset", "expire", "vault", "--older-than", "0s", "--grace", "0s", "--json").records[0]
+    assert "more versions" not in run("dataset", "expire", "vault", "--keep", "2", "--yes").out
+    record = run("dataset", "expire", "vault", "--older-than", "0s", "--grace", "0s", "--json", "--yes").records[0]
     assert (record["versions"], record["version"], record["error"]) == ([1], 3, None)
     # Three files and the root of version 1.
     assert record["objects"] == 4
@@ -233,6 +234,31 @@ def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> 
     assert run("dataset", "verify", "vault").code == 0
     gone = run("dataset", "ls", "vault", "--version", "1")
     assert (gone.code, "no version 1" in gone.err) == (4, True)
+
+
+def test_expire_asks_first_and_does_nothing_where_nobody_can_be_asked(
+    vault: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("dataset", "rm", "vault", "sub", "-q")
+    before = files_below(vault)
+    now = ("--older-than", "0s", "--grace", "0s")
+    for further in ((), ("--json",)):
+        refused = run("dataset", "expire", "vault", *now, *further)
+        assert (refused.code, "--dry-run to see what would be done" in refused.err) == (2, True), refused.err
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    kept = run("dataset", "expire", "vault", *now)
+    assert "would have removed 1 version, and 4 objects" in kept.out
+    assert (kept.code, kept.out.endswith("nothing was removed\n"), kept.err) == (0, True, "Do it? [y/N] ")
+    assert files_below(vault) == before
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    done = run("dataset", "expire", "vault", *now)
+    assert "\nremoved 1 version, and 4 objects" in done.out
+    assert run("dataset", "verify", "vault").code == 0
+
+
+def test_patterns_that_leave_no_file_are_no_count_of_files(vault: Path, run: Run) -> None:
+    result = run("dataset", "decrypt", "vault", "back", "--include", "mispelt")
+    assert (result.code, result.out, "no file is left by --include mispelt" in result.err) == (2, "", True)
 
 
 def test_rewrap_moves_to_another_master_key(vault: Path, run: Run) -> None:
@@ -281,7 +307,7 @@ def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run
     assert harmless.code == 0
     assert "ags1: warning: unreferenced: a.txt.0123456789ab-01234567.ags1" in harmless.err
     assert harmless.out.endswith("version 1: all authentic\n")
-    assert "in no version, but young: 1 object; --grace says how long" in run("dataset", "expire", "vault").out
+    assert "in no version, but young: 1 object; --grace says how long" in run("dataset", "expire", "vault", "--yes").out
     more = [left.with_name(f"a.txt.0123456789ab-{number:08}.ags1") for number in range(9)]
     for each in more:
         each.touch()
@@ -434,8 +460,30 @@ def test_a_failure_is_a_json_object_too(run: Run, tree: dict[str, bytes]) -> Non
         assert "there is no ags1 dataset here" in result.records[0]["error"]
 
 
+def test_a_further_master_key_opens_a_dataset_where_it_is_named(vault: Path, run: Run) -> None:
+    added = run("dataset", "add-wrap", "vault", "--new-key-id", "next")
+    assert added.out.startswith("vault is under the master key 'next', too; no file changed\n")
+    assert run("dataset", "classes", "vault").out.split()[1:] == ["**", "lake,", "next"]
+    assert run("dataset", "classes", "vault", "--json").records[0]["further_key_ids"] == ["next"]
+    assert run("dataset", "add-wrap", "vault", "--new-key-id", "next").code == 2
+    kms.LocalKms("keys.json", key_file="kek").remove_key("lake")
+    refused = run("dataset", "cat", "vault", "a.txt")
+    assert (refused.code, "--expected-key-id) to open it by the master key 'next'" in refused.err) == (3, True)
+    assert run("dataset", "cat", "vault", "a.txt", "--expected-key-id", "next").raw == b"first"
+    assert run("dataset", "rm-wrap", "vault", "--key-id", "next", "--expected-key-id", "next").code == 2
+    assert run("dataset", "rewrap", "vault", "--new-key-id", "next", "--expected-key-id", "next").code == 0
+    assert run("dataset", "verify", "vault").code == 0
+
+
+class Terminal(io.StringIO):
+    """Standard input, at which a person answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 ACTIONS = [
-    *("encrypt", "add", "rm", "mv", "repair", "rewrap", "expire"),
+    *("encrypt", "add", "rm", "mv", "repair", "rewrap", "add-wrap", "rm-wrap", "expire"),
     *("ls", "cat", "verify", "decrypt", "versions", "diff", "classes"),
 ]
 
@@ -482,7 +530,7 @@ def test_a_pin_file_trusts_what_it_finds_once_and_then_only_that(vault: Path, ru
         ("rm", "vault", "a.txt"),
         ("encrypt", "tree", "vault", "--key-id", "lake"),
         ("rewrap", "vault", "--new-key-id", "next"),
-        ("expire", "vault", "--older-than", "0s", "--grace", "0s"),
+        ("expire", "vault", "--older-than", "0s", "--grace", "0s", "--yes"),
         ("verify", "vault"),
     ):
         done = run("dataset", command[0], *command[1:], "--pin", "pin")
@@ -564,7 +612,7 @@ def test_what_is_encrypted_already_is_encrypted_again_on_request_only(vault: Pat
         ("dataset", "add", "vault", "tree", "--prefix", "x", "--exclude", "b.ags1"),
     ):
         refused = run(*command)
-        assert (refused.code in (1, 2), "encrypted already" in refused.err) == (True, True), (command, refused.err)
+        assert (refused.code, "encrypted already" in refused.err) == (9, True), (command, refused.err)
         assert run(*command, "--again").code == 0, command
         shutil.rmtree("new", ignore_errors=True)
         Path("twice").unlink(missing_ok=True)
@@ -579,7 +627,7 @@ def test_decryption_keeps_what_is_there_and_gives_the_times_back(vault: Path, ru
     Path("out/a.txt").write_bytes(b"mine")
     Path("out/sub/a.txt").unlink()
     kept = run("dataset", "decrypt", "vault", "out", "--no-clobber", "--keep-going")
-    assert (kept.code, "a.txt: " in kept.err) == (4, True)
+    assert (kept.code, "a.txt: " in kept.err) == (9, True)
     assert Path("out/a.txt").read_bytes() == b"mine"
     assert Path("out/sub/a.txt").exists()
     assert run("dataset", "decrypt", "vault", "s3://bucket/out", "--no-clobber").code == 2

@@ -17,6 +17,8 @@ from tests.cli.conftest import Run
 
 # One flag that takes another value in a command that cannot mistake it.
 OTHER_VALUES = {"--new-key-id", "--keep", "--ref", "--property", "--version"}
+# Places, for which a word is enough, as in FILE: a file.
+TERSE = {"key_id", "command", "action", "help", "files", "source", "target", "table", "shell"}
 
 
 def parsers() -> Iterator[CommandParser]:
@@ -49,6 +51,27 @@ def test_an_option_has_one_kind_of_value_in_all_commands() -> None:
             for flag in action.option_strings:
                 found.setdefault(flag, set()).add(action.metavar if action.nargs != 0 else None)
     assert {flag for flag, kinds in found.items() if len(kinds) > 1} <= OTHER_VALUES
+
+
+def test_an_option_stands_under_the_title_that_says_what_it_is_about() -> None:
+    titles: dict[str | None, set[str]] = {}
+    for parser in commands():
+        for group in parser._action_groups:
+            flags = {flag for action in group._group_actions for flag in action.option_strings}
+            titles.setdefault(group.title, set()).update(flags)
+    for title, wanted in (
+        ("what stays", ("--older-than", "--keep", "--grace", "--orphans-older-than")),
+        ("files of the table", ("--sort-by", "--target-size", "--rewrite-all", "--statistics")),
+        ("version", ("--version", "--snapshot", "--ref", "--as-of")),
+    ):
+        assert set(wanted) <= titles[title]
+        assert [name for name, found in titles.items() if name != title and not found.isdisjoint(wanted)] == []
+
+
+def test_the_help_of_an_option_says_more_than_a_word_or_that_it_is_the_same() -> None:
+    helps = {(parser.prog, action.dest, action.help or "") for parser in parsers() for action in parser._actions}
+    terse = [each for each in helps if len(each[2].split()) < 3 or each[2].startswith(("the same", "of ", "may be"))]
+    assert [each for each in terse if each[1] not in TERSE] == []
 
 
 def test_where_nothing_is_said_the_dataset_comes_first_and_the_source_before_the_target() -> None:

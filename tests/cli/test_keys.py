@@ -348,8 +348,8 @@ def test_keygen_never_makes_the_same_key_twice(run: Run, work: Path) -> None:
 
 def test_keygen_keeps_an_existing_file_unless_it_is_forced(run: Run, work: Path) -> None:
     result = run("keygen", "k")
-    assert (result.code, result.out) == (3, "")
-    assert "k exists and was not replaced: what its key encrypted would be lost (--force replaces it)" in result.err
+    assert (result.code, result.out) == (9, "")
+    assert "k: it exists and was not replaced: what its key encrypted would be lost (--force replaces it)" in result.err
     assert (work / "k").read_bytes() == KEY
     assert run("keygen", "k", "--force").code == 0
     assert (work / "k").read_bytes() != KEY
@@ -357,7 +357,7 @@ def test_keygen_keeps_an_existing_file_unless_it_is_forced(run: Run, work: Path)
 
 def test_keygen_does_not_follow_a_dangling_link_unasked(run: Run, work: Path) -> None:
     (work / "link").symlink_to("elsewhere")
-    assert run("keygen", "link").code == 3
+    assert run("keygen", "link").code == 9
     assert not (work / "elsewhere").exists()
 
 

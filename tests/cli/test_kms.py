@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ags1 import dataset, kms
 from ags1.cli import kms as cli_kms
 from ags1.errors import KeyAccessError
 from ags1.kms import LocalKms, MemoryKms, _keystore
+from ags1.kms.services import SERVICES
 from tests.checks import KEY, KEYS
 from tests.cli.conftest import Run, files_below
 
@@ -72,11 +74,11 @@ def test_init_adds_to_a_keystore_and_replaces_nothing(run: Run, store: Path) -> 
     before = store.read_bytes()
     again = run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "more", "--key-id", "lake")
     assert (again.code, again.err) == (
-        3,
-        "ags1: keys.json has a key 'lake' already: what it wrapped would be lost\n",
+        9,
+        "ags1: keys.json: it has a key 'lake' already: what that wrapped would be lost\n",
     )
     bare = run("kms", "init", "--kms", URL, "--password-file", "pw")
-    assert (bare.code, "exists and was not replaced: its keys would be lost" in bare.err) == (3, True)
+    assert (bare.code, "exists and was not replaced: its keys would be lost" in bare.err) == (9, True)
     assert store.read_bytes() == before
 
 
@@ -270,7 +272,7 @@ def test_a_key_is_wrapped_to_a_file_and_back(run: Run, store: Path) -> None:
 def test_an_existing_target_is_replaced_only_on_demand(run: Run, store: Path) -> None:
     secret = ("--kms", URL, "--password-file", "pw", "--key-id", "lake")
     result = run("kms", "wrap", "k", "plain", *secret)
-    assert (result.code, result.err) == (3, "ags1: plain exists and was not replaced (--force replaces it)\n")
+    assert (result.code, result.err) == (9, "ags1: plain: it exists and was not replaced (--force replaces it)\n")
     assert run("kms", "wrap", "k", "plain", *secret, "--force").code == 0
     assert len((store.parent / "plain").read_bytes()) == 60
 
@@ -308,6 +310,12 @@ class OwnKms(MemoryKms):
 
     def __init__(self) -> None:
         super().__init__({"lake": KEYS[24]})
+
+
+def test_help_lists_every_service(run: Run) -> None:
+    shown = run("kms", "--help").out
+    for each in SERVICES.values():
+        assert re.search(rf"^  {re.escape(each.form)} +{re.escape(each.what)}$", shown, re.MULTILINE)
 
 
 def test_any_service_that_has_a_url_wraps(run: Run, work: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from ags1.cli.grammar import parser as grammar_parser
 from ags1.cli.grammar.parser import parse
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from tests.cli.conftest import Run
+from tests.pages import ROOT
 
 KEY_TEXT = "00112233445566778899aabbccddeeff"
 OPTIONS = {
@@ -77,7 +78,10 @@ def test_there_are_the_documented_commands(run: Run) -> None:
     shown = run("--help").out
     for command in OPTIONS:
         assert re.search(rf"^    {command}\s+\w", shown, re.MULTILINE)
-    assert set(grammar_parser.command_parser().choices()) == set(OPTIONS)
+    assert set(grammar_parser.command_parser().choices()) == set(OPTIONS), "OPTIONS, above, has a line for each command"
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    missing = [command for command in OPTIONS if re.search(rf"^\|.*`ags1 {command}\b", page, re.MULTILINE) is None]
+    assert missing == [], "docs/command-line.md has a line for each command"
 
 
 @pytest.mark.parametrize("command", OPTIONS)

@@ -14,7 +14,7 @@ import pytest
 from ags1.cli import paths as cli_paths
 from ags1.cli.paths import Job, pair_up, size_of
 from ags1.cli.paths import expand as expand_all
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from tests.cli.conftest import make_tree
 
 

@@ -114,7 +114,7 @@ def test_an_existing_target_is_replaced_and_keeps_its_mode(run: Run, work: Path)
 def test_no_clobber_keeps_an_existing_target(run: Run, work: Path) -> None:
     (work / "out").write_bytes(b"old")
     result = run("encrypt", "plain", "out", *KEYED, "--no-clobber")
-    assert (result.code, result.err) == (4, "ags1: out: it exists, and --no-clobber keeps it\n")
+    assert (result.code, result.err) == (9, "ags1: out: it exists, and --no-clobber keeps it\n")
     assert (work / "out").read_bytes() == b"old"
     assert run("encrypt", "plain", "new", *KEYED, "--no-clobber").code == 0
 
@@ -428,8 +428,8 @@ def test_the_only_copy_of_a_key_is_not_replaced_unasked(run: Run, work: Path) ->
     before = files_below(work)
     for key in ((), KEYED):
         result = run("encrypt", "plain", "other", *key, "--key-metadata-out", "meta")
-        assert (result.code, result.out) == (3, "")
-        assert "meta exists and was not replaced: what its key encrypted would be lost" in result.err
+        assert (result.code, result.out) == (9, "")
+        assert "meta: it exists and was not replaced: what its key encrypted would be lost" in result.err
         assert files_below(work) == before
     assert run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--replace-key-metadata").code == 0
     assert run("verify", "out", "--key-metadata", "meta").code == 0
@@ -445,7 +445,7 @@ def test_a_tree_is_refused_before_any_of_it_is_encrypted_if_one_key_would_be_los
     make_tree(work)
     (work / "keys/sub").mkdir(parents=True)
     (work / "keys/sub/empty.ags1.key-metadata").write_bytes(b"something")
-    assert run("encrypt", "tree", "vault", "--key-metadata-out", "keys").code == 3
+    assert run("encrypt", "tree", "vault", "--key-metadata-out", "keys").code == 9
     assert not (work / "vault").exists()
 
 

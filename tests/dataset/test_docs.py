@@ -36,6 +36,8 @@ def work(tmp_path: Path) -> Path:
         (tmp_path / name).write_bytes(SALES)
     (tmp_path / "keys.key").write_text("11" * 32)
     (tmp_path / "keys.key").chmod(0o600)
+    (tmp_path / "safe.key").write_text("22" * 32)
+    (tmp_path / "safe.key").chmod(0o600)
     command = tmp_path / "bin" / "ags1"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ags1 "$@"\n')
@@ -98,6 +100,10 @@ def test_the_reader_of_the_page_on_the_format_reads_what_the_library_writes(tmp_
         some = [entry.path for entry in vault.files][:: max(1, count // 20)]
         for path in [*some, "large"]:
             assert names["read"](tmp_path / "vault", path, client) == (tmp_path / "raw" / path).read_bytes()
+        safe = kms.MemoryKms({"safe": bytes(range(1, 33))})
+        vault.add_wrap("safe", safe)
+        for path in [*some[:2], "large"]:
+            assert names["read"](tmp_path / "vault", path, safe, "safe") == (tmp_path / "raw" / path).read_bytes()
 
 
 def test_the_sizes_of_the_page_follow_from_what_it_says_it_measured() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ags1 import dataset
+from ags1 import AlreadyEncryptedError, dataset
 from tests.checks import pattern
 from tests.dataset.conftest import CONTENTS, CountingKms, fresh, plain_of, write_tree
 
@@ -91,7 +91,7 @@ def test_decrypting_into_the_dataset_is_refused(vault: Path) -> None:
 
 
 def test_the_reserved_name_is_refused_and_may_be_excluded(vault: Path, tmp_path: Path, client: CountingKms) -> None:
-    with pytest.raises(ValueError, match="is a dataset, so its files are encrypted already"):
+    with pytest.raises(AlreadyEncryptedError, match="is a dataset, so its files are encrypted already"):
         dataset.encrypt(vault, tmp_path / "twice", client, "lake")
     with pytest.raises(ValueError, match="_ags1 is reserved"):
         dataset.encrypt(vault, tmp_path / "twice", client, "lake", again=True)

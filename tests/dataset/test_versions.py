@@ -419,7 +419,7 @@ def test_expire_goes_on_top_of_writers_that_never_stop_and_looks_at_what_is_new_
         assert opened.verify().problems == []
     monkeypatch.setattr(module, "publish", lambda *arguments, **named: (_ for _ in ()).throw(FileExistsError()))
     monkeypatch.setattr(module.Transaction, "_on_top", lambda self, told: (self.base, self.root))
-    with pytest.raises(ConflictError, match="other writers committed 3 times meanwhile"):
+    with pytest.raises(ConflictError, match="other writers committed during each of 3 attempts"):
         expire_all(tmp_path, attempts=3)
 
 

@@ -107,7 +107,7 @@ def test_a_state_that_is_not_the_newest_is_refused_and_leaves_nothing(table: Ope
     state = mine.load()
     winner = other.commit(state, changed(state, who="other"))
     before = metadata_files(tmp_path / "t")
-    with pytest.raises(ConflictError, match="somebody else has committed"):
+    with pytest.raises(ConflictError, match="another writer has committed"):
         mine.commit(state, changed(state, who="me"))
     assert metadata_files(tmp_path / "t") == before
     assert table().load().metadata_location == winner.metadata_location
@@ -124,7 +124,7 @@ def test_of_many_committers_at_once_exactly_one_wins(table: Open, tmp_path: Path
 
 def test_the_name_of_a_new_table_is_taken_once(place: tuple[Any, str], tmp_path: Path) -> None:
     before = metadata_files(tmp_path / "t")
-    with pytest.raises(ConflictError, match="already"):
+    with pytest.raises(FileExistsError, match="already"):
         create_in(*place, fields_of(str(tmp_path / "t")))
     assert metadata_files(tmp_path / "t") == before
 

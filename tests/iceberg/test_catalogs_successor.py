@@ -161,7 +161,7 @@ def test_a_file_that_is_there_is_never_replaced(tmp_path: Path) -> None:
     table = catalog_table(None, str(tmp_path / "v9.metadata.json"))
     state = table.load()
     (tmp_path / "v10.metadata.json").write_text("another's commit")
-    with pytest.raises(ConflictError, match="somebody else has committed"):
+    with pytest.raises(ConflictError, match="another writer has committed"):
         table.commit(state, changed(state, a="1"))
     assert (tmp_path / "v10.metadata.json").read_text() == "another's commit"
     assert {each.name for each in tmp_path.iterdir()} == {"v9.metadata.json", "v10.metadata.json"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,18 @@ import pyarrow
 import pytest
 
 from ags1.errors import ConflictError
-from ags1.iceberg import EncryptedTable, create_table, encrypt_table, expire_snapshots, open_table, rekey_table
+from ags1.iceberg import (
+    EncryptedTable,
+    clean,
+    create_table,
+    encrypt_table,
+    expire_snapshots,
+    load_table,
+    open_table,
+    rekey_table,
+)
 from ags1.iceberg.catalogs import TableState
+from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.writing.commit import PATIENT, Retries, commit
 from ags1.kms import MemoryKms
@@ -80,7 +91,7 @@ def test_a_commit_is_tried_as_the_table_says(tmp_path: Path) -> None:
             assert state is not None
             assert state.document.fields["properties"]["a"] == "b"
         else:
-            with pytest.raises(ConflictError, match=rf"attempts\. Try again.*{RETRY}num-retries"):
+            with pytest.raises(ConflictError, match=rf"attempts\. Nothing was committed.*{RETRY}num-retries"):
                 contended.run()
         if waits is None:
             assert sum(contended.waits) < 1800
@@ -156,3 +167,68 @@ def test_each_commit_is_logged_and_named_by_its_hash(tmp_path: Path, caplog: pyt
         assert metadata_hash in line
     for key in (bytes(range(16)), bytes(range(16, 32))):
         assert key.hex() not in caplog.text
+
+
+def expired_meanwhile(place: Path, monkeypatch: pytest.MonkeyPatch, calls: int = 1) -> list[bool]:
+    """Have others change the table, and expire what was read, at so many readings of a manifest list; what is left."""
+    waiting, usual = [True] * calls, SnapshotFiles.manifests
+
+    def read(self: SnapshotFiles, snapshot: Any) -> Any:
+        if waiting:
+            waiting.pop()
+            left, waiting[:] = list(waiting), []
+            other = load_table(None, str(place), kms=KMS)
+            other.upsert(pyarrow.table({"id": [1]}), ["id"])
+            expire_snapshots(other)
+            waiting[:] = left
+        return usual(self, snapshot)
+
+    monkeypatch.setattr(SnapshotFiles, "manifests", read)
+    return waiting
+
+
+@pytest.mark.parametrize(
+    ("change", "ids"),
+    [
+        (lambda table: table.append(ROWS), [1, 1, 2, 2, 3, 3]),
+        (lambda table: table.delete("id = 2"), [1, 3]),
+        (lambda table: table.upsert(pyarrow.table({"id": [2, 4]}), ["id"]), [1, 2, 3, 4]),
+        (lambda table: table.rewrite_manifests(), [1, 2, 3]),
+        (expire_snapshots, [1, 2, 3]),
+        (lambda table: clean(table, older_than=datetime.timedelta(0)), [1, 2, 3]),
+    ],
+    ids=["append", "delete", "upsert", "rewrite_manifests", "expire", "clean"],
+)
+def test_a_change_goes_on_when_the_snapshot_that_it_read_is_expired_meanwhile(
+    change: Any, ids: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "t"
+    table = new_table(place, **{f"{RETRY}min-wait-ms": "0"})
+    table.append(ROWS)
+    waiting = expired_meanwhile(place, monkeypatch)
+    change(table)
+    assert not waiting
+    assert sorted(load_table(None, str(place), kms=KMS).scan().to_arrow()["id"].to_pylist()) == ids
+
+
+def test_what_cannot_go_on_says_that_others_have_expired_the_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "t"
+    table = new_table(place, **{f"{RETRY}min-wait-ms": "0", f"{RETRY}num-retries": "2"})
+    for _ in range(2):
+        table.append(ROWS)
+    with monkeypatch.context() as patch:
+        expired_meanwhile(place, patch)
+        with pytest.raises(ConflictError, match=r"expired the snapshot that was read.*compact the table again"):
+            table.compact(min_input_files=2, rewrite_all=True)
+    with monkeypatch.context() as patch:
+        expired_meanwhile(place, patch, 3)
+        with pytest.raises(ConflictError, match="each of 3 attempts"):
+            table.append(ROWS)
+    # A file that is missing, though the snapshot is there, is no race.
+    paths = [each.manifest_list for each in table.refresh().snapshots()]
+    Path(paths[-1].removeprefix("file://")).unlink()
+    for change in (lambda: table.append(ROWS), lambda: table.compact(rewrite_all=True)):
+        with pytest.raises(FileNotFoundError):
+            change()

@@ -24,7 +24,8 @@ from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms import MemoryKms
 from ags1.parquet import EncryptionConfig, write_table
 
-KMS = MemoryKms({"lake": bytes(16), "other": bytes(range(16))})
+KEYS = {"lake": bytes(16), "other": bytes(range(16))}
+KMS = MemoryKms(KEYS)
 SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("part", pyarrow.int32()), ("text", pyarrow.string())])
 COLUMNS = [*SCHEMA.names, "_row_id", "_last_updated_sequence_number"]
 NOW = datetime.timedelta(0)

@@ -17,7 +17,7 @@ from ags1.errors import AuthenticationError, FormatError, UnsupportedError
 from ags1.iceberg import EncryptedTable, MaintenancePolicy, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.maintenance import compaction
+from ags1.iceberg.maintenance import rewriting
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.metadata.manifests import ADDED, DATA, ManifestEntry
 from ags1.iceberg.writing.commit import commit
@@ -42,7 +42,7 @@ LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of more than 2,000 bytes are large."""
-    monkeypatch.setattr(compaction, "_LEAST_MOVED", 2000)
+    monkeypatch.setattr(rewriting, "_LEAST_MOVED", 2000)
 
 
 def new_table(place: Path, schema: Any, *arguments: Any, **properties: str) -> EncryptedTable:

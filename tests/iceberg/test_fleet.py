@@ -290,6 +290,14 @@ def test_names_match_by_their_parts(tmp_path: Path) -> None:
             lake.fleet(pattern=pattern)
 
 
+def test_a_pattern_that_no_table_matches_is_not_ok(lake: Lake) -> None:
+    for pattern in ("db.none*", "none.*"):
+        report = lake.fleet(pattern=pattern).rekey("new")
+        assert not report.ok
+        assert not report.to_dict()["ok"]
+        assert "NOT ok, because the catalog has no table of such a name" in str(report)
+
+
 def test_a_dry_run_writes_nothing(lake: Lake) -> None:
     before = lake.metadata_files()
     fleet = lake.fleet()

@@ -42,7 +42,7 @@ def test_own_commits_go_on_from_a_pin_and_foreign_ones_are_refused(tmp_path: Pat
     assert pinned.refresh().scan().count() == 4
     made.refresh().append(ROWS)
     for change in changes:
-        with pytest.raises(AuthenticationError, match="somebody else has committed"):
+        with pytest.raises(AuthenticationError, match="another writer has committed"):
             change()
     with pytest.raises(AuthenticationError, match="is pinned for"):
         load_table(None, str(tmp_path / "t"), kms=KMS, metadata_hash=pinned.metadata_hash)
@@ -62,7 +62,7 @@ def test_a_commit_that_lost_a_race_is_not_made_on_top_of_what_is_not_pinned(tmp_
         return commit(base, fields)  # type: ignore[arg-type]
 
     catalog_table.commit = late  # type: ignore[assignment,method-assign]
-    with pytest.raises(AuthenticationError, match="somebody else has committed"):
+    with pytest.raises(AuthenticationError, match="another writer has committed"):
         pinned.append(ROWS)
     assert made.refresh().scan().count() == 3
 

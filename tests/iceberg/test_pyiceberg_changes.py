@@ -305,3 +305,33 @@ def test_what_pyiceberg_has_changed_is_what_the_table_shows(table: EncryptedTabl
     assert table.scan(ref="old").to_arrow().num_rows == 2 * ROWS.num_rows
     if table.catalog_table is not None and "t.encrypted" in table.catalog_table.name:
         assert set(load_table(catalog, "t.encrypted", kms=KMS).refs) == {"main", "old", "v2"}
+
+
+def test_a_partition_field_that_comes_back_has_its_old_number(table: EncryptedTable) -> None:
+    """Spark reads no table with two partition fields of one name."""
+    view = table.table
+    view.update_spec().add_identity("s").commit()
+    spec = view.spec()
+    view.update_spec().remove_field("s").commit()
+    with view.transaction() as transaction:
+        transaction.update_spec().add_identity("s").commit()
+    assert view.spec() == spec
+    assert len(view.specs()) == 2
+    view.update_spec().remove_field("s").add_field("id", BucketTransform(4)).commit()
+    view.update_spec().add_identity("s").commit()
+    assert {each.field_id for each in view.spec().fields} == {1000, 1001}
+    table.append(ROWS)
+    assert table.scan().count() == 9
+
+
+def test_main_stays_and_is_a_branch(table: EncryptedTable) -> None:
+    snapshots = table.snapshots()
+    for change in (
+        table.table.manage_snapshots().remove_branch("main"),
+        table.table.manage_snapshots().remove_tag("main"),
+        table.table.manage_snapshots().create_tag(snapshots[0].snapshot_id, "main"),
+    ):
+        with pytest.raises(PermissionError, match="main is the table itself"):
+            change.commit()
+    assert table.refresh().refs == {"main": snapshots[-1].snapshot_id}
+    assert table.scan().count() == 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import HiveLake, SparkReader, SparkTables, available, make_tables
 from tests.interop.jvm import cache_root
+
+if TYPE_CHECKING:
+    from tests.iceberg_tables.spark_conversions import Driver
 
 MAKING_SECONDS = 900
 
@@ -53,6 +57,15 @@ def hive_lake() -> Iterator[HiveLake]:
     """A running Spark with a Hive metastore that PyIceberg reaches too, and the tables' master keys."""
     require_spark()
     with HiveLake() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def driver(hive_lake: HiveLake) -> Iterator[Driver]:
+    """A Spark that shares the lake's metastore and runs ags1."""
+    from tests.iceberg_tables.spark_conversions import Driver
+
+    with Driver(hive_lake.metastore, hive_lake.directory) as started:
         yield started
 
 

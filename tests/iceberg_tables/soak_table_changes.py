@@ -25,7 +25,7 @@ import pyarrow
 
 from ags1 import iceberg
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.maintenance import compaction
+from ags1.iceberg.maintenance import rewriting
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -177,7 +177,7 @@ class Trial:
         where = self.chance.choice((None, self.a_filter()[0]))
         self.log[-1] += f" {ref} {sort_by} {target} {everything} {where}"
         # Row groups of any size are moved, or none.
-        with mock.patch.object(compaction, "_LEAST_MOVED", self.chance.choice((1, 1 << 30))):
+        with mock.patch.object(rewriting, "_LEAST_MOVED", self.chance.choice((1, 1 << 30))):
             report = self.table.compact(
                 ref=ref, sort_by=sort_by, target_bytes=target, rewrite_all=everything, where=where, min_input_files=2
             )

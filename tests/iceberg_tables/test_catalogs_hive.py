@@ -160,7 +160,7 @@ def test_a_commit_between_the_look_and_the_swap_is_seen_by_the_metastore(
         return real(*arguments)
 
     monkeypatch.setattr(_hive, "_changed_parameters", late)
-    with pytest.raises(ConflictError, match="somebody else has committed"):
+    with pytest.raises(ConflictError, match="another writer has committed"):
         mine.commit(state, changed(state, who="me"))
     assert case.parameters["metadata_location"] == winners[0].metadata_location
     assert case.parameters[HASH] == winners[0].metadata_hash
@@ -203,7 +203,7 @@ def test_a_commit_of_a_state_that_java_has_replaced_is_refused(make: Callable[..
     case.lake.sql(f"INSERT INTO {case.name} VALUES (3, 'three')")
     before = metadata_files(case.directory)
     parameters = case.parameters
-    with pytest.raises(ConflictError, match="somebody else has committed"):
+    with pytest.raises(ConflictError, match="another writer has committed"):
         table.commit(state, changed(state, a="1"))
     assert metadata_files(case.directory) == before
     assert case.parameters == parameters
@@ -256,7 +256,7 @@ def test_a_table_that_is_made_here_is_javas_too(hive_lake: HiveLake) -> None:
     catalog = hive_lake.catalog()
     table = create_in(catalog, ("tables", "made_here"), fields_of(location, **{KEY_ID: "keyA"}))
     try:
-        with pytest.raises(ConflictError, match="already"):
+        with pytest.raises(FileExistsError, match="already"):
             create_in(catalog, ("tables", "made_here"), fields_of(location))
         assert len(metadata_files(hive_lake.directory / "made_here")) == 1
         hive_lake.sql("INSERT INTO made_here VALUES (1, 'one')")

@@ -262,6 +262,11 @@ def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: li
     assert len(run("scan", *named, "--ref", "audit", "--format", "json").records) == 12
     ref("branch", "audit", "--drop")
     assert {each["name"] for each in ref("branch", "--json").records} == {"main"}
+    moved = ref("branch", "main", "--replace", "--snapshot", str(snapshots[0]), code=2)
+    assert "`ags1 iceberg rollback` makes an earlier snapshot current" in moved.err
+    ref("branch", "main", "--replace", "--min-snapshots", "4")
+    (main,) = ref("branch", "--json").records
+    assert (main["snapshot_id"], main["min_snapshots_to_keep"]) == (snapshots[1], 4)
     for kind, name, said in (("branch", "main", "cannot be dropped"), ("tag", "none", "has no tag none")):
         assert said in ref(kind, name, "--drop", code=2).err
     assert "is empty" in ref("branch", "", code=2).err

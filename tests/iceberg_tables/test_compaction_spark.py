@@ -1,19 +1,31 @@
-"""Compaction beside Spark's ``rewrite_data_files``: the same rows, row ids, sequence numbers, metrics and summary."""
+"""Compaction beside Spark's ``rewrite_data_files``: the same rows, row ids, sequence numbers, metrics and summary.
+
+In this process, and by tasks of another Spark.
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
 
-from ags1.iceberg.maintenance import compaction
+from ags1 import iceberg
+from ags1.iceberg.maintenance import rewriting
+from ags1.iceberg.walk.table_walk import walk
+from tests.checks import leaks
 from tests.iceberg_tables.arrow_tables import RandomRows
+from tests.iceberg_tables.spark_conversions import KMS, Driver
 from tests.iceberg_tables.test_writing_spark import EXPIRE, Written
-from tests.iceberg_tables.warehouse import HiveLake
+from tests.iceberg_tables.warehouse import HiveLake, local_path
+from tests.interop.jvm import PeerFailure
 
+NOW = datetime.timedelta(0)
 REWRITE = "CALL lake.system.rewrite_data_files(table => 'tables.{}', options => map('rewrite-all', 'true'))"
 ENTRIES = (
     "SELECT status, sequence_number, file_sequence_number, data_file.record_count FROM tables.{}.entries "
@@ -86,7 +98,7 @@ def test_a_compacted_table_is_what_spark_makes_of_its_twin(seed: int, hive_lake:
 def test_row_groups_that_are_moved_have_the_rows_and_metrics_that_spark_writes(
     writer: str, hive_lake: HiveLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_LEAST_MOVED", 1)
+    monkeypatch.setattr(rewriting, "_LEAST_MOVED", 1)
     made = RandomRows(5)
     names = [f"metrics_{name}_{writer}" for name in ("mine", "spark", "source")]
     mine, theirs, source = (Written(hive_lake, name, made.schema) for name in names)
@@ -140,3 +152,92 @@ def test_branches_that_are_compacted_stay_what_they_were(hive_lake: HiveLake) ->
     assert len(written.check()) == 6
     rows: list[Any] = written.sql("SELECT count(*) FROM tables.{}.files")
     assert rows == [[6]]
+
+
+# -- by tasks ----------------------------------------------------------------------------------------------------------
+
+
+def small_files(lake: HiveLake, name: str) -> Written:
+    """A table of eight files, of which some have deleted or moved rows."""
+    rows = pyarrow.table({"id": pyarrow.array(range(80), pyarrow.int64()), "part": [each % 2 for each in range(80)]})
+    written = Written(lake, name, rows.schema, ["part"])
+    for start in range(0, 80, 20):
+        written.table.append(rows.slice(start, 20))
+    written.table.upsert(rows.slice(3, 2), on=["id"])
+    written.sql("DELETE FROM {} WHERE id = 7")
+    return written
+
+
+def test_tasks_make_of_a_table_what_spark_makes_of_its_twin(driver: Driver, hive_lake: HiveLake) -> None:
+    mine, theirs = (small_files(hive_lake, f"tasks_{name}") for name in ("mine", "spark"))
+    name = "cached.tables.tasks_mine"
+    before = mine.check()
+    assert len(driver.rows(f"SELECT * FROM {name}")) == 79
+    plan = driver.said(call="compact_table", table=name, options={"dry_run": True, "rewrite_all": True})
+    assert (plan["files"] > 8, plan["snapshots"]) == (True, [])
+    # Its first task ends with its worker, and is tried again.
+    options = {"rewrite_all": True, "parallelism": 2}
+    report = driver.said(call="compact_table", table=name, end_a_worker=True, options=options)
+    assert report["worker_ended"]
+    theirs.sql(REWRITE)
+    assert mine.check() == theirs.check() == before
+    assert (report["files"], report["added_files"]) == (plan["files"], 2)
+    assert sorted(mine.sql(ENTRIES)) == sorted(theirs.sql(ENTRIES))
+    ((operation, summary),), ((wanted, spark),) = mine.sql(SUMMARY), theirs.sql(SUMMARY)
+    assert (operation, numbers(summary)) == (wanted, numbers(spark))
+    # The session sees the new state, and goes on with it.
+    assert len(driver.rows(f"SELECT * FROM {name}")) == 79
+    assert driver.rows(f"SELECT count(*) FROM {name}.files") == [["2"]]
+    driver.rows(f"DELETE FROM {name} WHERE id = 8")
+    command = ["iceberg", "compact", name, "--kms", KMS, "--json", "--yes", "--rewrite-all", "--filter", "part = 0"]
+    code, said = driver.said(job=command)
+    assert (code, json.loads(said)["report"]["files"]) == (0, 1)
+    assert driver.said(job=[each for each in command if each != "--yes"])[0] == 2
+    assert [row for row in before if row[0] != 8] == mine.check()
+    cleaned = iceberg.clean(mine.table.refresh(), older_than=NOW)
+    # Hadoop has written checksums for the DELETE.
+    assert not [path for path in cleaned.paths if not path.endswith(".crc")]
+    mine.check_nothing_is_plaintext()
+
+
+def test_a_killed_driver_loses_nothing_and_clean_finds_what_its_tasks_wrote(
+    driver: Driver, hive_lake: HiveLake
+) -> None:
+    mine = small_files(hive_lake, "tasks_killed")
+    name, before = "cached.tables.tasks_killed", mine.check()
+    options = {"rewrite_all": True, "parallelism": 2}
+    with closing(Driver(hive_lake.metastore, hive_lake.directory)) as first, pytest.raises(PeerFailure, match="ended"):
+        first.said(call="compact_table", table=name, options=options, kill_at=0.4)
+    assert mine.check() == before
+    directory = local_path(mine.table.document.fields["location"])
+    named = {local_path(each) for each in mine.table.files()["path"].to_pylist()}
+    left = set((directory / "data").rglob("*.parquet")) - named
+    assert left, "it was killed before a task was done"
+    assert driver.said(call="compact_table", table=name, options=options)["added_files"] == 2
+    assert mine.check() == before
+    cleaned = iceberg.clean(mine.table.refresh(), older_than=NOW)
+    assert set(map(Path, cleaned.paths)) >= left
+    assert mine.check() == before
+    mine.check_nothing_is_plaintext()
+
+
+def test_no_key_of_a_file_is_where_spark_keeps_things(hive_lake: HiveLake) -> None:
+    mine = small_files(hive_lake, "tasks_leaks")
+    name = "cached.tables.tasks_leaks"
+    secrets: dict[str, bytes] = {}
+
+    def learn() -> None:
+        table = mine.table.refresh()
+        found = walk(table.metadata_location, table.io, "all")
+        for file in (*found.manifest_lists.values(), *found.manifests.values(), *found.files.values()):
+            assert file.known.key_metadata is not None
+            secrets[file.path] = bytes(file.known.key_metadata.encryption_key)
+
+    with Driver(hive_lake.metastore, hive_lake.directory) as driver:
+        learn()
+        driver.said(call="compact_table", table=name, options={"rewrite_all": True}, end_a_worker=True)
+        learn()
+        kept = {str(path): path.read_bytes() for path in driver.directory.rglob("*") if path.is_file()}
+    assert len(secrets) > 15
+    assert any(b"SparkListenerTaskEnd" in each for each in kept.values())
+    assert leaks(kept, secrets) == []

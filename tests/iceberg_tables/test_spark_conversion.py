@@ -6,7 +6,6 @@ import base64
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,13 +34,6 @@ from tests.interop.jvm import PeerFailure
 
 ROWS = "SELECT *, _row_id, _last_updated_sequence_number FROM cached.tables.{} ORDER BY id"
 ENCRYPT = {"key_id": "keyA", "parallelism": 4}
-
-
-@pytest.fixture(scope="module")
-def driver(hive_lake: HiveLake) -> Iterator[Driver]:
-    """A Spark that shares the lake's metastore and runs ags1."""
-    with Driver(hive_lake.metastore, hive_lake.directory) as started:
-        yield started
 
 
 @pytest.fixture

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import datetime
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from ags1.iceberg import Fleet, create_table, load_table, rekey_table
+from ags1.iceberg import (
+    EncryptedTable,
+    Fleet,
+    MaintenancePolicy,
+    clean,
+    create_table,
+    decrypt_table,
+    encrypt_table,
+    expire_snapshots,
+    load_table,
+    rekey_table,
+    relocate_table,
+)
+from ags1.iceberg.metadata.locations import location_of
 from ags1.kms import MemoryKms
+from ags1.parquet.rewrite import _page_copy
+from ags1.parquet.verify import verification
+from ags1.storage import SEQUENTIAL_PIECE, Location, identity_of, list_files, open_output
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
 
-FILES = 40
+FILES = 16
 ROWS = pa.table({"id": range(200), "s": ["x", "y"] * 100})
 
 
@@ -78,17 +97,112 @@ def data_files(found: dict[str, list[str]]) -> list[list[str]]:
     return [methods for path, methods in found.items() if path.endswith(".parquet")]
 
 
-def test_a_rekey_reads_a_small_file_once_and_writes_it_once(
-    table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+CONVERSIONS = {
+    "re-key": lambda opened: rekey_table(opened, key_id="next", data_keys=True),
+    "decrypt": decrypt_table,
+    "encrypt": lambda opened: encrypt_table(opened, key_id="lake", steps=("enable", "convert")),
+    "relocate": lambda opened: relocate_table(opened, f"{opened.table.location()}-moved"),
+}
+
+
+@pytest.mark.parametrize("which", CONVERSIONS)
+def test_a_conversion_reads_a_small_file_once_and_writes_it_once(
+    which: str, table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
 ) -> None:
-    opened = load_table(None, table, kms=kms, properties=options(s3_server.through(proxy.endpoint)))
-    report = rekey_table(opened, key_id="next", data_keys=True)
+    def opened() -> Any:
+        return load_table(
+            None, table, kms=kms, properties=options(s3_server.through(proxy.endpoint)), allow_plaintext=True
+        )
+
+    if which == "encrypt":
+        decrypt_table(opened())
+    kms.calls.clear()
+    proxy.forget()
+    report = CONVERSIONS[which](opened())
     assert report.files == FILES
     found = by_object(proxy, s3_server)
     assert Counter(map(tuple, data_files(found))) == {("GET",): FILES, ("PUT",): FILES}
     # No file of the table is asked for its length.
     assert not [path for path, methods in found.items() if "HEAD" in methods and path.endswith((".avro", ".parquet"))]
+    # For the master key of each side: the work key, and the key that wraps those of manifests; not for each file.
     assert sum(kms.calls.values()) <= 8
+
+
+@pytest.mark.parametrize("which", ["expire", "clean"])
+def test_files_that_nobody_needs_are_removed_together_and_not_read(
+    which: str, table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+) -> None:
+    properties = options(s3_server.through(proxy.endpoint))
+    opened = load_table(None, table, kms=kms, properties=properties)
+    if which == "expire":
+        rekey_table(opened, key_id="next", data_keys=True, expire=False)
+    else:
+        for number in range(FILES):
+            with open_output(Location(f"{table}/data/orphan-{number}.parquet", s3_server.storage_options())) as output:
+                output.write(b"PAR1 of a run that was killed")
+                output.commit()
+    opened.refresh()
+    kms.calls.clear()
+    proxy.forget()
+    if which == "expire":
+        assert expire_snapshots(opened).files["data"] == FILES
+    else:
+        assert len(clean(opened, older_than=datetime.timedelta(0)).paths) == FILES
+    assert data_files(by_object(proxy, s3_server)) == []
+    # One for a thousand files.
+    assert len(proxy.log().only("POST", "delete")) == 1
+    assert sum(kms.calls.values()) <= 4
+
+
+def test_a_large_file_is_read_once_and_its_footer_with_its_beginning(
+    s3_server: S3Server, s3_bucket: str, proxy: ShapingProxy, kms: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, chooser = f"s3://{s3_bucket}/large", random.Random(3)
+    rows = pa.table({"b": [chooser.randbytes(chooser.randrange(400_000)) for _ in range(100)]})
+    made = create_table(
+        None, place, rows.schema, kms=kms, key_id="lake", storage_options=options(s3_server),
+        properties={"write.parquet.page-row-limit": "1", "write.parquet.page-size-bytes": "1"},
+    )  # fmt: skip
+    made.append(rows)
+    (size,) = (each.file.file_size_in_bytes for each in made.scan().plan_files())
+    # Each window has one request, and ends inside of a page, with which the next one begins.
+    window = -(-size // ((size + SEQUENTIAL_PIECE // 2) // SEQUENTIAL_PIECE))
+    assert size > 3 * window
+    for module in (_page_copy, verification):
+        monkeypatch.setattr(module, "_WINDOW", window)
+    properties = options(s3_server.through(proxy.endpoint))
+    kms.calls.clear()
+
+    def fetched() -> tuple[int, list[tuple[float, float | None]]]:
+        """Bytes of the data file that came, and when the requests for its ends were under way."""
+        found = proxy.log().only("GET", r"/data/.*\.parquet")
+        ends = [(each.started, each.ended) for each in found.requests if each.downloaded == 64 << 10]
+        proxy.forget()
+        return found.downloaded, ends
+
+    proxy.forget()
+    assert load_table(None, place, kms=kms, properties=properties).verify().ok
+    nbytes, ends = fetched()
+    assert len(ends) == 2
+    assert nbytes <= size + sum(64 << 10 for _ in ends)
+    rekey_table(load_table(None, place, kms=kms, properties=properties), key_id="next", data_keys=True)
+    nbytes, ends = fetched()
+    # Looked at before anything is written, then read, and what was made looked at.
+    assert len(ends) == 6
+    assert nbytes <= size + sum(64 << 10 for _ in ends)
+    scanned = load_table(None, place, kms=kms, properties=properties).scan().to_arrow()
+    assert scanned.equals(rows.cast(scanned.schema))
+
+
+def test_a_store_tells_the_identity_of_what_was_written(s3_server: S3Server, s3_bucket: str) -> None:
+    place = Location(f"s3://{s3_bucket}/x", s3_server.storage_options())
+    for parts in ([b"small"], [bytes(9 << 20)] * 3):
+        with open_output(place) as output:
+            for part in parts:
+                output.write(part)
+            assert not output.identity
+            output.commit()
+        assert output.identity == identity_of(place)
 
 
 def test_a_scan_and_a_verification_read_a_small_file_once(
@@ -128,3 +242,66 @@ def test_a_fleet_in_a_store_is_rekeyed_and_the_old_key_opens_nothing(
         only_new = load_table(catalog, each.table, kms=MemoryKms({"next": bytes(range(16))}))
         assert only_new.scan().count() == 2 * ROWS.num_rows
     assert [each.outcome for each in Fleet(catalog, "db.*", kms=kms).rekey("next").tables] == ["already done"] * 2
+
+
+def test_compaction_reads_a_small_file_once_and_leaves_one_of_them(
+    table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+) -> None:
+    opened = load_table(None, table, kms=kms, properties=options(s3_server.through(proxy.endpoint)))
+    before = numbered(opened)
+    old = opened.table.current_snapshot().snapshot_id
+    opened.table.manage_snapshots().create_branch(old, "side").create_tag(old, "old").commit()
+    proxy.forget()
+    kms.calls.clear()
+    report = opened.compact()
+    assert (report.files, report.added_files) == (FILES, 1)
+    found = by_object(proxy, s3_server)
+    assert sorted(data_files(found)) == [["GET"]] * FILES + [["PUT"]]
+    assert not [path for path, methods in found.items() if "HEAD" in methods and path.endswith((".avro", ".parquet"))]
+    assert sum(kms.calls.values()) <= 4
+    assert numbered(opened) == numbered(opened, ref="side") == numbered(opened, ref="old") == before
+    # A branch goes on on its own, and the table goes back.
+    opened.append(ROWS, ref="side")
+    opened.compact(ref="side")
+    assert len(opened.scan(ref="side").plan_files()) == 1
+    assert numbered(opened) == before
+    opened.table.manage_snapshots().rollback_to_snapshot(old).commit()
+    opened.refresh()
+    assert len(opened.scan().plan_files()) == FILES
+    assert numbered(opened) == before
+    opened.table.manage_snapshots().remove_branch("side").commit()
+
+
+def test_maintenance_in_a_store_leaves_the_files_that_are_named(
+    table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms
+) -> None:
+    properties = options(s3_server.through(proxy.endpoint))
+    opened = load_table(None, table, kms=kms, properties=properties)
+    opened.delete("id < 3")
+    before = numbered(opened)
+    orphan = location_of(f"{table}/data/orphan.parquet", properties)
+    with open_output(orphan) as output:
+        output.write(b"left by a killed run")
+        output.commit()
+    now = datetime.timedelta(0)
+    policy = MaintenancePolicy(expire_older_than=now, clean_older_than=now)
+    planned = opened.maintain(policy, dry_run=True)
+    assert planned.cleaned is not None
+    assert planned.cleaned.paths == [orphan.text]
+    proxy.forget()
+    report = opened.maintain(policy)
+    assert (report.compactions[0].added_files, len(opened.snapshots())) == (1, 1)
+    # Hundreds of files are gone, by bulk requests.
+    assert len([each for each in proxy.log().requests if each.method == "DELETE"]) == 0
+    assert numbered(opened) == before
+    names = {each.name for each in list_files(location_of(f"{table}/data", properties))}
+    assert names == {path.rpartition("/")[2] for path in opened.files()["path"].to_pylist() if path.endswith("parquet")}
+    assert opened.verify().ok
+    assert not clean(opened, older_than=now).paths
+
+
+def numbered(table: EncryptedTable, **options: str) -> list[dict[str, object]]:
+    """The rows with their numbers."""
+    scan = table.scan(columns=["*", "_row_id", "_last_updated_sequence_number"], **options)
+    found: list[dict[str, object]] = scan.to_arrow().sort_by("_row_id").to_pylist()
+    return found

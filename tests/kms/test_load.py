@@ -11,7 +11,9 @@ import pytest
 
 from ags1 import kms
 from ags1.kms import _keystore, load
+from ags1.kms.services import SERVICES
 from tests.checks import KEY
+from tests.pages import ROOT
 
 HERE = "tests.kms.test_load"
 
@@ -87,6 +89,24 @@ def test_a_url_makes_its_client(url: str, kind: type, attributes: dict[str, Any]
     client = load(url)
     assert type(client) is kind
     assert {name: getattr(client, name) for name in attributes} == attributes
+
+
+@pytest.mark.parametrize("scheme", SERVICES)
+def test_one_entry_of_the_table_makes_a_service(scheme: str) -> None:
+    entry = SERVICES[scheme]
+    assert entry.form.startswith(f"{scheme}:")
+    client = load(f"{scheme}:?timeout=2.5&attempts=1")
+    assert type(client).__name__ == entry.client.partition(":")[2]
+    assert isinstance(client, kms.KeyManagementClient)
+    with pytest.raises(ValueError, match=re.escape(entry.form)):
+        load("oracle:x")
+
+
+@pytest.mark.parametrize("scheme", [*SERVICES, "local", "module"])
+def test_every_service_stands_where_people_look_for_it(scheme: str) -> None:
+    assert f"``{scheme}:" in (load.__doc__ or ""), "the docstring of ags1.kms.load has the options of each URL"
+    page = (ROOT / "docs" / "guides" / "key-services.md").read_text()
+    assert f"| `{scheme}:" in page, "docs/guides/key-services.md has a row for each service"
 
 
 def test_a_local_keystore_is_opened_by_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

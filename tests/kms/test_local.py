@@ -227,7 +227,7 @@ def test_the_format_can_be_read_by_what_its_description_says(path: Path) -> None
 
 def test_create_replaces_nothing(path: Path) -> None:
     before = path.read_bytes()
-    with pytest.raises(ags1.KeyAccessError, match="exists and was not replaced: its keys would be lost"):
+    with pytest.raises(FileExistsError, match="exists and was not replaced: its keys would be lost"):
         LocalKms.create(path, password=PASSWORD)
     assert path.read_bytes() == before
 

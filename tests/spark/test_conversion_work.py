@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +14,7 @@ pytest.importorskip("pyiceberg")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import cloudpickle
 
 from ags1 import parquet
 from ags1.iceberg.conversion.journal import Journal, new_name, open_run, remove_run
@@ -20,11 +23,17 @@ from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.metadata.locations import allowing
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.kms.run_records import found_runs
+from ags1.spark import iceberg as on_spark
+from ags1.spark.engine import _captured, _runner
 from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, unit_of
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import kms_client
+from ags1.spark.iceberg import encrypt_table, verify_table
 from ags1.storage import Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _unit(source: Path, target: Path, rows: int, job: Job) -> Unit:
@@ -96,3 +105,52 @@ def test_a_task_that_verifies_reads_where_the_driver_may_and_nowhere_else(tmp_pa
         )
         assert ("only the table's own files name it" in str(outcome.error)) is is_refused, outcome.error
         assert outcome.status != "ok"
+
+
+def test_credentials_for_a_table_without_keys_go_to_tasks_sealed_or_not_at_all(
+    spark: SparkSession, tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    for names in _captured._ELSEWHERE.values():
+        for each in names:
+            monkeypatch.delenv(each, raising=False)
+    secret, sent = "A/secret+key of the storage", []
+    properties = {"s3.secret-access-key": secret, "s3.access-key-id": "AKIA", "s3.region": "eu-central-1"}
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    rows = pa.table({"id": [1, 2, 3]})
+    table = catalog.create_table("db.t", rows.schema)
+    table.append(rows)
+    real = _runner._run_bins
+
+    def made(function: Any, task: Any) -> Any:
+        if function is real:
+            sent.append(cloudpickle.dumps(task))
+        return functools.partial(function, task)
+
+    monkeypatch.setattr(_runner, "partial", made)
+    options: dict[str, Any] = {"kms": kms_url, "properties": properties, "allow_plaintext": True, "progress": False}
+
+    def verify(**more: Any) -> Any:
+        return verify_table(spark, table.metadata_location, **options, **more)
+
+    with pytest.raises(PermissionError, match=r"s3\.secret-access-key.*transfer_key_id"):
+        verify()
+    for more in ({"transfer_key_id": "lake"}, {"table_key_id": "lake"}):
+        assert verify(**more).counts.keys() <= {"ok", "left out"}
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    assert verify().counts.keys() <= {"ok", "left out"}
+    assert len(sent) == 3
+    for data in sent:
+        assert secret.encode() not in data
+        assert b"AKIA" not in data
+    assert b"eu-central-1" in sent[2]
+    monkeypatch.delenv("AWS_PROFILE")
+
+    def performing(table: Any, perform: Any, **options: Any) -> None:
+        list(perform([], None, Places({}, properties)))
+
+    monkeypatch.setattr(on_spark.tables, "encrypt_table", performing)
+    with pytest.raises(PermissionError, match=r"s3\.secret-access-key"):
+        encrypt_table(spark, (catalog, "db.t"), kms=kms_url, key_id="lake")

@@ -27,8 +27,8 @@ from pyspark import cloudpickle
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark import decryption, encryption, parquet, verification
-from ags1.spark.engine import _parquet_run, _planning, _progress, _runner
+from ags1.spark import auditing, decryption, encryption, parquet, verification
+from ags1.spark.engine import _captured, _parquet_run, _planning, _progress, _runner
 from ags1.spark.engine._planning import Unit, gathered
 from ags1.spark.engine._progress import Counters, Meter
 from ags1.spark.engine._results import Recorder
@@ -36,7 +36,7 @@ from ags1.spark.engine._runner import Engine, Outcome
 from ags1.spark.engine._sealing import Opener, Sealer, kms_client, kms_reference
 from ags1.spark.engine._sessions import Session
 from ags1.storage import Location
-from tests.checks import flip
+from tests.checks import every, flip
 from tests.spark.trees import write_tree
 from tests.spark.works import Echo
 
@@ -179,13 +179,19 @@ def test_what_tasks_are_sent_is_sealed_for_one_task(kms_url: str) -> None:
     assert sealer.seal(b"where a file is", "label 3") != sealed
 
 
-def test_credentials_of_the_storage_travel_sealed(
-    spark: SparkSession, spark_directory: Path, kms_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secret = "A/secret+key of the storage"
+SECRET = "A/secret+key of the storage"
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What tasks are sent, where every location has a secret."""
+    secret = SECRET
     sent: list[bytes] = []
     real = _runner._run_bins
-    for module in (encryption, decryption, verification, _parquet_run):
+    for name in _captured._ELSEWHERE.values():
+        for each in name:
+            monkeypatch.delenv(each, raising=False)
+    for module in (encryption, decryption, verification, _parquet_run, auditing):
         locate = module.locate
         monkeypatch.setattr(
             module, "locate", lambda name, spark, real=locate: Location(real(name), {"secret_access_key": secret})
@@ -198,6 +204,12 @@ def test_credentials_of_the_storage_travel_sealed(
         return found
 
     monkeypatch.setattr(_runner, "partial", made)
+    return sent
+
+
+def test_credentials_of_the_storage_travel_sealed(
+    spark: SparkSession, spark_directory: Path, kms_url: str, tmp_path: Path, sent: list[bytes]
+) -> None:
     write_tree(tmp_path / "raw", {"a": b"1", "d/b": b"2"})
     options: dict[str, Any] = {"kms": kms_url, "progress": False}
     assert encryption.encrypt_files(spark, tmp_path / "raw", tmp_path / "vault", key_id="lake", **options).ok
@@ -206,10 +218,48 @@ def test_credentials_of_the_storage_travel_sealed(
     (tmp_path / "table").mkdir()
     pq.write_table(pa.table({"x": list(range(9))}), tmp_path / "table" / "a.parquet")
     assert parquet.encrypt_parquet(spark, tmp_path / "table", tmp_path / "pme", footer_key_id="lake", **options).ok
-    assert len(sent) == 4
+    options["transfer_key_id"] = "lake"
+    assert parquet.verify_parquet(spark, tmp_path / "pme", **options).ok
+    assert parquet.decrypt_parquet(spark, tmp_path / "pme", tmp_path / "open", **options).ok
+    assert auditing.audit(spark, tmp_path / "pme", **options).files
+    assert len(sent) == 7
     written = [path.read_bytes() for path in spark_directory.rglob("*") if path.is_file()]
     for data in [*sent, *written]:
-        assert secret.encode() not in data
+        assert SECRET.encode() not in data
+
+
+@every("read", [parquet.verify_parquet, parquet.decrypt_parquet, auditing.audit])
+def test_credentials_that_nothing_seals_stay(
+    read: Any,
+    spark: SparkSession,
+    kms_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    sent: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = tmp_path_factory.mktemp("unsealed")
+    (work / "table").mkdir()
+    pq.write_table(pa.table({"x": list(range(9))}), work / "table" / "a.parquet")
+    assert parquet.encrypt_parquet(
+        spark, work / "table", work / "pme", footer_key_id="lake", kms=kms_url, progress=False
+    ).ok
+    del sent[:]
+    target = [work / "open"] if read is parquet.decrypt_parquet else []
+    with pytest.raises(
+        PermissionError, match=r"secret_access_key, which does not go to tasks.*transfer_key_id"
+    ) as caught:
+        read(spark, work / "pme", *target, kms=kms_url, progress=False)
+    assert SECRET not in str(caught.value)
+    with pytest.raises(ValueError, match="transfer_key_id is a master key of the service kms"):
+        auditing.audit(spark, work / "pme", transfer_key_id="lake")
+    assert sent == []
+    # The machines have credentials of their own.
+    with monkeypatch.context() as there:
+        there.setenv("AWS_PROFILE", "lake")
+        assert read(spark, work / "pme", *target, kms=kms_url, progress=False)
+    assert len(sent) == 1
+    assert SECRET.encode() not in sent[0]
+    assert b"_run_bins" in sent[0]
 
 
 def test_a_sealer_does_not_travel(kms_url: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ags1.spark.source._options import SourceOptions, StreamOptions, WriteOptions
+from ags1.spark.source._options import DECODES, SourceOptions, StreamOptions, WriteOptions
 from tests.checks import KEY
 from tests.spark.source_files import options
 
@@ -48,7 +48,7 @@ def test_a_key_in_place_of_a_reference_is_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"decode": "xml"}, "decode must be one of binary, text, json, csv, avro, arrow, parquet, not 'xml'"),
+        ({"decode": "xml"}, f"decode must be one of binary, text, json, .*{DECODES[-1]}, not 'xml'"),
         ({"bogus": "1"}, "has no option 'bogus'; it has aad_prefix"),
         ({"decod": "json"}, r"has no option 'decod' \(is decode meant\?\); it has aad_prefix"),
         ({"format": "json"}, r"has no option 'format' \(is decode meant\?\)"),
@@ -141,12 +141,14 @@ def test_help_lists_every_option_with_its_default() -> None:
     defaults = SourceOptions()
     for field in filter(is_option, fields(SourceOptions)):
         found = re.search(rf"^``{field.name}`` +(\S+)", reading, re.MULTILINE)
-        assert found, f"{field.name} is missing"
+        assert found, f"the table in the docstring of data_source.py has no row for {field.name}"
         default = getattr(defaults, field.name)
         if isinstance(default, bool):
             assert found[1] == str(default).lower(), field.name
         elif isinstance(default, int) and default > 0:
             assert found[1].removesuffix("m") == str(default >> 20 if found[1].endswith("m") else default), field.name
+    (formats,) = re.findall(r"^``decode`` .*\n(?: .*\n)*", reading, re.MULTILINE)
+    assert [each for each in DECODES if not re.search(rf"\b{each}\b", formats)] == [], "the row of decode names all"
     for field in filter(is_option, fields(WriteOptions)):
         assert re.search(rf"^``{field.name}``[ ,]", writing, re.MULTILINE), f"{field.name} is missing"
     of_streams = {field.name for field in fields(StreamOptions)} - {field.name for field in fields(SourceOptions)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,9 @@ from ags1.errors import AuthenticationError
 from ags1.kms import load
 
 pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import ags1.spark
 from ags1.spark.source import _inputs, _stream
@@ -56,16 +61,24 @@ class Lake:
 
     def read(self, **options: Any) -> list[list[str]]:
         """Run the query until it has all that there is; the rows of each batch."""
-        batches = []
-        reader = self.spark.readStream.format("ags1").options(kms=self.kms_url, decode="text", **options)
+        reader = self.spark.readStream.format("ags1").options(**{"kms": self.kms_url, "decode": "text", **options})
+        return followed(reader.load(self.path), self.checkpoint)
 
-        def keep(frame: Any, number: int) -> None:
-            batches.append(sorted(row.value for row in frame.collect()))
+    def rest(self, **options: Any) -> list[list[str]]:
+        """The same, also where Spark stops after one batch."""
+        return [rows for batches in iter(lambda: self.read(**options), []) for rows in batches]
 
-        writer = reader.load(self.path).writeStream.foreachBatch(keep)
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(HANG_SECONDS)
-        return batches
+
+def followed(frame: Any, checkpoint: Path) -> list[list[str]]:
+    """Run a query on a stream until it has all that there is; the rows of each batch."""
+    batches = []
+
+    def keep(frame: Any, number: int) -> None:
+        batches.append(sorted(row.value for row in frame.collect()))
+
+    writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    assert writer.trigger(availableNow=True).start().awaitTermination(HANG_SECONDS)
+    return batches
 
 
 @pytest.fixture
@@ -106,6 +119,24 @@ def test_latest_begins_with_what_comes_from_now_on(lake: Lake) -> None:
     assert lake.read(starting_version="latest") in ([], [[]])
     lake.write("new")
     assert lake.read(starting_version="latest") == [["new"]]
+
+
+@pytest.mark.parametrize("option", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
+def test_batches_within_limits_are_those_of_sparks_own_source(lake: Lake, option: str, tmp_path: Path) -> None:
+    draw = random.Random(option)
+    limit, number = {"maxFilesPerTrigger": 2, "maxBytesPerTrigger": 2000}[option], 0
+    for _ in range(2):
+        for _ in range(draw.randint(4, 6)):
+            number += 1
+            values = [f"{number}.{row}" for row in range(draw.randint(1, 200))]
+            path = lake.raw / f"{number:03}.parquet"
+            pq.write_table(pa.table({"value": values}), path, compression="none", use_dictionary=False)
+            os.utime(path, (1_700_000_000 + number,) * 2)
+        lake.add()
+        plain = lake.spark.readStream.schema("value string").option(option, limit).parquet(str(lake.raw))
+        expected = followed(plain, tmp_path / "plain-checkpoint")
+        assert len(expected) > 1
+        assert lake.rest(decode="parquet", **{option: limit}) == expected
 
 
 # -- without Spark -----------------------------------------------------------------------------------------------------

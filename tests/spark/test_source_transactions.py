@@ -19,6 +19,7 @@ from ags1 import dataset
 from ags1.errors import ConflictError
 from ags1.spark.source._stream_writer import StreamWriter, stream_writer_for
 from ags1.spark.source._writer import Ags1Writer, writer_for
+from tests.checks import every
 
 SCHEMA = StructType([StructField("id", LongType())])
 
@@ -203,10 +204,31 @@ def test_a_commit_whose_reply_was_lost_keeps_its_files(
     assert rows(vault, kms_url) == ([0, 1] if mode == "append" else [1])
 
 
-def test_half_a_transaction_is_refused(begin: Begin, vault: Path) -> None:
-    for options in ({"txn_app_id": "nightly"}, {"txn_version": 1}):
-        with pytest.raises(ValueError, match="txn_app_id and txn_version together"):
-            begin(**options)
+def test_a_transaction_without_rows_is_committed_too(begin: Begin, vault: Path, kms_url: str) -> None:
+    for writes, expected in (([[], [1]], []), ([[2], []], [2])):
+        for written in writes:
+            finish(begin(txn_app_id="nightly", txn_version=len(expected)), *written)
+        assert rows(vault, kms_url) == expected
+    # Without a number it makes no version.
+    finish(begin())
+    with dataset.open(vault, kms_url) as opened:
+        assert opened.version == 2
+
+
+@every(
+    "case",
+    [
+        ({"txn_app_id": "nightly"}, "txn_app_id and txn_version together"),
+        ({"txn_version": 1}, "txn_app_id and txn_version together"),
+        ({"txn_app_id": "x" * 256, "txn_version": 1}, "txn_app_id must have at most 255 characters, not 256"),
+        ({"txn_app_id": "nightly", "txn_version": -1}, "txn_version must be a number, not '-1'"),
+        ({"txn_app_id": "nightly", "txn_version": 1 << 63}, "txn_version must be below 2.63"),
+    ],
+)
+def test_half_a_transaction_and_what_is_no_number_are_refused(case: Any, begin: Begin, vault: Path) -> None:
+    options, message = case
+    with pytest.raises(ValueError, match=message):
+        begin(**options)
     assert not vault.exists()
 
 
@@ -240,6 +262,16 @@ def test_an_epoch_that_is_repeated_is_skipped_also_by_another_process(
     message = epoch("q2").write(iter([pa.RecordBatch.from_pydict({"id": [9]})]))
     epoch("q2").commit([message], 0)
     assert rows(vault, kms_url) == [0, 1, 2, 9]
+
+
+def test_an_epoch_without_rows_or_tasks_is_recorded(
+    epoch: Callable[..., StreamWriter], vault: Path, kms_url: str
+) -> None:
+    finish(epoch(), number=0)
+    epoch().commit([], 1)
+    for number in range(3):
+        finish(epoch(), number, number=number)
+    assert rows(vault, kms_url) == [2]
 
 
 def test_an_epoch_that_fails_leaves_nothing(epoch: Callable[..., StreamWriter], vault: Path, kms_url: str) -> None:

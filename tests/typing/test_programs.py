@@ -15,7 +15,9 @@ import pytest
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 ROOT = Path(__file__).parents[2]
-MODULES = ("", ".arrow", ".audit", ".avro", ".bench", ".dataset", ".iceberg", ".kms", ".layout", ".parquet")
+MODULES = (
+    "", ".arrow", ".audit", ".avro", ".bench", ".dataset", ".fs", ".iceberg", ".kms", ".layout", ".parquet", ".spark",
+)  # fmt: skip
 SECONDS = 600
 Lines = dict[str, set[int]]
 

@@ -1,4 +1,4 @@
-"""``ags1 dataset``, what makes a version or writes files: encrypt, add, rm, mv, repair, rewrap, expire, decrypt."""
+"""``ags1 dataset``, what makes a version or writes files: encrypt, add, rm, rewrap, expire, decrypt and so on."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from ags1.cli import describe, say, say_json, warn, warn_some
+from ags1.cli.consent import agreed, need_consent
 from ags1.cli.dataset.pins import load_pins, save_pins
 from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.report import Reporter, in_time
-from ags1.support.command_line import UsageError, no_file_left
-from ags1.support.exit_codes import EXIT_USAGE, exit_code, worst_code
+from ags1.support.command_line import no_file_left
+from ags1.support.exit_codes import EXIT_USAGE, UsageError, exit_code, worst_code
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.dataset import Dataset, RunReport
+    from ags1.dataset import Dataset, DatasetRewrapReport, ExpireReport, RunReport
 
 _SHOWN = 20
 
@@ -144,7 +146,7 @@ def _run(
     if options.json:
         say_json(_record(options, report, seconds) | ({"error": unmatched} if unmatched else {}))
     else:
-        if not options.quiet:
+        if not (options.quiet or unmatched):
             _tell(options, words[1], report, seconds)
         _warn_of(options, report)
         if unmatched:
@@ -218,7 +220,7 @@ def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
     warn_some(failures, "... and {:,} more (--verbose names them all)", limit)
 
 
-# -- rewrap, expire ------------------------------------------------------------------------------------------------
+# -- rewrap, add-wrap, rm-wrap, expire --------------------------------------------------------------------------
 
 
 def rewrap(options: argparse.Namespace) -> int:
@@ -248,12 +250,53 @@ def rewrap(options: argparse.Namespace) -> int:
     return 0
 
 
+def add_wrap(options: argparse.Namespace) -> int:
+    """Put a dataset under one more master key."""
+    with contextlib.ExitStack() as stack:
+        new = stack.enter_context(new_client_of(options)) if options.new_kms else None
+        vault, _ = stack.enter_context(opened(options, ("wrapping", "wrapped")))
+        report = vault.add_wrap(options.new_key_id, new, dry_run=options.dry_run)
+    return _tell_wrap(options, report, f"under the master key {report.new_key_id!r}, too")
+
+
+def rm_wrap(options: argparse.Namespace) -> int:
+    """Leave out a further master key of a dataset."""
+    with opened(options, ("unwrapping", "unwrapped")) as (vault, _):
+        report = vault.rm_wrap(options.key_id, dry_run=options.dry_run)
+    return _tell_wrap(options, report, f"no more under the master key {report.old_key_id!r}")
+
+
+def _tell_wrap(options: argparse.Namespace, report: DatasetRewrapReport, state: str) -> int:
+    if options.json:
+        say_json({"dataset": options.vault, **vars(report), "error": None})
+    elif not options.quiet:
+        say(f"{options.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
+        if report.older_versions:
+            older = counted(report.older_versions, "older version")
+            say(f"{older}: as before, until removed by `ags1 dataset expire`")
+    return 0
+
+
 def expire(options: argparse.Namespace) -> int:
     with opened(options, ("removing", "removed")) as (vault, _):
-        report = vault.expire(
-            keep=options.keep, older_than=options.older_than, grace=options.grace, give_up=options.give_up,
-            dry_run=options.dry_run,
-        )  # fmt: skip
+        asks = not (options.dry_run or options.yes)
+        if asks:
+            need_consent(options)
+        do = partial(
+            vault.expire, keep=options.keep, older_than=options.older_than, grace=options.grace, give_up=options.give_up
+        )
+        report = do(dry_run=options.dry_run or asks)
+        if asks:
+            _tell_expired(options, report)
+            if not agreed(options, "Do it?"):
+                say("nothing was removed")
+                return 0
+            report = do()
+    _tell_expired(options, report)
+    return 0
+
+
+def _tell_expired(options: argparse.Namespace, report: ExpireReport) -> None:
     if options.json:
         say_json({"dataset": options.vault, **vars(report), "error": None})
     elif not options.quiet:
@@ -269,4 +312,3 @@ def expire(options: argparse.Namespace) -> int:
             say("more versions than --keep stay, because they were replaced not long ago: --older-than says how long")
         if report.young_objects:
             say(f"in no version, but young: {counted(report.young_objects, 'object')}; --grace says how long they stay")
-    return 0

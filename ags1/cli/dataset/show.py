@@ -9,8 +9,7 @@ from ags1.cli import say, say_json, warn
 from ags1.cli.dataset.datasets import opened
 from ags1.cli.report import in_time
 from ags1.cli.standard import copy_out, standard_output
-from ags1.support.command_line import UsageError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, worst_code
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, UsageError, worst_code
 from ags1.support.words import counted, made_by, size_text
 
 TYPE_CHECKING = False
@@ -111,10 +110,17 @@ def classes(options: argparse.Namespace) -> int:
     width = max(len(each.pattern or "-") for each in found)
     for each in found:
         if options.json:
-            say_json({"id": each.id, "pattern": each.pattern, "key_id": each.key_id})
+            say_json(
+                {
+                    "id": each.id,
+                    "pattern": each.pattern,
+                    "key_id": each.key_id,
+                    "further_key_ids": each.key_ids[1:],
+                }
+            )
         else:
             retired = "" if each.pattern is not None else "  (takes no new files)"
-            say(f"{each.id}  {each.pattern or '-':<{width}}  {each.key_id}{retired}")
+            say(f"{each.id}  {each.pattern or '-':<{width}}  {', '.join(each.key_ids)}{retired}")
     return 0
 
 

@@ -20,7 +20,7 @@ examples:
   ags1 dataset verify vault/
   ags1 dataset cat vault/ a/b.csv | head
   ags1 dataset diff vault/ 1
-  ags1 dataset expire vault/ --keep 5 --older-than 30d
+  ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
 
 `ags1 dataset ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms.
@@ -29,6 +29,7 @@ _RUN = (
     "dataset, version, changed, done, done_bytes, unchanged, resumed, repaired, removed, others, excluded, skipped, "
     "notes, errors, seconds, dry_run, paths (in a dry run), error"
 )
+_REWRAP = "dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error"
 _SOURCE = {"source": ("SOURCE", "directory or file, or a URL")}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
 _OPEN = "KMS PINS"
@@ -128,24 +129,51 @@ ags1 dataset repair vault/ raw/""",
         f"new-key-id! new-kms key-id {_OPEN} attempts dry-run spark SAY",
         more="Keep the old master key until this has succeeded and `ags1 dataset expire` has removed the older "
         "versions; whoever has a copy of those still needs it.",
-        fields="dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error",
+        fields=_REWRAP,
         changes={"key-id": {"help": "the master key to be replaced (that of the default class)"}, "attempts": _CALLS},
         examples="""\
 ags1 dataset rewrap vault/ --new-key-id lake-2027 --dry-run
 ags1 dataset rewrap vault/ --key-id tenant-a --new-key-id tenant-a-2027""",
     )
     action(
+        "add-wrap",
+        "dataset.datasets:add_wrap",
+        DATASET,
+        "put a dataset under one more master key, which opens it alone too; no file changes",
+        f"new-key-id! new-kms {_OPEN} attempts dry-run SAY",
+        more="For a second region, or an emergency: --expected-key-id opens the dataset by it. Classes of keys that "
+        "are made later are not under it.",
+        fields=_REWRAP,
+        changes={"attempts": _CALLS},
+        examples="""\
+ags1 dataset add-wrap vault/ --new-key-id emergency \\
+    --new-kms 'local:safe.json?key_file=safe.key'
+ags1 dataset decrypt vault/ restored/ --expected-key-id emergency \\
+    --kms 'local:safe.json?key_file=safe.key'""",
+    )
+    action(
+        "rm-wrap",
+        "dataset.datasets:rm_wrap",
+        DATASET,
+        "leave out a further master key of a dataset; no file changes",
+        f"key-id! {_OPEN} attempts dry-run SAY",
+        more="It still opens the older versions, until `ags1 dataset expire` has removed them, and copies of them.",
+        fields=_REWRAP,
+        changes={"key-id": {"help": "the master key to leave out"}, "attempts": _CALLS},
+        examples="ags1 dataset rm-wrap vault/ --key-id emergency",
+    )
+    action(
         "expire",
         "dataset.datasets:expire",
         DATASET,
         "remove old versions, and what no version needs any more",
-        f"keep older-than grace give-up {_OPEN} attempts dry-run SAY",
+        f"keep older-than grace give-up {_OPEN} attempts dry-run yes SAY",
         more="That includes what interrupted runs have left. No committed file is ever lost: a run that is given up "
-        "can commit nothing afterwards.",
+        "can commit nothing afterwards. It asks first.",
         fields="dataset, version, versions, kept, objects, object_bytes, young_objects, dry_run, error",
         examples="""\
 ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
-ags1 dataset expire vault/ --keep 1 --older-than 0s""",
+ags1 dataset expire vault/ --keep 1 --older-than 0s --yes""",
     )
 
 
@@ -234,7 +262,7 @@ ags1 dataset diff vault/ 3 7 --json""",
         "list the classes of keys: which master key the files of a pattern are under",
         f"version {_OPEN} LIST",
         more="Whoever destroys the master key of a class has destroyed its files, whatever copies exist.",
-        fields="id, pattern (null: it takes no new files), key_id",
+        fields="id, pattern (null: it takes no new files), key_id, further_key_ids",
         examples="ags1 dataset classes vault/",
     )
 

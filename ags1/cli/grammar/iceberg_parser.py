@@ -133,7 +133,7 @@ _CHANGE_FIELDS = (
 )
 _TABLE = {"table": ("TABLE", "metadata.json, or directory of the table; a path or URL")}
 _ALL = {"snapshot": {"default": "all"}}
-_BRANCH = {"ref": {"metavar": "BRANCH", "help": "of this branch (main)"}}
+_BRANCH = {"ref": {"metavar": "BRANCH", "help": "the branch that it works on (main)"}}
 
 
 def hint(option: str) -> str | None:
@@ -244,7 +244,7 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
                 "default": None,
                 "help": "form of rows (that of --output's name, or table)",
             },
-            "snapshot": {"help": "of this snapshot (the current one)"},
+            "snapshot": {"help": "the rows of this snapshot (of the current one)"},
         },
     )
     action(
@@ -387,7 +387,7 @@ def _add_conversions(action: _Action) -> None:
         changes={
             "older-than": {
                 "default": 3 * 86_400.0,
-                "help": "leave younger files alone, which somebody may be about to commit: 12h or 30d (3d)",
+                "help": "keep younger files, which somebody may be about to commit: 12h or 30d (3d)",
             }
         },
     )
@@ -413,7 +413,7 @@ ags1 iceberg create db.events --catalog prod --schema schema.json \\
         "iceberg.write:append",
         "add the rows of files to a table",
         "ref TABLE SAY",
-        places={"files": ("FILE...", "rows")},
+        places={"files": ("FILE...", "file with the rows, such as may.parquet")},
         epilog=_APPEND_HELP,
         fields=_CHANGE_FIELDS,
         examples="""\
@@ -441,7 +441,7 @@ def _add_maintenance(action: _Action) -> None:
         "compact",
         "iceberg.maintain:compact",
         "write small files, and files with deletes, again as fewer files with the same rows",
-        "filter target-size sort-by rewrite-all ref CONVERSION",
+        "filter target-size sort-by rewrite-all ref spark CONVERSION",
         epilog=_COMPACT_HELP,
         fields=fields,
         examples="""\
@@ -469,9 +469,8 @@ def _add_metadata(action: _Action) -> None:
     options = "catalog PINNED allow-location property dry-run SAY"
     fields = "table, snapshot_id, metadata_location, dry_run, error"
     chosen = {
-        "snapshot": {"help": "of this snapshot (the current one)"},
-        "ref": {"help": "of the snapshot of this branch or tag"},
-        "as-of": {"help": "of the snapshot that was current then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)"},
+        "snapshot": {"help": "the snapshot that it gets (the current one)"},
+        "ref": {"help": "the snapshot of this branch or tag"},
     }
     for name, plural, further in (("branch", "branches", "min-snapshots max-snapshot-age "), ("tag", "tags", "")):
         action(
@@ -503,9 +502,8 @@ ags1 iceberg {name} db.events checked --catalog prod --drop""",
         fields=fields,
         examples="ags1 iceberg rollback db.events --catalog prod --as-of 2026-11-01T12:30 \\\n    --dry-run",
         changes={
-            "snapshot": {"help": "this one"},
-            "ref": {"help": "that of this tag"},
-            "as-of": {"help": "the one that was current then: 2026-11-01, 2026-11-01T12:30 (UTC without zone)"},
+            "snapshot": {"help": "the snapshot that becomes the current one"},
+            "ref": {"help": "the snapshot of this tag"},
         },
         subject="table",
     )
@@ -514,7 +512,7 @@ ags1 iceberg {name} db.events checked --catalog prod --drop""",
         "iceberg.refs:set_properties",
         "set properties of a table",
         f"unset {options}",
-        places={"files": ("NAME=VALUE...", "a property", {"nargs": "*", "default": []})},
+        places={"files": ("NAME=VALUE...", "a property and its value", {"nargs": "*", "default": []})},
         more="Needs no KMS. Properties that begin with encryption. are refused, with the command for them.",
         fields=fields,
         examples="ags1 iceberg set db.events --catalog prod gc.enabled=false\n"

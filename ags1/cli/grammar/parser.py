@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ags1.support.command_line import CommandParser, UsageError
-from ags1.support.exit_codes import EXIT_CODES
+from ags1.support.command_line import CommandParser
+from ags1.support.exit_codes import EXIT_CODES, UsageError
 from ags1.support.typing import Any
 
 _EPILOG = f"""\
@@ -48,10 +48,7 @@ services:
   local:PATH                             a keystore file; password from
                                          --password-file, AGS1_KMS_PASSWORD,
                                          or the terminal
-  aws:?region=R                          AWS KMS (and &endpoint=, &profile=)
-  gcp:                                   Google Cloud KMS
-  azure:https://NAME.vault.azure.net     Azure Key Vault
-  vault:https://HOST:8200?mount=transit  Vault or OpenBao; VAULT_TOKEN
+{services}
   module:package.module.Class            a client of your own
   Secrets never stand in the URL, where every user of the machine could read
   them. The variable AGS1_KMS stands for --kms.
@@ -110,6 +107,12 @@ DATASET = {"vault": ("DATASET", "directory or URL of the dataset")}
 def file_places(what: str) -> dict[str, tuple[str, str]]:
     """Any number of files."""
     return {"files": ("FILE...", what)}
+
+
+def _kms_help() -> str:
+    from ags1.kms.services import SERVICES
+
+    return _KMS_HELP.format(services="\n".join(f"  {each.form:<37}  {each.what}" for each in SERVICES.values()))
 
 
 def source_places(what: str) -> dict[str, tuple[Any, ...]]:
@@ -303,14 +306,14 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
             ),
             "files": (
                 "[SOURCE TARGET | DATASET...]",
-                "of wrap, unwrap (`-` is a standard stream); or datasets that remove looks at",
+                "what wrap and unwrap read and write (`-` is a standard stream), or the datasets that remove looks at",
                 {"nargs": "*", "default": []},
             ),
         },
         "wrap keys with master keys of a key management service, or of a local keystore",
         "KMS new-password-file new-keystore-key-file add-secret only-secret key-id bits old-versions force dry-run yes "
         "json",
-        epilog=_KMS_HELP,
+        epilog=_kms_help() if only in (None, "kms") else "",
         changes={
             "key-id": {
                 "action": "append", "default": [], "dest": "key_ids", "help": "master key; init takes several",

@@ -11,8 +11,7 @@ from ags1.cli.iceberg import fleet
 from ags1.cli.iceberg.opening import Opened, opened
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
-from ags1.support.command_line import UsageError
-from ags1.support.exit_codes import EXIT_DATA
+from ags1.support.exit_codes import EXIT_DATA, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import catalog_of
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
-from ags1.support.command_line import UsageError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY
+from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted
 

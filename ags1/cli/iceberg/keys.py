@@ -12,7 +12,7 @@ from ags1.cli.kms import new_client_of
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError
 from ags1.iceberg.metadata.metadata_document import KEY_ID, properties_of
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.words import counted
 
 TYPE_CHECKING = False

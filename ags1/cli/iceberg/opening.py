@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ags1.cli import warn
 from ags1.cli.iceberg.pins import pinned
 from ags1.errors import FormatError, KeyAccessError
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.option_values import is_secret_name
 
 TYPE_CHECKING = False

@@ -8,7 +8,7 @@ import os
 from ags1.cli import warn
 from ags1.errors import AuthenticationError
 from ags1.storage import no_pins, read_pins, write_pins
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ags1.cli import say, say_json
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import opened
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.words import printable
 
 TYPE_CHECKING = False
@@ -112,6 +112,8 @@ def _ref(options: argparse.Namespace, kind: str) -> int:
             snapshot_id = table.table.metadata.current_snapshot_id if found is None else found["snapshot-id"]
         if snapshot_id is None:
             raise UsageError(f"the table has no snapshot yet, of which a {kind} could be")
+        if options.name == _MAIN and found is not None and found["snapshot-id"] != snapshot_id:
+            raise UsageError(f"{_MAIN} is the table itself: `ags1 iceberg rollback` makes an earlier snapshot current")
         kept = _retention(options, found or {})
         if kind == "branch":
             changes = changes.create_branch(

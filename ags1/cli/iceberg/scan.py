@@ -13,7 +13,7 @@ from ags1.cli.parquet.rows import write_rows
 from ags1.cli.paths import STANDARD, is_url
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.words import counted
 
 TYPE_CHECKING = False

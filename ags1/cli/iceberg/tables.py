@@ -9,8 +9,7 @@ from ags1.cli import say, say_json, warn, warn_some
 from ags1.cli.iceberg import fleet
 from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
 from ags1.cli.report import Reporter, in_time
-from ags1.support.command_line import UsageError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED
+from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by
 

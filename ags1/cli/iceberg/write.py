@@ -13,7 +13,7 @@ from ags1.cli.iceberg.opening import catalog_of, opened, properties_of
 from ags1.cli.iceberg.scan import naming
 from ags1.cli.report import Reporter
 from ags1.iceberg import EncryptedTable
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
 
 _FORMATS = {

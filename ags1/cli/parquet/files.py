@@ -56,7 +56,8 @@ from ags1.parquet.rewrite.operations import (
 )
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.storage import Entry, Location, status
-from ags1.support.command_line import UsageError, no_file_left
+from ags1.support.command_line import no_file_left
+from ags1.support.exit_codes import UsageError
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
 

@@ -10,7 +10,7 @@ from ags1.cli.keys import _note, _refuse_key_as_name, _warned_of_readers, aad_pr
 from ags1.core.gcm import Key
 from ags1.keys import KeyMetadata
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
-from ags1.support.command_line import UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.key_files import key_of_variable, parse_key, read_key_file
 from ags1.support.typing import Any, Self
 

@@ -23,8 +23,7 @@ from ags1.parquet.verify.report import (
     outcome_of,
     worst_outcome,
 )
-from ags1.support.command_line import UsageError
-from ags1.support.exit_codes import EXIT_DATA, NotProtected
+from ags1.support.exit_codes import EXIT_DATA, NotProtected, UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted, listed, made_by
 

@@ -93,7 +93,7 @@ def create_in(
 
     Raises
     ------
-    ConflictError
+    FileExistsError
         The name is taken. Nothing was changed.
     UnsupportedError
         The catalog or the storage cannot hold the table.

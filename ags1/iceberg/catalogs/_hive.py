@@ -235,7 +235,7 @@ class _Lock:
         if found.state != LockState.ACQUIRED:
             self.release()
             raise RefusedError(
-                f"{name}: somebody else has held the table's lock in the metastore for {_LOCK_SECONDS:.0f} seconds: "
+                f"{name}: another writer has held the table's lock in the metastore for {_LOCK_SECONDS:.0f} seconds: "
                 "try again; a writer that was killed loses it after some minutes"
             )
 

@@ -152,7 +152,7 @@ class RestTable(CatalogTable):
         if code == 404 and method == "GET":
             raise FileNotFoundError(2, "the catalog has no such table", self.name)
         if code == 409:
-            raise ConflictError(f"{said}. Nothing was changed: load the table and do it again")
+            raise ConflictError(f"{said}. Nothing was committed: load the table and do it again")
         if code in (401, 403):
             raise PermissionError(13, said)
         if code == 501 or code in _REFUSED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import errno
 import json
 import logging
 from collections.abc import Iterator, Mapping
@@ -146,7 +147,7 @@ class CatalogTable(abc.ABC):
 
         Raises
         ------
-        ConflictError
+        FileExistsError
             The name is taken.
         UnsupportedError, OSError
             As :meth:`commit`.
@@ -172,14 +173,14 @@ class CatalogTable(abc.ABC):
 
     def _conflict(self, base: str, found: str) -> ConflictError:
         return ConflictError(
-            f"{self.name}: somebody else has committed: the table has {found} now, and this commit was made from "
-            f"{base}. Nothing was changed: load the table and do it again"
+            f"{self.name}: another writer has committed meanwhile: the table has {found} now, and this commit was made "
+            f"from {base}. Nothing was committed: load the table and do it again"
         )
 
-    def _taken(self) -> ConflictError:
-        return ConflictError(
-            f"{self.name}: the catalog has something of this name already: choose another, or drop that"
-        )
+    def _taken(
+        self, said: str = "the catalog has something of this name already: choose another, or drop that"
+    ) -> OSError:
+        return TakenError(errno.EEXIST, said, self.name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -187,6 +188,10 @@ class CatalogTable(abc.ABC):
 
 class RefusedError(OSError):
     """A catalog refused a commit, so nothing was changed."""
+
+
+class TakenError(RefusedError, FileExistsError):
+    """There is a table of this name, so none was made."""
 
 
 class PointerTable(CatalogTable):
@@ -230,7 +235,7 @@ class PointerTable(CatalogTable):
 
     @abc.abstractmethod
     def insert(self, new: TableState) -> None:
-        """Put a new table into the catalog; raises as :meth:`swap`, a ConflictError if the name is taken."""
+        """Put a new table into the catalog; raises as :meth:`swap`, a FileExistsError if the name is taken."""
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
         with self._written(fields, first(fields)) as new:

@@ -74,7 +74,7 @@ class FileTable(CatalogTable):
             raise ValueError(f"{self.name}: a new table is made in a directory, not in a metadata file")
         place = f"{self.name.rstrip('/')}/metadata"
         if any(version_of(name) is not None for name in _names(place, self.io_properties)):
-            raise ConflictError(f"{self.name}: there is a table already: choose another directory")
+            raise self._taken("there is a table already: choose another directory")
         # Every writer uses the same name here, so only one can create the table.
         written = NewMetadata(fields, _named(0, "", METADATA_SUFFIX))
         location = f"{place}/{written.name}"
@@ -84,7 +84,7 @@ class FileTable(CatalogTable):
         try:
             create(where, written.data)
         except FileExistsError:
-            raise ConflictError(f"{self.name}: somebody else has made a table meanwhile") from None
+            raise self._taken("another writer has made a table meanwhile: choose another directory") from None
         except OSError as error:
             self._look_after(error, where, written.data, "nothing")
         return self._committed(TableState(location, written.document))
@@ -101,8 +101,8 @@ class FileTable(CatalogTable):
         newer = sorted(name for name in names if (version_of(name) or 0) > number)
         if newer:
             raise ConflictError(
-                f"{self.name}: beside {location} there is {newer[-1]}, with a higher number: somebody else has "
-                "committed, or a commit to a catalog was given up. Nothing was changed: load the table and do it "
+                f"{self.name}: beside {location} there is {newer[-1]}, with a higher number: another writer has "
+                "committed, or a commit to a catalog was given up. Nothing was committed: load the table and do it "
                 "again, or take that file away if no catalog has it"
             )
 

@@ -58,7 +58,7 @@ class PinnedTable(CatalogTable):
         if not hmac.compare_digest(state.file_hash, self.metadata_hash):
             raise AuthenticationError(
                 f"{state.metadata_location}: has the hash {state.file_hash}, and {self.metadata_hash} is pinned for "
-                f"{self.name}: somebody else has committed to the table, or changed or put back a file of it. If that "
+                f"{self.name}: another writer has committed to the table, or changed or put back a file of it. If that "
                 "is meant to be, pin the hash that it has now"
             )
         return state

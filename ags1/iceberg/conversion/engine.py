@@ -52,7 +52,7 @@ from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
-from ags1.kms.run_records import RunSeal, found_runs
+from ags1.kms.run_records import FoundRun, RunSeal, found_runs
 from ags1.storage import REQUESTS_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
@@ -145,8 +145,9 @@ class Conversion:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
-        self._take_over(view)
-        if any(map(is_maintenance, found_runs(self._journal_directory(view)))):
+        runs = found_runs(self._journal_directory(view))
+        self._take_over(view, runs)
+        if any(map(is_maintenance, runs)):
             self.report.notes.append(
                 "maintenance of the table is under way, or was killed: it may remove files that are to be moved; then "
                 "run the conversion again"
@@ -359,7 +360,7 @@ class Conversion:
     def _purpose(self, view: TableAtOnce) -> dict[str, Any]:
         return {**self.change.purpose, "key-bits": self.change.key_bits(view.metadata)}
 
-    def _take_over(self, view: TableAtOnce) -> None:
+    def _take_over(self, view: TableAtOnce, runs: Iterable[FoundRun]) -> None:
         """Take over the files of runs with the same purpose that were not committed."""
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None or (self.change.name == REKEY and key_id == view.metadata.key_id):
@@ -369,7 +370,7 @@ class Conversion:
         wanted = {each.path: each for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
         names = self._names(view)
         notes = self.report.notes
-        for found in found_runs(self._journal_directory(view)):
+        for found in runs:
 
             def refused(name: str, error: Exception, run: str = found.run) -> None:
                 notes.append(f"{run}/{name}: this record of a killed run is not believed: {error}")

@@ -32,7 +32,7 @@ from ags1.iceberg.metadata.metadata_document import (
     metadata_directory,
     metadata_document,
 )
-from ags1.iceberg.writing.commit import PATIENT, commit
+from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.run_records import FoundRun, found_runs
@@ -166,7 +166,7 @@ def remove_statistics(table: CatalogTable, kms: Any, paths: Iterable[str]) -> No
 
     state = table.load()
     identity, own = _Identities(), _Own(TableMetadata(state.document.fields), located)
-    named = {identity(located(path)) for path in _named(table, kms, state)}
+    named = {identity(located(path)) for path in _named_now(table, kms)}
     files = [path for path in paths if identity(located(path)) not in named]
     for path in files:
         table.places(state).check(path)
@@ -242,7 +242,7 @@ def clean(
             seen = _seen(own(path))
             if seen is not None:
                 listed[identity(seen.location)] = seen
-    named = {identity(located(path)) for path in _named(opened, client, opened.load())}
+    named = {identity(located(path)) for path in _named_now(opened, client)}
     unnamed = [each for name, each in listed.items() if name not in named]
     _refuse_other_tables(unnamed, directories, metadata.fields.get("table-uuid"), opened.name, identity)
     inside = f"{identity(own.journals)}/"
@@ -394,6 +394,17 @@ def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
     yield from TableMetadata(fields).statistics
     for path, _ in _files_of(SnapshotFiles.of(state, kms, table.io_properties), list(fields.get("snapshots") or ())):
         yield path
+
+
+def _named_now(table: CatalogTable, kms: Any) -> list[str]:
+    """The same of the newest state, whose files others may expire while they are read."""
+    while True:
+        state = table.load()
+        try:
+            return list(_named(table, kms, state))
+        except FileNotFoundError:
+            if not has_moved(table, state.metadata_location):
+                raise
 
 
 def _remove(locations: list[Location], state: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ags1.errors import UnsupportedError
+from ags1.errors import AlreadyEncryptedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.engine import Conversion, Perform
@@ -403,7 +403,9 @@ def _relocation(state: TableState, target_location: str, key_id: str | None) -> 
 def _refuse_other_key(state: TableState, key_id: str) -> None:
     found = TableMetadata(state.document.fields).key_id
     if found is not None and found != key_id:
-        raise ValueError(f"the table is encrypted under master key {found!r} already: use `rekey_table` for another")
+        raise AlreadyEncryptedError(
+            f"the table is encrypted under master key {found!r} already: use `rekey_table` for another"
+        )
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> ConversionReport:

@@ -63,6 +63,8 @@ FORMS = ("parquet", "avro")
 """Formats of data files and equality delete files that can be moved."""
 
 _PIECE = 8 << 20
+# How many times as long as its source a Parquet file can be: a page of a few bytes has two nonces and tags.
+_LONGEST_RESULT = 4
 _MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01"}
 _KEY_LENGTH = 32
 _NAME = "conversion"
@@ -174,20 +176,20 @@ def run(
     old = _source_key(task, seal)
     new = old if task.copy else KeyMetadata.generate(task.key_bits) if task.key_bits else None
     if content is not None:
-        length, offsets = _move_held(task, content, target, old, new)
+        length, identity, offsets = _move_held(task, content, target, old, new)
     else:
         with _checked(task, seal, places) as source:
             if isinstance(source, HeldSource):
-                length, offsets = _move_held(task, source.data, target, old, new)
+                length, identity, offsets = _move_held(task, source.data, target, old, new)
             else:
-                _move(task, source, target, old, new, threads, progress)
-                with closing(_open(target)) as made:
+                written, identity = _move(task, source, target, old, new, threads, progress)
+                with closing(_open(target, task.form, written)) as made:
                     length, offsets = made.size, _verify(task, made, new)
     if new is not None:
         new = new.with_length(length)
     assert seal is not None or new is None
     sealed = None if new is None or seal is None else sealed_key(seal, new, task.target)
-    identity = identity_of(target) if new is None else ""
+    identity = (identity or identity_of(target)) if new is None else ""
     return FileResult(task.source, task.target, length, sealed, None if task.copy else offsets, task.origin, identity)
 
 
@@ -195,7 +197,7 @@ def run(
 def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[Source]:
     """Open a file that is what its manifest says."""
     try:
-        opened = _open(places.of_source(task.source), task.length)
+        opened = _open(places.of_source(task.source), task.form, task.length)
     except FileNotFoundError:
         raise FileNotFoundError(2, f"the {task.kind} file is missing, and a snapshot needs it", task.source) from None
     with closing(opened):
@@ -215,8 +217,8 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[S
 
 def _move_held(
     task: FileTask, content: Buffer, target: Location, old: KeyMetadata | None, new: KeyMetadata | None
-) -> tuple[int, tuple[int, ...] | None]:
-    """Make the file in memory, check it, and write it; return its length and the starts of its row groups."""
+) -> tuple[int, str, tuple[int, ...] | None]:
+    """Make the file in memory, check it, and write it; return its length, identity and the starts of its row groups."""
     made = _made(task, content, old, new)
     length = memoryview(made).nbytes
     with closing(HeldSource(made, task.target)) as source:
@@ -224,7 +226,7 @@ def _move_held(
     with open_output(target, expected=length) as output:
         output.write_owned(made)
         output.commit(durable=True)
-    return length, offsets
+    return length, output.identity, offsets
 
 
 def _made(task: FileTask, content: Buffer, old: KeyMetadata | None, new: KeyMetadata | None) -> Buffer:
@@ -252,13 +254,18 @@ def _move(
     new: KeyMetadata | None,
     threads: int | None,
     progress: Progress | None,
-) -> None:
+) -> tuple[int | None, str]:
+    """Write the file; return its length and identity, as far as they are known without looking."""
     if task.copy:
         copy_file(source, target, progress=progress, durable=True)
-    elif task.form == "parquet":
-        _move_parquet(source, target, old, new, threads, progress)
-    else:
-        _move_stream(source, target, old, new, threads, progress)
+        return task.length, ""
+    if task.form == "parquet":
+        # How long it becomes decides only how long the parts of an upload are.
+        with open_output(target, expected=_LONGEST_RESULT * task.length, mode=source.mode) as output:
+            _move_parquet(source, output, old, new, threads, progress)
+        return output.position, output.identity
+    _move_stream(source, target, old, new, threads, progress)
+    return None, ""
 
 
 def _source_key(task: FileTask, seal: RunSeal | None) -> KeyMetadata | None:
@@ -373,9 +380,11 @@ def _footer(opened: Source, key: KeyMetadata | None) -> Footer:
     return footer
 
 
-def _open(location: Location, expected: int | None = None) -> Source:
+def _open(location: Location, form: str, expected: int | None) -> Source:
     # Opening a pipe would wait for its other end.
-    found = open_regular(location) if location.is_local else open_source(location, expected=expected)
+    if location.is_local:
+        return open_regular(location)
+    found = open_source(location, expected=expected, ends=form == "parquet")
     assert isinstance(found, Source)
     return found
 

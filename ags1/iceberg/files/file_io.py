@@ -123,10 +123,10 @@ class EncryptedFileIO(FileIO):
         """
         return StoredFile(self.source(location, expected))
 
-    def source(self, location: str, expected: int | None = None) -> Source:
-        """The same as a source."""
+    def source(self, location: str, expected: int | None = None, *, ends: bool = False) -> Source:
+        """The same as a source; with `ends`, as :func:`ags1.storage.open_source`."""
         place = self.place(location)
-        found = open_regular(place) if place.is_local else open_source(place, expected=expected)
+        found = open_regular(place) if place.is_local else open_source(place, expected=expected, ends=ends)
         assert isinstance(found, Source)
         return found
 
@@ -299,7 +299,7 @@ class EncryptedInputFile(InputFile):
         from ags1.parquet.view.view import ParquetView
 
         assert known.key_metadata is not None
-        source = self._io.source(self.location, known.stored_length)
+        source = self._io.source(self.location, known.stored_length, ends=True)
         view = ParquetView(source, DecryptionConfig.for_iceberg(known.key_metadata))
         expected = known.key_metadata.file_length
         actual = view.stored_size

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ags1.iceberg.metadata.manifests import ManifestEntry
 from ags1.iceberg.scan._planning import ScanTask
 
 __all__ = ["TOO_LARGE", "Bin", "Selection", "is_as_planned"]
@@ -24,10 +25,14 @@ _OPEN_BINS = 10
 
 @dataclass
 class Bin:
-    """Data files of one partition that become about one file, in the order of their age."""
+    """Data files of one partition that become about one file, in the order of their age.
+
+    `moving` has the entries of those that may have row groups to move, by path.
+    """
 
     tasks: list[ScanTask] = field(default_factory=list)
     bytes: int = 0
+    moving: dict[str, ManifestEntry] = field(default_factory=dict)
 
     @property
     def paths(self) -> set[str]:

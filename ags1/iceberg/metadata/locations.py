@@ -212,6 +212,11 @@ class TableLocations:
         self._roots = tuple(dict.fromkeys(_place(each) for each in directories))
         self._known = False
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The directories, each with everything below it."""
+        return self._roots
+
     def add(self, metadata_location: str, directories: Iterable[str] = ()) -> None:
         """Allow the directory of the table whose metadata file this is, and others that its catalog names.
 

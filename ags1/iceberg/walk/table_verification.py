@@ -307,7 +307,7 @@ class FileChecker:
 
     def _source(self, file: TableFile) -> tuple[Source | Location, int]:
         """Return the stored bytes, which can be read several times, and how many there are."""
-        source = self._io.source(file.path, file.known.stored_length)
+        source = self._io.source(file.path, file.known.stored_length, ends=file.encryption == PARQUET)
         if not isinstance(source, DescriptorSource):
             return source, source.size
         # A pipe was refused here; the file is opened again where it is read.

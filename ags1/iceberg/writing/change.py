@@ -155,19 +155,24 @@ class WriteTarget:
         """The table as it was last read."""
         return self._table
 
+    def has_snapshot(self, snapshot_id: int | None) -> bool:
+        """Whether the newest state of the table has a snapshot, whose files are then needed."""
+        now = TableMetadata(self._catalog.load().document.fields)
+        return any(each["snapshot-id"] == snapshot_id for each in now.snapshots)
+
     @property
     def properties(self) -> dict[str, str]:
         """Further fields of the snapshot's summary."""
         return self._properties
 
-    def layout(self, further: tuple[Any, ...] = (), order: Any = None) -> TableLayout:
-        """Return the current layout of new rows in files; `order` takes the place of the table's sort order."""
+    def layout(self, further: tuple[Any, ...] = ()) -> TableLayout:
+        """Return the current layout of new rows in files."""
         table = self._table.table
-        return TableLayout(table.schema(), table.spec(), order or table.sort_order(), table.properties, further)
+        return TableLayout(table.schema(), table.spec(), table.sort_order(), table.properties, further)
 
-    def data_files(self) -> TableFiles:
+    def data_files(self, directory: str = "") -> TableFiles:
         """Return names and keys for data files that are written before the commit."""
-        return TableFiles(self._metadata(self._table), self._table.io.locations.within(self._locate))
+        return TableFiles(self._metadata(self._table), self._table.io.locations.within(self._locate), directory)
 
     def commit(
         self,

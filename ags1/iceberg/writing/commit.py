@@ -2,7 +2,7 @@
 
 load --> attempt(state, metadata) --> catalog.commit --+--> done
   ^                                                    |
-  +----- wait <----- what was written is removed <-- conflict
+  +----- wait <----- what was written is removed <-- conflict, or the files of the state were expired
 
 How often and how long it tries is what the table's properties ``commit.retry.*`` say, with the defaults of Iceberg
 Java. Each wait is twice as long as the one before, and of a random part, so that writers do not meet again and again.
@@ -98,26 +98,37 @@ def commit(
         metadata = TableMetadata(state.document.fields)
         files = TableFiles(metadata, table.places(state).within(locate))
         attempts += 1
+        lost: Exception
         try:
             if not attempt(state, metadata, files):
                 files.discard()
                 return None
-        except BaseException:
+        except BaseException as error:
             files.discard()
-            raise
-        try:
-            return table.commit(state, metadata.fields)
-        except ConflictError as error:
-            files.discard()
-            seconds = limits.wait(attempts)
-            if attempts > limits.num_retries or 1000 * (clock() - began + seconds) > limits.total_timeout_ms:
-                raise ConflictError(
-                    f"{table.name}: others committed during each of {attempts} attempts. Try again, stop its writers, "
-                    f"or raise the table's properties {COMMIT_RETRY}num-retries ({limits.num_retries}) and "
-                    f"{COMMIT_RETRY}total-timeout-ms ({limits.total_timeout_ms})"
-                ) from error
-            wait(seconds)
-        except (Ags1Error, RefusedError):
-            # The catalog refused, so nothing names the written files.
-            files.discard()
-            raise
+            if not (isinstance(error, FileNotFoundError) and has_moved(table, state.metadata_location)):
+                raise
+            # Others have committed, and removed what this snapshot needed.
+            lost = error
+        else:
+            try:
+                return table.commit(state, metadata.fields)
+            except ConflictError as error:
+                files.discard()
+                lost = error
+            except (Ags1Error, RefusedError):
+                # The catalog refused, so nothing names the written files.
+                files.discard()
+                raise
+        seconds = limits.wait(attempts)
+        if attempts > limits.num_retries or 1000 * (clock() - began + seconds) > limits.total_timeout_ms:
+            raise ConflictError(
+                f"{table.name}: other writers committed during each of {attempts} attempts. Nothing was committed: do "
+                f"it again, stop the writers, or raise the table's properties {COMMIT_RETRY}num-retries "
+                f"({limits.num_retries}) and {COMMIT_RETRY}total-timeout-ms ({limits.total_timeout_ms})"
+            ) from lost
+        wait(seconds)
+
+
+def has_moved(table: CatalogTable, metadata_location: str) -> bool:
+    """Whether a table has a newer state than that of this metadata file, so that the files of this may be gone."""
+    return table.load().metadata_location != metadata_location

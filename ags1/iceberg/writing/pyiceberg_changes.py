@@ -15,7 +15,8 @@ from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadataUtil
-from pyiceberg.table.update import update_table_metadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, update_table_metadata
 
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState
@@ -23,7 +24,7 @@ from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, number_property
 from ags1.iceberg.scan._variant import metadata_text
 from ags1.iceberg.writing.commit import COMMIT_RETRY
-from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 
 # Actions of updates.
 _ALLOWED = (
@@ -51,8 +52,8 @@ def commit_changes(table: CatalogTable, requirements: Iterable[Any], updates: tu
     Raises
     ------
     PermissionError
-        One of the updates needs keys or files, and the message names the function for it; or a schema with variants,
-        which PyIceberg does not know.
+        One of the updates needs keys or files, and the message names the function for it; or it removes the branch main
+        or makes a tag of it; or a schema with variants, which PyIceberg does not know.
     ValueError
         A property ``commit.retry.*`` is not a number.
     ConflictError
@@ -73,8 +74,8 @@ def commit_changes(table: CatalogTable, requirements: Iterable[Any], updates: tu
             requirement.validate(base)
     except CommitFailedException as error:
         raise ConflictError(
-            f"{table.name}: somebody else has committed ({error}). Nothing was changed: refresh the table and make the "
-            "change again"
+            f"{table.name}: another writer has committed meanwhile ({error}). Nothing was committed: refresh the table "
+            "and make the change again"
         ) from None
     return table.commit(state, _changed(state.document.fields, base, update_table_metadata(base, updates)))
 
@@ -85,6 +86,11 @@ def _refuse(name: str, update: Any) -> None:
         raise PermissionError(
             f"{name}: PyIceberg cannot make this change ({update.action}) of an encrypted table"
             + (f": use {instead}" if instead else "")
+        )
+    is_removal = isinstance(update, RemoveSnapshotRefUpdate)
+    if (is_removal or getattr(update, "type", None) == SnapshotRefType.TAG) and getattr(update, "ref_name", "") == MAIN:
+        raise PermissionError(
+            f"{name}: {MAIN} is the table itself: it stays, and is a branch. `overwrite` with no rows empties the table"
         )
     given: Mapping[str, str] = getattr(update, "updates", {})
     if ours := sorted(each for each in given if each.startswith("ags1.") or each == IO_IMPLEMENTATION):

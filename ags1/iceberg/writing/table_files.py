@@ -18,7 +18,7 @@ from ags1.iceberg.metadata.metadata_document import data_directory, directories_
 from ags1.iceberg.scan.deletion_vectors import write_vectors
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
-from ags1.storage import Location, make_parent, open_output, remove
+from ags1.storage import Location, list_files, make_parent, open_output, remove
 
 
 class TableFiles:
@@ -26,11 +26,13 @@ class TableFiles:
 
     At each write, the metadata determines the file's location, whether it is encrypted, and with which keys.
     `locate` makes a Location of a path or URL as metadata has it; `written` has the paths of all that was written.
+    `directory` is that of the data files, below the one of all data files of the table.
     """
 
-    def __init__(self, metadata: TableMetadata, locate: Callable[[str], Location]) -> None:
+    def __init__(self, metadata: TableMetadata, locate: Callable[[str], Location], directory: str = "") -> None:
         self._metadata = metadata
         self._locate = locate
+        self._directory = directory
         self.written: list[str] = []
 
     def new_metadata_path(self, name: str) -> str:
@@ -40,7 +42,8 @@ class TableFiles:
     def new_data_path(self, suffix: str, partition: str = "") -> str:
         """Return a unique path for a data or delete file; `partition` is its directory, if any."""
         directory = data_directory(self._metadata.fields)
-        return "/".join(part for part in (directory, partition, f"{uuid.uuid4()}{suffix}") if part)
+        parts = (directory, self._directory, partition, f"{uuid.uuid4()}{suffix}")
+        return "/".join(part for part in parts if part)
 
     def located(self, path: str) -> Location:
         """Where a file is: no link below the table's directories is followed."""
@@ -74,6 +77,14 @@ class TableFiles:
             output.write(stored)
             output.commit(durable=True)
         return len(stored), None if key is None else key.with_length(len(stored))
+
+    def find(self) -> None:
+        """Take over the data files that other processes have written into the directory of these, if they have one."""
+        if not self._directory:
+            return
+        place = f"{data_directory(self._metadata.fields)}/{self._directory}"
+        with contextlib.suppress(FileNotFoundError):
+            self.written += [f"{place}/{each.name}" for each in list_files(self.located(place))]
 
     def discard(self) -> None:
         """Remove all that was written: the commit failed."""

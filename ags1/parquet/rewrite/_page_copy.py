@@ -16,8 +16,8 @@ from ags1.storage import DescriptorSource, Output
 # Bytes of pages that are converted at once: enough for every core, with progress many times a second.
 _BATCH_BYTES = 32 << 20
 _BATCH_PAGES = 16384
-# Bytes of one request to an object store.
-_WINDOW = 16 << 20
+# Bytes of a file in a store whose pages are found and converted at once, while those behind them arrive.
+_WINDOW = 8 << 20
 
 
 def move_chunks(
@@ -83,7 +83,7 @@ def _through_memory(
 
     def flush() -> None:
         if pages.count:
-            output.write(conversion.convert(pages, windows.source, output.position))
+            output.write_owned(conversion.convert(pages, windows.source, output.position))
             stored = pages.stored
             pages.clear()
             advance(stored)

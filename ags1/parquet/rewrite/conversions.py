@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from ags1.errors import FormatError
+from ags1.errors import AlreadyEncryptedError, FormatError
 from ags1.parquet.keys._columns import ColumnNames, names_in_list
 from ags1.parquet.keys._material_file import add_key_material, drop_key_material
 from ags1.parquet.keys.material import parse_entries
@@ -88,8 +88,10 @@ def encrypt_file(
 
     Raises
     ------
+    AlreadyEncryptedError
+        It is encrypted: see :func:`rekey_file`.
     FormatError, TruncatedError
-        Not a Parquet file, already encrypted (see :func:`rekey_file`), or damaged.
+        Not a Parquet file, or damaged.
     LimitError
         More than 32,768 row groups, columns, or pages in a column chunk.
     ValueError
@@ -221,7 +223,9 @@ def _rewrite(
         refuse_same(source, target)
     with SourceFile(source, decryption, optional=decryption is None) as file:
         if decryption is None and file.footer.algorithm is not None:
-            raise FormatError(f"{file.where}is encrypted already: use `rekey_file` to encrypt it in another way")
+            raise AlreadyEncryptedError(
+                f"{file.where}is encrypted already: use `rekey_file` to encrypt it in another way"
+            )
         made = None if encryption is None else encryption.for_file(target)
         unchanged_aad = made is not None and _keep_aad(file, made)
         if made is not None and plaintext_columns is not None:

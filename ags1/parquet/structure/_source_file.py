@@ -439,12 +439,23 @@ class SourceFile(Closing):
 
     def read(self, offset: int, length: int, name: str) -> Buffer:
         """Read bytes before the footer."""
-        if offset < 0 or length < 0 or offset + length > self.footer.start:
-            raise FormatError(f"{name}: {length} bytes at offset {offset} are not inside the file")
+        self._check_inside(offset, length, name)
         try:
             return self.source.read(offset, length)
         except TruncatedError as error:
             raise TruncatedError(f"{name}: {error}") from None
+
+    def read_into(self, offset: int, out: memoryview, name: str) -> None:
+        """Fill `out` with bytes before the footer."""
+        self._check_inside(offset, len(out), name)
+        try:
+            self.source.read_into(offset, out)
+        except TruncatedError as error:
+            raise TruncatedError(f"{name}: {error}") from None
+
+    def _check_inside(self, offset: int, length: int, name: str) -> None:
+        if offset < 0 or length < 0 or offset + length > self.footer.start:
+            raise FormatError(f"{name}: {length} bytes at offset {offset} are not inside the file")
 
     def claim(self, length: int, name: str) -> None:
         """Count bytes that only one column chunk can have. FormatError: their sum is larger than the file.
@@ -496,15 +507,15 @@ def foretells_dictionary(metadata: Struct) -> bool:
 class PageWindows:
     """The range in which pages are searched: all of a local file, or a window of a remote one, which moves on.
 
-    A window may end inside a page. The next one then begins with that page, and is longer if the last one began with
-    it.
+    A window may end inside a page. The next one then begins with that page, whose bytes are not requested again, and is
+    longer if the last one began with it. All have the same memory.
     """
 
     def __init__(self, file: SourceFile, length: int) -> None:
         self._file = file
         self._length = length
         self._begin = self._end = -1
-        self._data: Buffer = b""
+        self._data = bytearray()
         whole = file.pages()
         self._is_whole = whole is not None
         self.source: PageSource = whole if whole is not None else PageSource(b"")
@@ -519,8 +530,17 @@ class PageWindows:
         if position == self._begin:
             wanted = max(wanted, 2 * (self._end - position))
         length = max(0, min(wanted, file.footer.start - position))
-        self._data = file.read(position, length, f"{file.where}a page")
-        self.source = PageSource(self._data, base=position, name=file.name)
+        # Before anything is moved: after an error there is no window.
+        begin, self._begin = self._begin, -1
+        end, self._end = self._end, -1
+        data = self._data if len(self._data) == length else bytearray(length)
+        kept = min(end - position, length) if begin <= position < end else 0
+        with memoryview(data) as view:
+            view[:kept] = memoryview(self._data)[position - begin :][:kept]
+            with view[kept:] as rest:
+                file.read_into(position + kept, rest, f"{file.where}a page")
+        self._data = data
+        self.source = PageSource(data, base=position, name=file.name)
         self._begin, self._end = position, position + length
 
     def read(self, offset: int, length: int) -> bytes:

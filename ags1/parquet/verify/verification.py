@@ -48,7 +48,7 @@ from ags1.parquet.structure._source_file import (
 )
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
 from ags1.parquet.verify.report import SIGNATURE, ColumnVerification, ParquetVerifyReport, VerifyFinding
-from ags1.storage import located
+from ags1.storage import Source, located
 from ags1.support.recently_used import RecentlyUsed
 
 TYPE_CHECKING = False
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from ags1.parquet.keys._columns import ColumnName
     from ags1.parquet.keys.properties import DecryptionConfig
     from ags1.parquet.structure._schema import Element
-    from ags1.storage import Source
     from ags1.streams.files import Progress
     from ags1.support.typing import Buffer
 
@@ -69,8 +68,8 @@ __all__ = ["ColumnVerification", "ParquetVerifyReport", "VerifyFinding", "verify
 _FAULTS = (AuthenticationError, FormatError, LimitError)
 _BATCH_BYTES = 32 << 20
 _BATCH_PAGES = 16384
-# Bytes of one request to an object store: for pages, and for small neighbouring modules.
-_WINDOW = 16 << 20
+# Bytes of a file in a store: of pages that are found at once, and of small neighbouring modules.
+_WINDOW = 8 << 20
 _BLOCK = 1 << 20
 _BLOCKS = 8
 # Ten times the length that any known writer uses for a header of 20 bytes.
@@ -604,7 +603,7 @@ def _integer(structure: Struct, field: int) -> int | None:
         return None
 
 
-class _CachedSource:
+class _CachedSource(Source):
     """A source for small neighbouring ranges, which reads them with few requests."""
 
     is_remote = True
@@ -621,6 +620,10 @@ class _CachedSource:
         first, last = offset // _BLOCK, (offset + size - 1) // _BLOCK
         data = b"".join(self._block(each) for each in range(first, last + 1))
         return data[offset - first * _BLOCK :][:size]
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill `out` with pages, which nothing else reads."""
+        self._source.read_into(offset, out)
 
     def _block(self, number: int) -> bytes:
         start = number * _BLOCK

@@ -25,14 +25,15 @@ _OPEN = re.compile(
 _SECRET = re.compile(r"fs\.s3a\.(bucket\..+\.)?(access\.key|secret\.key|session\.token)|fs\.azure\.account\.key\..+")
 # Where clients of these stores find credentials without a session.
 _ELSEWHERE = {
-    "fs.s3a.": (
+    "azure|adls|account|sas": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_ID"),
+    "gcs|google": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"),
+    "": (
         "AWS_ACCESS_KEY_ID",
         "AWS_PROFILE",
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     ),
-    "fs.azure.": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_ID"),
 }
 _log = logging.getLogger("ags1.spark")
 _warned_of: set[tuple[int, str]] = set()
@@ -72,7 +73,7 @@ class CapturedSession:
         if found is not None or _SECRET.fullmatch(name) is None:
             return found
         if name in self.withheld:
-            self._refuse_or_warn(name)
+            use_environment(name, "seal it with ags1.spark.register(spark, kms=URL, key_id=MASTER_KEY)")
             return None
         return self._secrets().get(name)
 
@@ -85,18 +86,23 @@ class CapturedSession:
         )
         return found
 
-    def _refuse_or_warn(self, name: str) -> None:
-        prefix = next(prefix for prefix in _ELSEWHERE if name.startswith(prefix))
-        other = next((each for each in _ELSEWHERE[prefix] if os.environ.get(each)), None)
-        if other is None:
-            raise PermissionError(
-                f"the session has the secret setting {name}, which Spark does not hand to a data source: seal it for "
-                "the tasks with ags1.spark.register(spark, kms=URL, key_id=MASTER_KEY), or set the credentials in the "
-                f"environment of the driver and of all executors ({', '.join(_ELSEWHERE[prefix])})"
-            )
-        if (os.getpid(), name) not in _warned_of:
-            _warned_of.add((os.getpid(), name))
-            _log.warning("%s names the credentials that are used here, not the session's %s", other, name)
+
+def use_environment(name: str, remedy: str) -> None:
+    """Say that the credentials of the environment are used, and not a secret setting, which nobody has sealed.
+
+    PermissionError: this process's environment has none. The message has the remedy.
+    """
+    names = next(names for words, names in _ELSEWHERE.items() if re.search(words, name))
+    other = next((each for each in names if os.environ.get(each)), None)
+    if other is None:
+        raise PermissionError(
+            f"the session has the secret setting {name}, which does not go to tasks unsealed: {remedy}; or set the "
+            f"credentials in the environment of the driver and of all executors ({', '.join(names)}); or leave the "
+            "setting out, if the machines have a role"
+        )
+    if (os.getpid(), name) not in _warned_of:
+        _warned_of.add((os.getpid(), name))
+        _log.warning("%s names the credentials that are used here, not the session's %s", other, name)
 
 
 def capture(spark: Any, kms: str | None = None, key_id: str | None = None) -> CapturedSession:

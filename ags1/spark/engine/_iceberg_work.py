@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ags1.iceberg.conversion.journal import Journal, Records
 from ags1.iceberg.conversion.work import FileTask, Places, run
@@ -62,17 +63,26 @@ class TableVerifying:
 
 def unit_of(file: TableFile) -> Unit:
     """The unit for a file. It contains the file's key, so it must travel sealed."""
-    known = file.known
-    key = None if known.key_metadata is None else known.key_metadata.encode()
-    about = (known.kind, known.file_format, key, known.length_hint, known.encrypted_table)
-    return Unit(file.path, file.size, (about, file.vectors, file.conflict))
+    return Unit(file.path, file.size, (form_of(file.known), file.vectors, file.conflict))
 
 
 def _file_of(unit: Unit) -> TableFile:
-    (kind, form, key, *more), vectors, conflict = unit.data
-    file = TableFile(KnownFile(unit.path, kind, form, None if key is None else KeyMetadata.decode(key), *more))
+    form, vectors, conflict = unit.data
+    file = TableFile(known_of(form))
     file.vectors, file.conflict = vectors, conflict
     return file
+
+
+def form_of(known: KnownFile) -> tuple[Any, ...]:
+    """The form in which a known file travels, with its key."""
+    key = None if known.key_metadata is None else known.key_metadata.encode()
+    return known.path, known.kind, known.file_format, key, known.length_hint, known.encrypted_table
+
+
+def known_of(form: tuple[Any, ...]) -> KnownFile:
+    """Return the known file."""
+    path, kind, file_format, key, *more = form
+    return KnownFile(path, kind, file_format, None if key is None else KeyMetadata.decode(key), *more)
 
 
 def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = None) -> Outcome:

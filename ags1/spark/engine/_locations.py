@@ -6,7 +6,7 @@
 
 Executors get the :class:`ags1.storage.Location`, with the credentials for storage that are in Spark's configuration;
 without any there, each machine finds its own (environment, profiles, instance roles). It travels sealed with the work
-of a task, wherever a job knows a master key; jobs that know none (audit, and reading Parquet) pickle it as it is.
+of a task; without a master key to seal under, its secrets stay on the driver (ags1.spark.engine._unsealed).
 Tasks of the data source get a captured session, whose secrets are sealed, and make the Location themselves.
 """
 

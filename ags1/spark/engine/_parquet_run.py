@@ -41,7 +41,7 @@ from ags1.spark.engine._parquet_work import (
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, Work, check_choice
-from ags1.spark.engine._sealing import Sealer, kms_client
+from ags1.spark.engine._sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Location, PipeSource, inside, open_source
 
 Tree: TypeAlias = str | os.PathLike[str]
@@ -91,6 +91,7 @@ class ParquetRun:
         plaintext_columns: Iterable[Any] = (),
         drop_bloom_filters: bool = False,
         missing_columns: str = "fail",
+        transfer_key_id: str | None = None,
     ) -> Result:
         assert self._target is not None
         check_choice(others, ("error", "copy", "skip"), "others")
@@ -101,6 +102,8 @@ class ParquetRun:
             if writing.kms is not None and (self._source.storage_options or self._target.storage_options):
                 # Credentials of the storage may be among them.
                 self._seal = Sealer.create(writing.kms, writing.footer_key_id)
+        elif reading is not None:
+            self._seal = sealer_under(reading.kms, transfer_key_id)
         work = Transferring(
             verb,
             self._source,
@@ -146,8 +149,10 @@ class ParquetRun:
         require_encrypted: Iterable[Any] = (),
         allow_unauthenticated_pages: bool = False,
         expected: Expected | None = None,
+        transfer_key_id: str | None = None,
     ) -> Result:
         _check_threads(threads)
+        self._seal = sealer_under(reading.kms, transfer_key_id)
         wanted = None if expected is None else ExpectedFiles(expected)
         required = as_names(require_encrypted, "require_encrypted")
         work = Verifying("verify", self._source, reading, missing_keys, threads, required, allow_unauthenticated_pages)

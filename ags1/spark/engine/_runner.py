@@ -33,6 +33,7 @@ from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, files_of, g
 from ags1.spark.engine._progress import Counters, Meter, Teller, open_meter
 from ags1.spark.engine._sealing import Opener, Sealer
 from ags1.spark.engine._sessions import Session
+from ags1.spark.engine._unsealed import unsealed
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
 
@@ -91,7 +92,10 @@ class Outcome:
 
 
 class Work(Protocol):
-    """Work for workers. It is pickled, and has no secret but those of its Locations: a Sealer seals it as a whole."""
+    """Work for workers. It is pickled, and has no secret but those of its Locations.
+
+    A Sealer seals it as a whole; where there is none, those secrets stay here.
+    """
 
     verb: str
     """One word for the work, shown in progress and in Spark's UI."""
@@ -107,7 +111,7 @@ class Work(Protocol):
 class _Task:
     """The data sent to the tasks of a wave. The work is sealed too, if there is an opener."""
 
-    sealed_work: Work | bytes
+    pickled_work: bytes
     label: str
     payloads: list[bytes]
     opener: Opener | None
@@ -115,11 +119,8 @@ class _Task:
     first_bin: int
 
     def work(self) -> Work:
-        if self.opener is None:
-            assert not isinstance(self.sealed_work, bytes)
-            return self.sealed_work
-        assert isinstance(self.sealed_work, bytes)
-        work: Work = pickle.loads(self.opener.open(self.sealed_work, self.label))
+        data = self.pickled_work if self.opener is None else self.opener.open(self.pickled_work, self.label)
+        work: Work = pickle.loads(data)
         return work
 
     def units(self, number: int) -> list[Any]:
@@ -209,6 +210,7 @@ class Engine:
     ) -> None:
         self._session = check_arguments(spark, parallelism, part_bytes)
         self._work = work
+        self._unsealed = unsealed(work) if seal is None else b""
         self._parallelism = parallelism
         self._progress = progress
         self._seal = seal
@@ -251,9 +253,9 @@ class Engine:
         first_bin, self._bins = self._bins, self._bins + len(bins)
         label = random_bytes(8).hex()
         payloads = []
-        work: Work | bytes = self._work
+        work = self._unsealed
         if self._seal is not None:
-            work = self._seal.seal(pickle.dumps(work, pickle.HIGHEST_PROTOCOL), label)
+            work = self._seal.seal(pickle.dumps(self._work, pickle.HIGHEST_PROTOCOL), label)
         for number, units in enumerate(bins):
             data = pickle.dumps(units, pickle.HIGHEST_PROTOCOL)
             payloads.append(data if self._seal is None else self._seal.seal(data, f"{label} {number}"))

@@ -23,7 +23,7 @@ from ags1.support.recently_used import RecentlyUsed
 
 T = TypeVar("T")
 
-_KIND = "spark task"
+_KIND, _RESULT = "spark task", "spark result"
 _KEPT = 32
 _made = RecentlyUsed(_KEPT)
 _process = os.getpid()
@@ -113,6 +113,10 @@ class Opener:
             text = "what this task is to do was changed on its way, or belongs to another task"
             raise AuthenticationError(text) from None
 
+    def seal(self, data: bytes, label: str) -> bytes:
+        """Seal the result of a task for :meth:`Sealer.open`."""
+        return self.keys().seal(_RESULT).seal(data, label)
+
 
 class Sealer:
     """Seals on the driver, with the key of a run's default class; see :class:`Opener`."""
@@ -135,5 +139,18 @@ class Sealer:
     def seal(self, data: bytes, label: str) -> bytes:
         return self._keys.seal(_KIND).seal(data, label)
 
+    def open(self, data: bytes, label: str) -> bytes:
+        """Return the result of a task. Raise AuthenticationError if it has another label or was changed."""
+        return self._keys.seal(_RESULT).open(data, label)
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Sealer cannot be pickled: it holds a key; send its opener")
+
+
+def sealer_under(kms: str | None, transfer_key_id: str | None) -> Sealer | None:
+    """What seals the work of a job that needs no master key itself; None if the caller names none for it."""
+    if transfer_key_id is None:
+        return None
+    if kms is None:
+        raise ValueError("transfer_key_id is a master key of the service kms: give that too")
+    return Sealer.create(kms, transfer_key_id)

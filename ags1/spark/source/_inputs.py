@@ -197,10 +197,9 @@ class DatasetFiles:
                 found.append((number, ListedFiles(path, 0, length, file_length)))
         return found
 
-    def wanted(self, entries: Iterator[datasets.DatasetEntry]) -> Iterator[ListedFiles]:
-        """The files that the options select."""
-        for entry in entries:
-            yield from (file for _, file in self._wanted([(entry.path, entry.plaintext_length, entry.file_length)]))
+    def wanted(self, entry: datasets.DatasetEntry) -> list[ListedFiles]:
+        """The file of an entry, if the options select it."""
+        return [file for _, file in self._wanted([(entry.path, entry.plaintext_length, entry.file_length)])]
 
     def open(self, file: ListedFiles) -> Plain:
         reader = self.dataset.open(file.path)

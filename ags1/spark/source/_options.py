@@ -79,6 +79,10 @@ _OF_SPARK: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "modifiedbefore": ((), "choose files with include, exclude or prefix"),
     "modifiedafter": ((), "choose files with include, exclude or prefix"),
+    "latestfirst": (_FALSE, "files come in the order of versions; starting_version says where to begin"),
+    "maxfileage": ((), "starting_version says where to begin"),
+    "cleansource": (("off",), "ags1 dataset expire removes what is not needed any more"),
+    "startingtimestamp": ((), "starting_version says where to begin; versions have the times"),
     "basepath": ((), "load the dataset, and choose a directory with prefix"),
     "ignoremissingfiles": (_FALSE, "use on_error=skip"),
     "ignorecorruptfiles": (_FALSE, "use on_error=skip; what is not authentic fails always"),
@@ -108,6 +112,7 @@ _SECRET = re.compile(
 )
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _SCALES = {"": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30}
+_MAX_APPLICATION = 255
 LINE_DECODES = frozenset({"text", "json", "csv"})
 _RECORDS = frozenset({"json", "csv"})
 _CSV = frozenset({"csv"})
@@ -142,6 +147,18 @@ def _version(text: str) -> int:
     if not text.strip().isdecimal():
         raise ValueError(f"must be a number, not {text!r}")
     return int(text)
+
+
+def _long(text: str) -> int:
+    if _version(text) >= 1 << 63:
+        raise ValueError(f"must be below 2^63, not {text!r}")
+    return int(text)
+
+
+def _application(text: str) -> str:
+    if len(text) > _MAX_APPLICATION:
+        raise ValueError(f"must have at most {_MAX_APPLICATION} characters, not {len(text):,}")
+    return text
 
 
 def _timestamp(text: str) -> str:
@@ -377,11 +394,12 @@ def _starting(text: str) -> str:
 
 @dataclass(frozen=True)
 class StreamOptions(SourceOptions):
-    """Options of a stream, checked: those of a read and two more."""
+    """Options of a stream, checked: those of a read and four more. A limit of 0 is none."""
 
     starting_version: str = _option("earliest", _starting)
     max_versions_per_batch: int = _option(0, _count)
-    """0 for all versions."""
+    max_files_per_trigger: int = _option(0, _count)
+    max_bytes_per_trigger: int = _option(0, _size)
 
 
 _LINES = ("none", "gzip")
@@ -408,8 +426,8 @@ class WriteOptions:
     max_file_bytes: int = _option(1024 * MIB, _size)
     partition_by: tuple[str, ...] = _option((), _list)
     partition_overwrite_mode: str = _option("", _one_of("static", "dynamic"))
-    txn_app_id: str = _option("")
-    txn_version: int = _option(-1, _version)
+    txn_app_id: str = _option("", _application)
+    txn_version: int = _option(-1, _long)
     """-1 for none."""
     header: bool = _option(False, _flag, _CSV)
     sep: str = _option(",", _character, _CSV)

@@ -46,8 +46,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Add the files of an epoch to the dataset, unless it has them; see :meth:`Ags1Writer.commit`."""
-        if (begun := _begun(messages)) is not None:
-            self._writer.continued(begun, self._query, batchId).commit(messages)
+        self._writer.continued(_begun(messages) or self._writer, self._query, batchId).commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the objects that tasks reported; see :meth:`Ags1Writer.abort`."""

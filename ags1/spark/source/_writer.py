@@ -82,8 +82,7 @@ def writer_for(
                 f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
                 "or rewrap the dataset"
             )
-    applied = {} if base is None else dict(base.applied)
-    is_applied = applied.get(checked.txn_app_id, -1) >= checked.txn_version >= 0
+    is_applied = base is not None and base.last_applied(checked.txn_app_id) >= checked.txn_version >= 0
     kept = base is not None and base.file_count > 0 and not is_applied
     dynamic = overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text, kept)
     if kept and (dynamic or not overwrite):
@@ -177,6 +176,8 @@ class Ags1Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Add the files to the dataset, in one new version, unless the transaction of the options was committed before.
 
+        A numbered transaction makes a version in any case, also without files.
+
         It raises ConflictError if the dataset was removed or replaced meanwhile, if another writer has overwritten the
         same directories in the same moment, or if `expire` has given up this write, which took too long.
         """
@@ -220,7 +221,9 @@ class Ags1Writer(DataSourceArrowWriter):
                     transaction.put(entry)
                 else:
                     transaction.remove(entry.path)
-            if transaction.commit() is None and files:
+            # One without rows counts too: repeated with rows, it would be another one.
+            numbered = bool(self._options.txn_app_id)
+            if transaction.commit(always=numbered) is None and numbered:
                 self._skip(messages)
 
     def _skip(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -97,7 +97,8 @@ Writing                      Default         Meaning
 ``partition_overwrite_mode`` the session's   overwrite, with ``partition_by``: static replaces all files, dynamic those
                                              in the directories that get rows
 ``txn_app_id``,              none            a name and a number: the dataset records both with the commit, and skips a
-``txn_version``                              write whose number, or a later one, it has of this name
+``txn_version``                              write whose number, or a later one, it has of this name. One without rows
+                                             is recorded too. 1000 names are kept, those that wrote last
 ``header``                   false           csv: names in the first line
 ``sep``                      ,               csv: between values
 ``quote``                    "               csv: around values that need it; empty for none
@@ -120,11 +121,17 @@ Streaming                  Default    Meaning, besides the options of reading
 ``starting_version``       earliest   where a query without a checkpoint begins: earliest, latest (what comes from
                                       now on), or the first version whose files are read
 ``max_versions_per_batch`` all        how many versions of the dataset a batch takes at most
+``max_files_per_trigger``  all        how many files a batch takes at most
+``max_bytes_per_trigger``  all        plaintext that a batch takes at most; a file that is bigger is one batch. With
+                                      both, what is reached first counts
 ========================== ========== ======================================================================
 
 A stream follows one dataset, so ``keyref``, ``expected_version``, ``version_as_of``, ``timestamp_as_of``
-and ``pushdown`` are not for it. ``df.writeStream.format("ags1")`` takes the options of a write. Each epoch is recorded
-with the commit under the id of the query, which is in its checkpoint, so an epoch that Spark repeats is skipped.
+and ``pushdown`` are not for it. Files that wait are read in the order of versions, and those of one version in the
+order of their paths. Spark before 4.2 tells no source what the trigger is: ``availableNow`` with a limit is one batch
+there, with a warning if there is more, so start the query again. ``df.writeStream.format("ags1")`` takes the options
+of a write. Each epoch is recorded with the commit under the id of the query, which is in its checkpoint, so an epoch
+that Spark repeats is skipped.
 """
 
 from __future__ import annotations

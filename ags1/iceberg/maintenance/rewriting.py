@@ -1,0 +1,212 @@
+"""Bins of data files written again, in this process or another: row groups moved, other rows read and written.
+
+    Bin, and the keys of its files  --BinRewriter-->  Rewritten: entries of the new files
+
+Another process makes a BinRewriter from a RewriteJob, which has no key. Bins, and what becomes of them, have keys: they
+travel sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from ags1.iceberg.files.file_io import KMS, row_group_limit
+from ags1.iceberg.maintenance.selection import TOO_LARGE, Bin
+from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.metadata.locations import allowing
+from ags1.iceberg.metadata.manifests import ManifestEntry
+from ags1.iceberg.scan._planning import ScanTask
+from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE, ROW_ID
+from ags1.iceberg.writing.data_files import DataFiles, TableLayout
+from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.terms import as_order
+from ags1.parquet.view.view import ParquetView
+
+__all__ = ["BinRewriter", "RewriteJob", "Rewritten"]
+
+_KEPT = {name: each for name, each in LINEAGE.items() if each.field_id in (ROW_ID, LAST_UPDATED)}
+# Stored bytes of a row group that is moved; smaller ones are merged.
+_LEAST_MOVED = 32 << 20
+# Bytes of the numbers of a row.
+_NUMBERS = 16
+# As Iceberg Java, half-way between the target and what is too large.
+_SPARE = 1.4
+# Bytes of rows that are read ahead.
+_AHEAD = 32 << 20
+
+
+@dataclass(frozen=True)
+class RewriteJob:
+    """What another process needs beside bins and keys. Credentials of the storage may be in it, and in no repr.
+
+    Attributes
+    ----------
+    metadata_location, metadata : str
+        The table's state that was planned with: where its metadata file is, and its text.
+    properties : mapping
+        Of the FileIO.
+    ref, target_bytes, sort_by
+        Arguments of :class:`BinRewriter`.
+    directory : str
+        Name of the directory below that of the table's data files for the new ones.
+    """
+
+    metadata_location: str
+    metadata: str = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False)
+    ref: str
+    target_bytes: int | None
+    sort_by: Sequence[str] | None
+    directory: str
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The entries of the files that a bin became, and the stored bytes of the row groups that were moved."""
+
+    entries: list[ManifestEntry] = field(repr=False)
+    moved_bytes: int
+
+
+class BinRewriter:
+    """Writes bins of a branch again, as its newest snapshot has them. Safe to share between threads.
+
+    Parameters
+    ----------
+    table : EncryptedTable
+        In the state that was planned with. Its FileIO must know the keys of the files.
+    ref : str
+        The branch.
+    target_bytes : int, optional
+        Of a new file; by default that of the table.
+    sort_by : sequence of str, optional
+        The order of the rows in each file.
+
+    Attributes
+    ----------
+    layout : TableLayout
+        Of the new files.
+    snapshot : mapping or None
+        The newest snapshot of the branch.
+    sequence_number : int
+        Of that snapshot, and of the new files.
+    """
+
+    def __init__(self, table: Any, ref: str, target_bytes: int | None, sort_by: Sequence[str] | None) -> None:
+        self._table, self._ref = table, ref
+        pyiceberg = table.table
+        order = as_order(sort_by, table.schema)
+        if order.fields and order.fields == pyiceberg.sort_order().fields:
+            order = pyiceberg.sort_order()
+        elif order.fields:
+            # The number of an order that the table does not have would be another's.
+            order = order.model_copy(update={"order_id": UNSORTED_SORT_ORDER.order_id})
+        further = tuple(_KEPT.values())
+        self.layout = TableLayout(table.schema, pyiceberg.spec(), order, pyiceberg.properties, further)
+        if target_bytes is not None:
+            self.layout.target_size = target_bytes
+        self.snapshot = TableMetadata(table.document.fields).snapshot_of(ref)
+        # A snapshot of format version 1 has none.
+        self.sequence_number = 0 if self.snapshot is None else self.snapshot.get("sequence-number", 0)
+
+    def job(self, directory: str, sort_by: Sequence[str] | None) -> RewriteJob:
+        """Return what another process needs to make the same; `directory` is that of the new files."""
+        table = self._table
+        # The KMS is not asked there: keys of files come with the bins.
+        properties = {name: text for name, text in table.io.properties.items() if name != KMS}
+        properties = allowing(properties, table.io.locations.roots)
+        location, text = table.metadata_location, table.document.text
+        return RewriteJob(location, text, properties, self._ref, self.layout.target_size, sort_by, directory)
+
+    def may_move(self, task: ScanTask) -> bool:
+        """Whether a file may have row groups to move."""
+        file = task.file
+        is_parquet = file.file_format == FileFormat.PARQUET and file.spec_id == self.layout.partitioning.spec_id
+        is_large = is_parquet and file.file_size_in_bytes >= _LEAST_MOVED
+        return is_large and not task.delete_files and not self.layout.is_sorted
+
+    def rewritten(self, found: Bin, files: TableFiles, within: Callable[[int, int | None], None]) -> Rewritten:
+        """Move the row groups of a bin that are large, and read and write the other rows.
+
+        `within` is called with the stored bytes that are done, and their total.
+        """
+        layout = self.layout
+        if found.bytes <= _SPARE * layout.target_size:
+            # The numbers of rows take room too, and what is a little over the target is no file of its own.
+            layout = copy(layout)
+            layout.target_size = int(_SPARE * layout.target_size)
+        out, read, parts = DataFiles(layout, files), list[ScanTask](), dict[str, list[int]]()
+        done = moved = 0
+
+        def advance(task: ScanTask) -> None:
+            nonlocal done
+            done += task.file.file_size_in_bytes
+            within(done, found.bytes)
+
+        for task in found.tasks:
+            path = task.file.file_path
+            entry = found.moving.get(path)
+            small, size = (None, 0) if entry is None else self._moved(task, entry, out)
+            moved += size
+            if small == []:
+                advance(task)
+                continue
+            read.append(task)
+            if small is not None:
+                parts[path] = small
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            columns = [*(each.name for each in layout.schema.fields), *_KEPT]
+            scan = self._table.scan(columns=columns, ref=self._ref)
+            for file in scan.by_file(read, _AHEAD, parts):
+                yield from file.batches
+                advance(file.task)
+
+        entries = out.write_all(batches())
+        for each in entries:
+            each.sequence_number = self.sequence_number
+        return Rewritten(entries, moved)
+
+    def _moved(self, task: ScanTask, entry: ManifestEntry, out: DataFiles) -> tuple[list[int] | None, int]:
+        """Move the large row groups of a file; return the others, or None if nothing was moved, and the moved bytes."""
+        path = task.file.file_path
+        with naming(path, "cannot be read"), self._table.io.new_input(path).open() as view:
+            if not isinstance(view, ParquetView) or not self.layout.fits(view):
+                return None, 0
+            metadata = pyarrow.parquet.read_metadata(view)
+            sizes = [_stored(metadata.row_group(index)) for index in range(metadata.num_row_groups)]
+            # One that is too large for a file would be a file that is too large again.
+            most = TOO_LARGE * self.layout.target_size
+            # A footer can state any number of rows, which all get numbers.
+            rows = row_group_limit(self._table.io.properties) // _NUMBERS
+            large = [
+                index
+                for index, size in enumerate(sizes)
+                if _LEAST_MOVED <= size <= most and metadata.row_group(index).num_rows <= rows
+            ]
+            if not large or metadata.num_rows != task.file.record_count:
+                return None, 0
+            out.move(view, entry.file, large, (self._numbers(task, index) for index in large))
+        return [index for index in range(len(sizes)) if index not in large], sum(sizes[index] for index in large)
+
+    def _numbers(self, task: ScanTask, row_group: int) -> pyarrow.Table:
+        """The lineage columns of a row group, of which a file may have some, none or all values."""
+        scan = self._table.scan(columns=list(_KEPT), ref=self._ref)
+        schema = pyarrow.schema(list(self.layout.shape.arrow)[-len(_KEPT) :])
+        with closing(scan.by_file([task], _AHEAD, {task.file.file_path: [row_group]})) as files:
+            batches = [batch.cast(schema) for file in files for batch in file.batches]
+        return pyarrow.Table.from_batches(batches, schema)
+
+
+def _stored(group: Any) -> int:
+    return sum(int(group.column(index).total_compressed_size) for index in range(group.num_columns))
