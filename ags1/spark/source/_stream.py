@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ags1.dataset import DatasetEntry
 from ags1.dataset.names import sort_key
 from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
@@ -202,6 +203,7 @@ class StreamReader(DataSourceStreamReader):
         """What came after a place, up to another, in the order of paths."""
         dataset, prefix = source.dataset, f"{self._options.prefix}/" if self._options.prefix else ""
         known = after.version if after.is_end else after.version - 1
+        entries: Iterator[DatasetEntry]
         try:
             if known == 0:
                 raise FileNotFoundError
