@@ -35,8 +35,6 @@ from ags1.support.words import counted, printable
 
 T = TypeVar("T")
 
-__all__ = ["Fleet", "FleetReport", "FleetTable"]
-
 DONE, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN = (
     "done", "already done", "not proved", "would be done", "skipped", "failed", "not begun"
 )  # fmt: skip

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from ags1.support.typing import Any
 
-__all__ = ["SERVICES", "ServiceEntry"]
-
 
 class ServiceEntry(NamedTuple):
     """What a URL with this scheme makes.

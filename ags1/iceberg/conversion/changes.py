@@ -8,8 +8,6 @@ from typing import Any
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH
 from ags1.iceberg.writing.metadata import TableMetadata
 
-__all__ = ["DECRYPT", "ENCRYPT", "REKEY", "RELOCATE", "ConversionGoal"]
-
 ENCRYPT, DECRYPT, REKEY, RELOCATE = "encrypt", "decrypt", "rekey", "relocate"
 
 # The new table's files are not where the old table's are.

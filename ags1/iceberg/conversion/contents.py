@@ -18,8 +18,6 @@ from ags1.support.parallel import in_parallel
 
 Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
 
-__all__ = ["Contents", "RefSnapshot", "is_moved", "is_position_delete", "is_vector"]
-
 
 @dataclass
 class RefSnapshot:

@@ -39,16 +39,6 @@ from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, read_whole, remove, status
 from ags1.support.parallel import in_parallel
 
-__all__ = [
-    "check_age",
-    "clean",
-    "expire_snapshots",
-    "journals_of",
-    "keeps_statistics",
-    "parts_of",
-    "remove_statistics",
-]
-
 _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
 _NO_FILE = (errno.EINVAL, errno.EISDIR, errno.ENOTDIR)

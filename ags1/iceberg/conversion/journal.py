@@ -24,20 +24,6 @@ from ags1.kms import run_records
 from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal
 from ags1.storage import Location, make_parent, open_output, read_whole, remove_directories
 
-__all__ = [
-    "DIRECTORY",
-    "KIND",
-    "Journal",
-    "Killed",
-    "Records",
-    "announce_maintenance",
-    "below_metadata",
-    "is_maintenance",
-    "new_name",
-    "open_run",
-    "remove_run",
-]
-
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
 

@@ -26,8 +26,6 @@ from ags1.kms.run_records import RunSeal
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
-__all__ = ["SnapshotConversion", "is_finished"]
-
 _LARGE = 1 << 20
 
 

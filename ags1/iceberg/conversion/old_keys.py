@@ -36,8 +36,6 @@ from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable
 
-__all__ = ["NOT_COVERED", "OldKeyReport", "what_old_keys_open"]
-
 NOT_COVERED = (
     "not looked at: versions and deleted objects of a bucket with versioning, replicas, backups, and copies of "
     "metadata files or keys elsewhere"

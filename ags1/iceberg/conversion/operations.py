@@ -22,8 +22,6 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.streams.files import Progress
 
-__all__ = ["decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"]
-
 STEPS = ("enable", "convert", "expire")
 """The steps of :func:`encrypt_table`, in this order."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
-__all__ = ["CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"]
-
 _LISTED = 20
 _KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"

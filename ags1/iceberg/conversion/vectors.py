@@ -21,8 +21,6 @@ from ags1.iceberg.metadata.manifests import DATA, EXISTING, POSITION_DELETES, Ma
 from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
 
-__all__ = ["merge_position_deletes", "move_vectors", "positions_in"]
-
 
 def move_vectors(
     entries: list[ManifestEntry], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles

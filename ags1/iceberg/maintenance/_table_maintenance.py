@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ags1.iceberg.maintenance.reports import CompactionReport, MaintenanceReport, ManifestReport
     from ags1.streams.files import Progress
 
-__all__ = ["TableMaintenance"]
-
 
 class TableMaintenance:
     """Maintenance of a table that was opened through a catalog.

@@ -36,8 +36,6 @@ from ags1.iceberg.writing.table_files import TableFiles
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 
-__all__ = ["CompactionOptions", "Perform", "compact"]
-
 # Bins of fewer stored bytes are written side by side.
 _SMALL_BIN = 16 << 20
 # After so many stored bytes, what is done is committed: a killed run loses no more.

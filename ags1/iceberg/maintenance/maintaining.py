@@ -22,8 +22,6 @@ from ags1.iceberg.writing.change import WriteTarget
 from ags1.kms.run_records import found_runs
 from ags1.streams.files import Progress
 
-__all__ = ["MaintenancePolicy", "maintain"]
-
 
 @dataclass(frozen=True)
 class MaintenancePolicy:

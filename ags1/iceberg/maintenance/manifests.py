@@ -22,8 +22,6 @@ from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles
 
-__all__ = ["rewrite_manifests"]
-
 _Listed = dict[str, Any]
 
 

@@ -8,8 +8,6 @@ from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
-__all__ = ["CompactionReport", "MaintenanceReport", "ManifestReport"]
-
 _LISTED = 20
 
 

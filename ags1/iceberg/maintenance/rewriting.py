@@ -32,8 +32,6 @@ from ags1.iceberg.writing.table_files import TableFiles
 from ags1.iceberg.writing.terms import as_order
 from ags1.parquet.view.view import ParquetView
 
-__all__ = ["BinRewriter", "RewriteJob", "Rewritten"]
-
 _KEPT = {name: each for name, each in LINEAGE.items() if each.field_id in (ROW_ID, LAST_UPDATED)}
 # Stored bytes of a row group that is moved; smaller ones are merged.
 _LEAST_MOVED = 32 << 20

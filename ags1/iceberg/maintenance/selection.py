@@ -15,8 +15,6 @@ from typing import Any
 from ags1.iceberg.metadata.manifests import ManifestEntry
 from ags1.iceberg.scan._planning import ScanTask
 
-__all__ = ["TOO_LARGE", "Bin", "Selection", "is_as_planned"]
-
 _SMALL, TOO_LARGE = 0.75, 1.8
 # Share of rows that a vector deletes.
 _MANY_DELETED = 0.3

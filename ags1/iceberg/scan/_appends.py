@@ -13,8 +13,6 @@ from typing import Any
 
 from pyiceberg.table.snapshots import Operation
 
-__all__ = ["appends_between"]
-
 _SHOWN = 5
 
 

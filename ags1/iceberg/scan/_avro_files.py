@@ -28,8 +28,6 @@ from ags1.iceberg.scan._projection import Projection, expected_type, name_mappin
 from ags1.iceberg.scan._variant import avro_variants
 from ags1.support.avro_encoding import container_start, encoded_block
 
-__all__ = ["read_columns", "read_task"]
-
 # A batch has no more rows, nor values in their columns, and ends with the block in which it reaches so many bytes.
 _BATCH_ROWS, _BATCH_VALUES = 1 << 16, 1 << 21
 _BATCH_BYTES = 16 << 20

@@ -19,8 +19,6 @@ from pyiceberg.transforms import VoidTransform
 from ags1.errors import FormatError
 from ags1.iceberg.scan.deletion_vectors import DeletionVector
 
-__all__ = ["DELETED_PATH", "DeleteIndex", "Deletes", "EqualityDeletes"]
-
 DELETED_PATH = 2147483546
 """Field of a position delete file with the path of the data file."""
 _EVERYWHERE: tuple[Any, ...] = ()

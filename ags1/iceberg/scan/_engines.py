@@ -26,8 +26,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["ScanDataset", "polars_frame"]
-
 # Their annotations are those of bound predicates.
 _written: Any = expressions
 _COMPARISONS = {

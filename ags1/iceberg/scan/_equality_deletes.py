@@ -22,8 +22,6 @@ from ags1.errors import FormatError
 from ags1.iceberg.scan._delete_index import EqualityDeletes
 from ags1.iceberg.scan._projection import FurtherColumns
 
-__all__ = ["DeletedKeys"]
-
 
 class DeletedKeys:
     """The rows that a group of delete files deletes; `tables` has the rows of these files with these `columns`."""

@@ -24,25 +24,6 @@ from ags1.iceberg.scan._literal_values import Value, decimal_bound
 from ags1.iceberg.scan._projection import path_to
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange
 
-__all__ = [
-    "Arrays",
-    "Both",
-    "Constant",
-    "FilterNode",
-    "Is",
-    "IsIn",
-    "IsNan",
-    "IsNull",
-    "Like",
-    "Not",
-    "Ranges",
-    "StartsWith",
-    "Truth",
-    "among",
-    "column_of",
-    "less",
-]
-
 Truth = bool | None
 Ranges = Callable[[FilteredColumn], Iterable[ValueRange]]
 Arrays = Callable[[int], pyarrow.Array]

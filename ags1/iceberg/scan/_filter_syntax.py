@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-__all__ = ["check_whole", "refuse", "shown_sql", "syntax_tree"]
-
 _Word = str | tuple[str, str]
 _SYMBOLS = {
     "EQ": "=",

@@ -31,8 +31,6 @@ from ags1.iceberg.scan._literal_values import ZONED, Value, value_of
 from ags1.iceberg.scan._value_range import FilteredColumn
 from ags1.iceberg.scan._variant import is_variant
 
-__all__ = ["TextFilter", "bound_text"]
-
 _NUMBER = re.compile(r"(?P<whole>\d+)|(?P<decimal>\d+\.\d*|\.\d+)|(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
 _WRITTEN_FLOAT = re.compile(r"[+-]?(?:inf(?:inity)?|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|nan", re.ASCII | re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)

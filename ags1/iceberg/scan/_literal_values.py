@@ -20,8 +20,6 @@ from typing import Any
 from pyiceberg import types
 from pyiceberg.expressions import literals as written
 
-__all__ = ["ZONED", "Value", "decimal_bound", "value_of"]
-
 Value = Fraction | float | str | bytes
 """A fraction counts units. A float may also be compared with whole numbers and decimals, as floats."""
 

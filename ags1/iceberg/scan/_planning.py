@@ -39,8 +39,6 @@ from ags1.iceberg.scan.deletion_vectors import DeletionVector
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
-__all__ = ["DataFile", "ScanTask", "plan_scan"]
-
 _DATA_FORMATS = ("parquet", "avro", "orc")
 _NAN = float("nan")
 # Requests under way at once: an object store has a high latency.

@@ -25,21 +25,6 @@ from pyroaring import BitMap64
 
 from ags1.errors import FormatError
 
-__all__ = [
-    "LAST_UPDATED",
-    "LINEAGE",
-    "LINEAGE_IDS",
-    "POSITION",
-    "ROW_ID",
-    "FurtherColumns",
-    "Projection",
-    "RowLineage",
-    "expected_type",
-    "name_mapping",
-    "path_to",
-    "remaining",
-]
-
 ROW_ID, LAST_UPDATED, POSITION = 2147483540, 2147483539, 2147483645
 LINEAGE = {
     field.name: field

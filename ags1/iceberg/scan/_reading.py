@@ -38,8 +38,6 @@ from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions
 from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
-__all__ = ["WAITING", "EncryptedArrowScan", "FileRows"]
-
 _PROBLEM = "cannot be read"
 # Bytes of rows that wait until those before them are taken; and of those that equality deletes are applied to at once,
 # because each time a table of the deleted keys is made.

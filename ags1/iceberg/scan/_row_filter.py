@@ -35,8 +35,6 @@ from ags1.iceberg.scan._literal_values import value_of
 from ags1.iceberg.scan._projection import LINEAGE
 from ags1.iceberg.scan._variant import is_variant
 
-__all__ = ["RowFilter"]
-
 
 class RowFilter:
     """A filter that is bound to the schema of the table or of its snapshot, and to the columns of row lineage.

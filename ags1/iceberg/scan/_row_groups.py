@@ -26,8 +26,6 @@ from ags1.errors import FormatError, LimitError
 from ags1.parquet.structure.page_sizes import PageSizes, longest_value, page_sizes
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
-__all__ = ["RowGroups", "bytes_of"]
-
 _MOST_ROWS, _BATCH_BYTES = 1 << 20, 64 << 20
 # A batch takes this part of the limit, if each of its values is the longest.
 _WORST_PART = 4

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["EncryptedTableScan"]
-
 
 class EncryptedTableScan:
     """Rows and columns to read, made by :meth:`EncryptedTable.scan`. Nothing is read before rows are requested.

@@ -18,8 +18,6 @@ from pyiceberg import transforms, types
 
 from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE_IDS
 
-__all__ = ["FilteredColumn", "ValueRange", "of_file", "of_lineage", "of_partition", "of_row_group", "of_summaries"]
-
 _WHOLE: dict[type, tuple[int, ...]] = {
     types.BooleanType: (1,),
     types.IntegerType: (4,),

@@ -24,8 +24,6 @@ from ags1.avro.schemas import AvroType
 from ags1.errors import UnsupportedError
 from ags1.iceberg.keys._document import Document
 
-__all__ = ["ParquetVariants", "avro_variants", "is_variant", "metadata_text"]
-
 _NAMES = ("metadata", "value")
 _FIELD_ID = b"PARQUET:field_id"
 

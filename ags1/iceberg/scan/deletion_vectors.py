@@ -26,15 +26,6 @@ from pyroaring import BitMap64
 from ags1._version import version
 from ags1.errors import FormatError, TruncatedError, UnsupportedError
 
-__all__ = [
-    "DeletionVector",
-    "deleted_positions",
-    "footer_contradictions",
-    "read_position_deletes",
-    "read_vector",
-    "write_vectors",
-]
-
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"
 _LENGTH, _CHECKSUM = 4, 4

@@ -27,8 +27,6 @@ from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import Opener, Sealer, of_process
 
-__all__ = ["TableCompacting", "rewritten_of", "unit_of_bin"]
-
 
 @dataclass
 class TableCompacting:

@@ -14,8 +14,6 @@ from typing import Any
 from ags1.spark.engine._captured import use_environment
 from ags1.storage import Location
 
-__all__ = ["has_secrets", "unsealed", "without_secrets"]
-
 # In the names that Hadoop, obstore and PyIceberg have for options of a storage.
 _SECRET = re.compile(
     r"access.key|account.key|secret|token|sas|credential|connection.string|passw|header", re.IGNORECASE

@@ -16,8 +16,6 @@ from ags1.errors import FormatError
 from ags1.spark.source.decoders._values import parsed
 from ags1.spark.source.encoders._texts import has_text, is_octets, text_of
 
-__all__ = ["SourceDirectories", "constant", "escaped", "inferred", "is_hidden", "partitioned_schema", "values_of"]
-
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)

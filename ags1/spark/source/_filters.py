@@ -13,8 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["Condition", "may_have", "understood"]
-
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": lambda value, wanted: value == wanted,
     "EqualNullSafe": lambda value, wanted: value == wanted,

@@ -35,8 +35,6 @@ from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_be
 from ags1.streams.stream import Reader
 from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_file
 
-__all__ = ["DatasetFiles", "Input", "ListedFiles", "SourceFileKeys", "cached_input", "no_dataset", "open_input"]
-
 _KEPT = 4
 _AHEAD = 8
 _SIZES = (16, 24, 32)

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
     from ags1.spark.engine._captured import CapturedSession
 
-__all__ = [
-    "DECODES",
-    "DROP",
-    "FAIL",
-    "LINE_DECODES",
-    "PERMISSIVE",
-    "SourceOptions",
-    "StreamOptions",
-    "WriteOptions",
-    "refuse_table",
-]
-
 DECODES = ("binary", "text", "json", "csv", "avro", "arrow", "parquet")
 PERMISSIVE, DROP, FAIL = MODES = ("permissive", "dropmalformed", "failfast")
 MIB = 1 << 20

@@ -22,8 +22,6 @@ from ags1.spark.source.decoders import Decoder, Plain, decoder_for
 from ags1.spark.source.encoders import encoding_for
 from ags1.streams.stream import Reader
 
-__all__ = ["refuse_other_columns"]
-
 _WITHOUT_NAMES = ("json", "text")
 
 

@@ -24,8 +24,6 @@ from ags1.spark.source.decoders._text_files import is_gzip
 
 T = TypeVar("T")
 
-__all__ = ["END", "Place", "Split", "packed", "plan", "plan_leaves", "splits_of", "unpacked"]
-
 # Opening a file costs about as much as decrypting so many bytes.
 OPEN_COST = 256 << 10
 END = 1 << 62

@@ -12,8 +12,6 @@ from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._zones import zone_of
 
-__all__ = ["version_as_of"]
-
 
 def version_as_of(options: SourceOptions) -> int | None:
     """The number of the version that the options name, None for the last one.

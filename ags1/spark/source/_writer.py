@@ -42,8 +42,6 @@ from ags1.spark.source.encoders import Encoding, encoding_for
 from ags1.storage import Location, Unsynced, make_parent, remove
 from ags1.streams.stream import Writer
 
-__all__ = ["Ags1Writer", "Written", "writer_for"]
-
 _log = logging.getLogger("ags1.spark")
 _PIECE = 16 << 20
 _GATHERED = 64 << 20

@@ -8,8 +8,6 @@ import re
 from typing import Any
 from zoneinfo import ZoneInfo
 
-__all__ = ["in_zone", "offset_at", "zone_of"]
-
 # Java's ZoneId.SHORT_IDS, which Spark gives to ZoneId.of.
 _SHORT = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",

@@ -156,8 +156,6 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["Ags1DataSource", "register"]
-
 
 class Ags1DataSource(DataSource):
     """Encrypted files as rows: of a dataset, of single AGS1 files, or of encrypted Parquet files.

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from ags1.errors import FormatError
 
-__all__ = ["Dialect", "ends_of", "values_of"]
-
 _BLANKS = "".join(map(chr, range(33)))
 _NONE = "\0"
 _LINE_END = "\n"

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from ags1.spark.source.decoders._values import decimal_of, parsed_or_null
 
-__all__ = ["arrow_type", "widened"]
-
 _INT, _LONG, _DOUBLE, _DAY, _MOMENT, _FLAG, _TEXT = "int", "long", "double", "day", "moment", "flag", "text"
 _ARROW = {
     _INT: pa.int32(),

@@ -12,8 +12,6 @@ import math
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["JsonNode", "loaded", "plain", "scanned"]
-
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _WORD = re.compile(r"(true|false|null|NaN|Infinity|([+-])(?:INF|Infinity))(?![\w$])")

@@ -19,8 +19,6 @@ import pyarrow as pa
 
 from ags1.errors import FormatError, LimitError
 
-__all__ = ["Chunk", "chunks", "chunks_of_stream", "first_of", "read_buffer", "refuse_compressed"]
-
 _LF, _CR, _SPACE = 10, 13, 32
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_END = 2

@@ -12,8 +12,6 @@ from ags1.spark.source._options import DROP, FAIL, SourceOptions
 from ags1.spark.source.decoders._lines import Chunk
 from ags1.spark.source.decoders._types import check_nulls, nulls, without_columns
 
-__all__ = ["assembled", "refuse", "split_schema"]
-
 
 def split_schema(schema: pa.Schema, options: SourceOptions) -> tuple[pa.Schema, int]:
     """The columns with data, and the index of the column for the text of bad records, or -1."""

@@ -18,8 +18,6 @@ from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Plain
 from ags1.spark.source.decoders._lines import Chunk, chunks, chunks_of_stream, read_buffer, refuse_compressed
 
-__all__ = ["Gunzip", "is_gzip", "lines_from_start", "lines_of", "text_of"]
-
 _END = 1 << 62
 _MAGIC = b"\x1f\x8b"
 

@@ -14,16 +14,6 @@ from ags1.errors import FormatError
 from ags1.spark.source._zones import in_zone
 from ags1.spark.source.decoders._values import parsed
 
-__all__ = [
-    "check_nulls",
-    "conformed",
-    "find",
-    "nulls",
-    "spark_schema",
-    "spark_type",
-    "without_columns",
-]
-
 _MAX_PRECISION = 38
 # Cast errors are ArrowInvalid, which is a ValueError; a cast that Arrow lacks is ArrowNotImplementedError.
 _CAST_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)

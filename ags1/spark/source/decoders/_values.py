@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 from ags1.errors import FormatError
 from ags1.spark.source._zones import in_zone, offset_at, zone_of
 
-__all__ = ["NUMBERS", "day_of", "decimal_of", "moment_of", "number_of", "parsed", "parsed_or_null", "rounded"]
-
 NUMBERS: Mapping[str, float] = {"NaN": math.nan, "Inf": math.inf, "-Inf": -math.inf}
 """What is a number besides Java's own texts."""
 

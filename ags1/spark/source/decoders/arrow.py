@@ -11,8 +11,6 @@ from ags1.errors import FormatError
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._types import conformed, find, spark_schema
 
-__all__ = ["make", "owned_part", "sliced"]
-
 _MAGIC = b"ARROW1"
 
 

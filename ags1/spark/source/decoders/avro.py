@@ -19,8 +19,6 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._types import conformed, find, spark_schema
 
-__all__ = ["make", "schema_of"]
-
 _ROWS = 1 << 14
 _PRIMITIVES = {
     "null": pa.null(),

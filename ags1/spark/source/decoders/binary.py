@@ -11,8 +11,6 @@ import pyarrow as pa
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._lines import read_buffer
 
-__all__ = ["METADATA_SCHEMA", "SCHEMA", "make"]
-
 SCHEMA = pa.schema([("path", pa.string()), ("offset", pa.int64()), ("content", pa.binary())])
 METADATA_SCHEMA = pa.schema(
     [("path", pa.string()), ("length", pa.int64()), ("file_length", pa.int64()), ("blocks", pa.int64())]

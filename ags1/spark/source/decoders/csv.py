@@ -27,8 +27,6 @@ from ags1.spark.source.decoders._text_files import lines_from_start, lines_of, t
 from ags1.spark.source.decoders._types import find
 from ags1.spark.source.decoders._values import NUMBERS, parsed_or_null
 
-__all__ = ["make"]
-
 _FEW_LINES = 64
 _STEP = 64 << 10
 _BLANKS = "".join(map(chr, range(33)))

@@ -28,8 +28,6 @@ from ags1.spark.source.decoders._text_files import lines_from_start, lines_of, t
 from ags1.spark.source.decoders._types import conformed
 from ags1.spark.source.decoders._values import day_of, decimal_of, moment_of, rounded
 
-__all__ = ["make"]
-
 _FEW_LINES = 64
 _BLANKS = b" \t\r\n"
 # Longer ones may not fit a bigint.

@@ -17,8 +17,6 @@ from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._types import conformed, find, spark_schema, without_columns
 
-__all__ = ["make"]
-
 _MAX_ROWS = 1 << 16
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _OLD_CALENDARS = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}

@@ -13,8 +13,6 @@ from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._text_files import lines_of, text_of
 from ags1.spark.source.decoders._types import conformed
 
-__all__ = ["make"]
-
 _SCHEMA = pa.schema([("value", pa.string())])
 _MAX_TEXT = (1 << 31) - 1
 

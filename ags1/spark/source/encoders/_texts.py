@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, FileEncoder
 
-__all__ = ["has_text", "is_octets", "joined", "of_lines", "text_of"]
-
 _LEVEL = 6
 _GZIP_WINDOW = 31
 

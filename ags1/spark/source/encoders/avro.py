@@ -13,8 +13,6 @@ import pyarrow as pa
 from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, FileEncoder, refuse
 
-__all__ = ["make"]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Number of rows from Arrow to Python at once.
 _STEP = 4096

@@ -16,8 +16,6 @@ from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, refuse
 from ags1.spark.source.encoders._texts import has_text, is_octets, joined, of_lines, text_of
 
-__all__ = ["make"]
-
 
 def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""

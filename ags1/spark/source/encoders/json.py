@@ -17,8 +17,6 @@ from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, refuse
 from ags1.spark.source.encoders._texts import has_text, joined, of_lines, text_of
 
-__all__ = ["make"]
-
 _ESCAPED = r'["\\\x00-\x1f]'
 
 

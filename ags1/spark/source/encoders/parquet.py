@@ -10,8 +10,6 @@ import pyarrow as pa
 from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, FileEncoder, refuse
 
-__all__ = ["make"]
-
 
 def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""

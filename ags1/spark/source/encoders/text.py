@@ -9,8 +9,6 @@ from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding
 from ags1.spark.source.encoders._texts import of_lines
 
-__all__ = ["make"]
-
 
 def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     """The format."""
