@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ags1.dataset import DatasetEntry
 from ags1.dataset.names import sort_key
 from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
@@ -201,6 +202,7 @@ class StreamReader(DataSourceStreamReader):
     def _files(self, source: DatasetFiles, after: _Place, last: _Place) -> Iterator[tuple[_Place, ListedFiles]]:
         """What came after a place, up to another, in the order of paths."""
         dataset, prefix = source.dataset, f"{self._options.prefix}/" if self._options.prefix else ""
+        entries: Iterator[DatasetEntry]
         known = after.version if after.is_end else after.version - 1
         try:
             if known == 0:
