@@ -19,7 +19,7 @@ from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
 from ags1.iceberg.catalogs.successor import java_form
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.kms import MemoryKms
-from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race
+from tests.iceberg.catalog_cases import changed, check_fleet, check_log, fields_of, metadata_files, race
 from tests.iceberg_tables.test_cli import Run, run  # noqa: F401
 from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
 
@@ -442,3 +442,7 @@ def test_the_command_refuses_metadata_that_the_metastore_does_not_vouch_for(
         assert (refused.code, refused.out) == (1, "")
         assert "the file was changed" in refused.err
     path.write_text(text)
+
+
+def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(hive_lake: HiveLake) -> None:
+    check_fleet(hive_lake.catalog(), "tables", hive_lake.directory.resolve())
