@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
 from ags1 import iceberg
 from ags1.errors import AuthenticationError, ConflictError
@@ -444,5 +445,9 @@ def test_the_command_refuses_metadata_that_the_metastore_does_not_vouch_for(
     path.write_text(text)
 
 
-def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(hive_lake: HiveLake) -> None:
-    check_fleet(hive_lake.catalog(), "tables", hive_lake.directory.resolve())
+@pytest.mark.parametrize("kind", ["Hive", "REST"])
+def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(kind: str, hive_lake: HiveLake) -> None:
+    if kind == "Hive":
+        check_fleet(hive_lake.catalog(), "tables", hive_lake.directory.resolve())
+    else:
+        check_fleet(RestCatalog("rest", uri=f"{hive_lake.rest}/whole"), "db", hive_lake.directory.resolve() / "rest")

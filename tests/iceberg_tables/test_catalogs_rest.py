@@ -16,7 +16,7 @@ from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg import create_table, decrypt_table, encrypt_table, load_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
 from ags1.kms import MemoryKms
-from tests.iceberg.catalog_cases import changed, check_conversions, check_fleet, fields_of, race, with_snapshot
+from tests.iceberg.catalog_cases import changed, check_conversions, fields_of, race, with_snapshot
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import HiveLake
 
@@ -269,7 +269,3 @@ def test_pyicebergs_object_changes_a_table_of_the_server(case: RestCase) -> None
     assert found.table.properties["owner"] == "me"
     assert found.scan().to_arrow().num_rows == 3
     assert found.verify(None).ok
-
-
-def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(case: RestCase, hive_lake: HiveLake) -> None:
-    check_fleet(case.catalog(), "db", hive_lake.directory.resolve() / "rest")
