@@ -17,7 +17,7 @@ from ags1.iceberg import CompactionOptions, CompactionReport, EncryptedTable, cl
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.maintenance import rewriting
+from ags1.iceberg.maintenance import compaction, rewriting
 from ags1.iceberg.maintenance.compaction import compact
 from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
 from ags1.iceberg.maintenance.selection import Bin
@@ -168,6 +168,33 @@ def test_a_task_that_fails_leaves_the_table_and_its_directory_as_they_were(
     assert stored(tmp_path / "t") == there
     path.write_bytes(whole)
     assert content(opened(tmp_path / "t")) == before
+
+
+def test_what_was_committed_before_a_task_failed_stays(
+    make: Callable[[str], EncryptedTable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_COMMITTED", 1)
+    table = make("t")
+    before, runs = content(table), list[int]()
+
+    def second_fails(work: TableCompacting, units: list[Unit]) -> Iterable[Outcome]:
+        runs.append(len(units))
+        found = list(once(work, units))
+        return (
+            found
+            if len(runs) == 1
+            else [Outcome(each.path, status="error", error="the disk is full") for each in units]
+        )
+
+    with pytest.raises(FormatError, match="the disk is full"):
+        elsewhere(table, second_fails, rewrite_all=True)
+    assert runs == [1, 1]
+    assert content(table.refresh()) == before
+    assert table.snapshots()[-1].summary.operation.value == "replace"
+    assert not clean(table, older_than=NOW).paths
+    report, _ = elsewhere(table)
+    assert (report.files > 1, report.added_files) == (True, 1)
+    assert content(table) == before
 
 
 def test_tasks_get_no_kms_and_only_the_places_of_the_table(make: Callable[[str], EncryptedTable]) -> None:
