@@ -138,8 +138,8 @@ class FleetReport(Report):
             if (found := self.having(outcome))
         ]
         key = f", master key {self.key_id}" if self.key_id else ""
-        said = ", ".join(counts) or "NOT ok, because the catalog has no table of such a name"
-        lines = [f"{self.operation} of {counted(len(self.tables), 'table')} ({self.pattern}){key}: {said}"]
+        outcomes = ", ".join(counts) or "NOT ok, because the catalog has no table of such a name"
+        lines = [f"{self.operation} of {counted(len(self.tables), 'table')} ({self.pattern}){key}: {outcomes}"]
         for outcome in (FAILED, NOT_BEGUN, SKIPPED):
             lines += _some([f"{outcome}: {each.table}: {each.error}" for each in self.having(outcome)])
         bad = [each for each in self.tables if each.report is not None and not each.report.ok]
