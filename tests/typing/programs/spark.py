@@ -105,7 +105,7 @@ def verify_table(session: SparkSession) -> None:
 def columns(session: SparkSession, rows: DataFrame) -> None:
     sealed: DataFrame = spark.encrypt_columns(rows, {"ssn": "pii"}, kms=KMS, keys=KEYS, form="gcm")
     spark.encrypt_columns(rows, {"ssn": "pii"}, kms=KMS, keys=KEYS, form="ctr")  # refused
-    opened: DataFrame = spark.decrypt_columns(sealed, {"ssn": "pii"}, kms=KMS, keys="keys", on_error="null")
+    spark.decrypt_columns(sealed, {"ssn": "pii"}, kms=KMS, keys="keys", on_error="null")
     spark.decrypt_columns(sealed, {"ssn": 5}, kms=KMS, keys=KEYS)  # refused
     spark.register_columns(session, kms=KMS, keys=KEYS, key_ids=["pii"], decrypt=True)
     spark.register_columns(session, kms=KMS, keys=KEYS)  # refused
