@@ -131,7 +131,7 @@ $(STAMPS)/downstream: $(STAMPS)/tools tests/downstream/requirements.txt
 	$(VENV)/downstream/bin/python -m pip --disable-pip-version-check install -qq -r tests/downstream/requirements.txt
 	@touch $@
 
-downstream: build $(STAMPS)/downstream ## run the tests of CPython, fsspec, PyArrow, and readers of the view over ags1
+downstream: build $(STAMPS)/downstream ## run the tests of CPython, fsspec, PyArrow, PyIceberg, and readers of the view over ags1
 	PYTHONPATH="$(CURDIR)" $(VENV)/downstream/bin/python -m tests.downstream --write
 
 test-pythons: build $(STAMPS)/test ## run the core tests on every other Python from 3.10 on that the machine has
@@ -186,16 +186,18 @@ nightly: ## count all beside BASE=<revision>, tests of others, long soaks, wheel
 # Of what is committed, so that two builds are equal. PYTHONS='3.11 3.13' makes some; ARCH=aarch64 cross-compiles.
 # Pythons that the machine lacks come from Debian's archive, by mmdebstrap; buildtools/interpreters.py says how.
 # auditwheel names the oldest system that a wheel runs on; [tool.cibuildwheel] has the wheels of a release.
+# EXPIRED=1 takes suites of a mirror that stands still.
 PYTHONS ?=
+EXPIRED ?=
 ARCH ?= $(shell uname -m)
 
 wheels: $(STAMPS)/wheels ## make dist/*.tar.gz, and from it dist/*.whl for each Python: PYTHONS='3.11 3.13' some of them
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m buildtools.wheels --machine $(ARCH) $(PYTHONS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m buildtools.wheels $(if $(EXPIRED),--expired-suites) --machine $(ARCH) $(PYTHONS)
 
 # Needs root and mmdebstrap; for aarch64 qemu-user-static, binfmt-support and arch-test too.
 SYSTEMS ?=
 systems: $(STAMPS)/wheels ## install the wheels of dist in bare Debian systems, and run the core tests there
-	$(BIN)/python -m tests.packaging.systems $(SYSTEMS)
+	$(BIN)/python -m tests.packaging.systems $(if $(EXPIRED),--expired-suites) $(SYSTEMS)
 
 fuzz: build $(STAMPS)/test ## feed the parsers damaged input for SECONDS=20 each
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)

@@ -6,6 +6,7 @@ unpacked beside them, the C library too, since that of a newer suite is newer th
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import os
@@ -24,6 +25,9 @@ SUPPORTED: tuple[Version, ...] = tuple((3, minor) for minor in range(10, 15))
 
 SUITES: dict[Version, str] = {(3, 11): "bookworm", (3, 13): "trixie", (3, 14): "sid"}
 """The suite of Debian that a CPython is taken from."""
+
+EXPIRED = "AGS1_EXPIRED_SUITES"
+"""The variable that stands for --expired-suites."""
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Debian's names of machines."""
@@ -93,21 +97,41 @@ def unpack(version: Version, packages: Sequence[str], directory: Path, machine: 
     partial = place.with_name(f"{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
-    command = ["mmdebstrap", "--quiet", "--variant=extract", f"--arch={ARCHITECTURES[machine]}"]
-    if os.environ.get("AGS1_EXPIRED_SUITES"):
-        # Of a mirror that stands still. Signatures are checked all the same.
-        command += ["--aptopt=Acquire::Check-Valid-Until false"]
-    done = subprocess.run(
-        [*command, f"--include={','.join(packages)}", suite, str(partial)], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
-        remedy = ". AGS1_EXPIRED_SUITES=1 takes it as it is" if " is expired " in done.stderr else ""
-        raise MissingError(
-            f"Debian's {suite} has Python {name}; mmdebstrap could not unpack it: {' '.join(said[:1])}{remedy}"
-        )
+    said = debootstrapped(suite, machine, partial, "extract", packages)
+    if said is not None:
+        raise MissingError(f"Debian's {suite} has Python {name}; mmdebstrap could not unpack it: {said}")
     partial.rename(place)
     return place
+
+
+def debootstrapped(suite: str, machine: str, target: Path, variant: str, packages: Sequence[str]) -> str | None:
+    """Have mmdebstrap make a directory or an archive of a suite; return what it said, or None if it is made."""
+    command = ["mmdebstrap", "--quiet", f"--variant={variant}", f"--arch={ARCHITECTURES[machine]}"]
+    if os.environ.get(EXPIRED):
+        # Of a mirror that stands still. Signatures are checked all the same.
+        command += ["--aptopt=Acquire::Check-Valid-Until false"]
+    command += [f"--include={','.join(packages)}", suite, str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return None
+    said = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
+    remedy = ". --expired-suites takes it as it is" if " is expired " in done.stderr else ""
+    return f"{' '.join(said[:1])}{remedy}"
+
+
+def take_expired_suites(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a mirror that stands still."""
+    parser.add_argument(
+        "--expired-suites",
+        action=_Expired,
+        nargs=0,
+        help="take suites of Debian whose lists are out of date, as those of a mirror that stands still",
+    )
+
+
+class _Expired(argparse.Action):
+    def __call__(self, *_: object) -> None:
+        os.environ[EXPIRED] = "1"
 
 
 def from_debian(version: Version, directory: Path, machine: str) -> Path:

@@ -189,6 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--work", type=Path, default=ROOT / "build" / "wheels", help="directory to build in; it is emptied"
     )
+    interpreters.take_expired_suites(parser)
     options = parser.parse_args(arguments)
     if _run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT):
         print(f"note: {options.revision} is built; changes that are not committed are left out", flush=True)

@@ -76,6 +76,7 @@ LONG = (
     "interop/test_conformance",
     "interop/test_iceberg_rust",
     "interop/test_parquet_java",
+    "spark/test_cluster",
     "spark/test_columns",
     "spark/test_connect",
     "spark/test_docs",

@@ -15,7 +15,7 @@ GUIDES = {
     for page in (ROOT / "docs" / "guides").glob("*.md")
     if (match := re.search(r'^```python title="examples/(\w+)\.py"$', page.read_text(), re.MULTILINE))
 }
-NEED_SPARK = {"spark_cluster"}
+NEED_SPARK = {"pyspark_hour", "spark_cluster"}
 """They run in tests/spark/test_docs.py."""
 
 

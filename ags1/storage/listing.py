@@ -156,7 +156,11 @@ def is_directory(location: Location) -> bool:
 
 
 def list_files(
-    location: Location, *, outside: Location | None = None, on_error: Callable[[OSError], object] | None = None
+    location: Location,
+    *,
+    outside: Location | None = None,
+    on_error: Callable[[OSError], object] | None = None,
+    temporary: bool = False,
 ) -> list[Entry]:
     """All files below a directory or prefix, by name; without links to directories and directory markers.
 
@@ -165,12 +169,13 @@ def list_files(
     `on_error` is called with the error for each directory below `location` that cannot be read, for each pipe, socket,
     device and broken link, and with ENOTDIR for each link to a directory.
 
-    Below a root (:meth:`Location.as_root`), only regular files are listed: links and special files are left out.
+    Below a root (:meth:`Location.as_root`), only regular files are listed: links and special files are left out. With
+    `temporary`, those are listed too that are being written, or whose writer was killed.
     """
     if location.root is not None:
         assert outside is None
         assert on_error is None
-        found = list(_files_below(location))
+        found = list(_files_below(location, temporary))
     elif location.is_local:
         found = list(_local_files(location, outside, on_error))
     else:
@@ -275,11 +280,11 @@ def _local_files(
             yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
 
 
-def _files_below(location: Location) -> Iterator[Entry]:
-    """The regular files below a directory that has a root; temporary files are left out, links and pipes too."""
+def _files_below(location: Location, temporary: bool = False) -> Iterator[Entry]:
+    """The regular files below a directory that has a root, or those that are not temporary; no links and pipes."""
     with below(location) as (directories, directory):
         for name, _, found in directories.walk(directory):
-            if found is None or name.endswith(TEMPORARY_SUFFIX):
+            if found is None or (name.endswith(TEMPORARY_SUFFIX) and not temporary):
                 continue
             relative = name[len(directory) + 1 :] if directory else name
             yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)

@@ -62,14 +62,16 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "Whole tables": (
         ("data keys of 16, 24 and 32 bytes", "tables", ("appended", "key-*")),
-        ("deletion vectors", "tables", ("deleted", "deletion-vector-*")),
+        ("deletion vectors", "tables", ("deleted", "deletion-vector-*", "deletes-parquet", "deletes-avro")),
+        ("position delete files", "tables", ("deletes-parquet", "deletes-avro", "*-position-delete-file-*")),
+        ("equality delete files", "tables", ("deletes-parquet", "deletes-avro", "*-equality-delete-file*")),
+        ("data files in Avro", "tables", ("deletes-avro", "deletes-avro-data-file*")),
         ("changed and cut files", "tables", ("*-changed", "*-cut")),
         ("missing files", "tables", ("*-missing",)),
-        ("files of other places", "tables", ("*-exchanged",)),
+        ("files of other places", "tables", ("*-exchanged", "*-data-file-as-deletes")),
         ("plaintext in place of ciphertext", "tables", ("*-plaintext",)),
         ("changed entries of encryption-keys", "tables", ("kek-*", "list-keys-exchanged")),
         ("another master key", "tables", ("wrong-master-key",)),
-        ("data files in Avro; position and equality delete files", NONE, ()),
         ("an older metadata.json in place of the newest", NONE, ()),
         ("format version 4", NONE, ()),
     ),
@@ -86,7 +88,8 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("an identity of other than 8 bytes", "parquet", ("file-unique-16",)),
         ("key material in the file, wrapped once and twice", "parquet", ("double-wrapped", "gcm-columns")),
         ("page indexes and Bloom filters", "parquet", ("*-index", "*bloom*")),
-        ("external key material; ordinals near 32767; compressed pages", NONE, ()),
+        ("key material beside the file", "parquet", ("external-material", "external-material-double")),
+        ("ordinals near 32767; compressed pages", NONE, ()),
     ),
     "Parquet: threats": (
         ("one bit of a module of each kind", "parquet", ("*-flip-*", "*-changed-footer")),
@@ -96,6 +99,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("wrong, missing and needless AAD prefixes", "parquet", ("*-prefix",)),
         ("cut and extended files", "parquet", ("cut-*", "appended-byte")),
         ("the algorithm's name, which nothing authenticates", "parquet", ("downgraded-to-ctr",)),
+        ("changed, foreign and missing key material", "parquet", ("external-material-*",)),
     ),
 }  # fmt: skip
 

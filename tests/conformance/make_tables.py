@@ -1,12 +1,18 @@
 """Make the tables of ``tests/vectors`` anew, with new keys and nonces: ``python -m tests.conformance.make_tables``.
 
-An encrypted table has absolute locations inside encrypted files, so it is read where it was made: at ``LOCATION``.
+Spark and Iceberg Java write those with position and equality deletes and with Avro files, ags1 the others: name tables
+to make those alone. An encrypted table has absolute locations inside encrypted files, so it is read where it was made:
+at ``LOCATION``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +27,9 @@ from ags1.kms import MemoryKms
 from tests.conformance.loader import DIRECTORY
 
 LOCATION = Path("/tmp/iceberg-vectors")
+ROOT = Path(__file__).resolve().parents[2]
 MASTER_KEYS = {"keyA": b"0123456789012345", "keyB": b"1123456789012345"}
-KINDS = ("manifest list", "manifest", "data", "deletion vectors")
+KINDS = ("manifest list", "manifest", "data", "deletion vectors", "position deletes", "equality deletes")
 
 
 def rows(start: int, count: int = 20) -> pa.Table:
@@ -57,6 +64,13 @@ TABLES: dict[str, tuple[str, int, str, Callable[[EncryptedTable], None]]] = {
 }
 
 
+# What each is, and the definition of ``iceberg_tables/spark_tables.py`` that makes it.
+SPARK_TABLES = {
+    "deletes-parquet": ("equality deletes, position deletes and deletion vectors over one another", "deletes"),
+    "deletes-avro": ("the same, with data files and delete files in Avro", "deletes_avro"),
+}
+
+
 def make(name: str) -> dict[str, Any]:
     """Make a table; return its description."""
     comment, key_length, key_id, change = TABLES[name]
@@ -65,7 +79,30 @@ def make(name: str) -> dict[str, Any]:
     kms = MemoryKms(MASTER_KEYS)
     table = create_table(None, str(place), rows(0).schema, ["part"], kms=kms, key_id=key_id, data_key_length=key_length)
     change(table)
-    table = table.refresh()
+    return _described(name, comment, key_id, table.refresh())
+
+
+def make_by_spark() -> dict[str, dict[str, Any]]:
+    """Make the tables of Spark; return their descriptions."""
+    from tests.iceberg_tables.warehouse import build_classes
+
+    for name in SPARK_TABLES:
+        shutil.rmtree(LOCATION / name, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-m", "tests.conformance.spark_tables", directory, build_classes()]
+        # Without the address, Spark looks for one of the machine's and listens there.
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
+        subprocess.run(command, check=True, cwd=ROOT, env=environment)
+    found = {}
+    for name, (comment, _) in SPARK_TABLES.items():
+        table = load_table(None, str(LOCATION / name), kms=MemoryKms(MASTER_KEYS))
+        found[name] = _described(name, comment, "keyA", table)
+    return found
+
+
+def _described(name: str, comment: str, key_id: str, table: EncryptedTable) -> dict[str, Any]:
+    """Store a table's files; return its description."""
+    place = LOCATION / name
     files: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for file in table.files("all").to_pylist():
         files[file["kind"]].append(_relative(file["path"], place))
@@ -99,15 +136,19 @@ def _write_plain() -> None:
 
 
 def _relative(location: str, place: Path) -> str:
-    return location.removeprefix("file://").removeprefix(f"{place}/")
+    return location.removeprefix("file:").removeprefix("//").removeprefix(f"{place}/")
 
 
 def main() -> None:
-    """Make every table."""
-    for name in TABLES:
-        text = json.dumps(make(name), indent=1) + "\n"
-        (DIRECTORY / "tables" / f"{name}.json").write_text(text)
-    _write_plain()
+    """Make every table, or those that the command line names."""
+    wanted = sys.argv[1:] or [*TABLES, *SPARK_TABLES]
+    found = {name: make(name) for name in wanted if name in TABLES}
+    if not SPARK_TABLES.keys().isdisjoint(wanted):
+        found |= make_by_spark()
+    for name, description in found.items():
+        (DIRECTORY / "tables" / f"{name}.json").write_text(json.dumps(description, indent=1) + "\n")
+    if "appended" in found:
+        _write_plain()
     shutil.rmtree(LOCATION)
 
 

@@ -7,6 +7,7 @@ are PyArrow's: ``python -m tests.conformance.parquet_cases`` makes them anew, af
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -19,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.conformance.loader import DIRECTORY
@@ -92,6 +94,8 @@ class Mode:
     comment: str
     encryption: Encryption
     plain: str = "v1"
+    # The content of the key material file, if the file's own key metadata only refers to it.
+    material: Mapping[str, str] | None = None
 
     @property
     def file(self) -> str:
@@ -102,12 +106,13 @@ class Mode:
         own = self.encryption
         supplied = own.aad_prefix if not own.store_aad_prefix else None
         columns = {str(name): key.hex() for name, key in (own.column_keys or {}).items()}
-        return {
+        found: Fields = {
             "footer_key": own.footer_key.hex(),
             "column_keys": columns,
             "aad_prefix": None if supplied is None else supplied.hex(),
             "master_keys": {name: key.hex() for name, key in MASTER_KEYS.items()},
         }
+        return found if self.material is None else found | {"key_material": f"parquet/{self.name}.json"}
 
     def data(self) -> bytes:
         return _encrypted(self)
@@ -118,9 +123,9 @@ def _seal(key: bytes, plaintext: bytes, aad: bytes) -> str:
     return base64.b64encode(nonce + AESGCM(key).encrypt(nonce, plaintext, aad)).decode()
 
 
-def _material(master: str, key: bytes, is_double: bool = False) -> bytes:
+def _material(master: str, key: bytes, is_double: bool = False, is_internal: bool = True) -> bytes:
     """Key metadata as the key tools store it in a file, with the wraps of the in-memory KMS of parquet-java's tests."""
-    fields: Fields = {"keyMaterialType": "PKMT1", "internalStorage": True, "isFooterKey": master == "kf"}
+    fields: Fields = {"keyMaterialType": "PKMT1", "internalStorage": is_internal, "isFooterKey": master == "kf"}
     if master == "kf":
         fields |= {"kmsInstanceID": "DEFAULT", "kmsInstanceURL": "DEFAULT"}
     fields |= {"masterKeyID": master, "doubleWrapping": is_double}
@@ -146,6 +151,53 @@ def _encryption(footer_key: bytes = FOOTER_KEY, is_double: bool = False, seed: i
 def _columns(is_double: bool = False, **options: Any) -> Encryption:
     material = {name: _material(master, COLUMNS[name], is_double) for name, master in (("name", "kc1"), ("ssn", "kc2"))}
     return _encryption(is_double=is_double, column_keys=COLUMNS, column_key_metadata=material, **options)
+
+
+def _external(name: str, comment: str, is_double: bool = False) -> Mode:
+    """A file whose keys are wrapped in a key material file beside it."""
+    given = {"footerKey": ("kf", FOOTER_KEY), "columnKey0": ("kc1", NAME_KEY), "columnKey1": ("kc2", SSN_KEY)}
+    material = {each: _material(*pair, is_double, is_internal=False).decode() for each, pair in given.items()}
+    refers = {
+        each: json.dumps({"keyMaterialType": "PKMT1", "internalStorage": False, "keyReference": each}).encode()
+        for each in given
+    }
+    encryption = Encryption(
+        FOOTER_KEY,
+        column_keys=COLUMNS,
+        footer_key_metadata=refers["footerKey"],
+        column_key_metadata={"name": refers["columnKey0"], "ssn": refers["columnKey1"]},
+        random=random.Random(name),
+    )
+    return Mode(name, comment, encryption, material=material)
+
+
+def _material_files(mode: Mode) -> Iterator[tuple[str, str, Fields | None]]:
+    """Name, comment and content of the key material files with which a file must not open; None: there is none."""
+    assert mode.material is not None
+    column = json.loads(mode.material["columnKey1"])
+    wrapped = bytearray(base64.b64decode(column["wrappedDEK"]))
+    wrapped[-1] ^= 1
+    changed = json.dumps({**column, "wrappedDEK": base64.b64encode(wrapped).decode()}, separators=(",", ":"))
+    yield "changed", "one bit of a wrapped key in the key material file", {**mode.material, "columnKey1": changed}
+    other = {"footerKey": ("kf", OTHER), "columnKey0": ("kc1", OTHER), "columnKey1": ("kc2", OTHER)}
+    foreign = {each: _material(*pair, is_internal=False).decode() for each, pair in other.items()}
+    yield "of-another-file", "the key material file of another file, under the same master keys", foreign
+    swapped = {"columnKey0": mode.material["columnKey1"], "columnKey1": mode.material["columnKey0"]}
+    yield "exchanged", "the keys of two columns changed places in the key material file", {**mode.material, **swapped}
+    yield "missing", "there is no key material file", None
+
+
+def _refuse_opening(material: Mapping[str, str] | None, mode: Mode) -> None:
+    """End the run if key material gives the keys of a file."""
+    wanted = {"footerKey": FOOTER_KEY, "columnKey0": NAME_KEY, "columnKey1": SSN_KEY}
+    found = {}
+    for name, text in (material or {}).items():
+        fields = json.loads(text)
+        wrapped, master = base64.b64decode(fields["wrappedDEK"]), fields["masterKeyID"]
+        with contextlib.suppress(InvalidTag):
+            found[name] = AESGCM(MASTER_KEYS[master]).decrypt(wrapped[:12], wrapped[12:], master.encode())
+    if found == wanted:
+        raise SystemExit(f"{mode.name}: its attacks leave the keys as they are")
 
 
 def modes() -> Iterator[Mode]:
@@ -183,6 +235,8 @@ def modes() -> Iterator[Mode]:
     yield Mode("hidden-12-to-17", "a plaintext footer that hides fields 12 to 17, as that of arrow-rs",
                _columns(plaintext_footer=True, hidden_fields=(12, 13, 14, 15, 16, 17)))  # fmt: skip
     yield Mode("double-wrapped", "key metadata of key tools with double wrapping", _columns(is_double=True))
+    yield _external("external-material", "the keys are wrapped in a key material file beside the file")
+    yield _external("external-material-double", "the same with double wrapping", is_double=True)
     yield _another()
 
 
@@ -372,6 +426,7 @@ def cases() -> tuple[list[Fields], dict[str, bytes]]:
     """Return every case, and every encrypted file by its path."""
     by_name = {mode.name: mode for mode in modes()}
     files = {mode.file: mode.data() for mode in by_name.values()}
+    files |= {f"parquet/{each.name}.json": _json(each.material) for each in by_name.values() if each.material}
     found: list[Fields] = []
     for mode in by_name.values():
         opened = _opened(mode)
@@ -391,7 +446,21 @@ def cases() -> tuple[list[Fields], dict[str, bytes]]:
         fields["sha256"] = hashlib.sha256(changed).hexdigest()
         fields |= {"algorithm": mode.encryption.algorithm, "plaintext_footer": mode.encryption.plaintext_footer, **keys}
         found.append(fields)
+    mode = by_name["external-material"]
+    for name, comment, material in _material_files(mode):
+        _refuse_opening(material, mode)
+        fields = {"name": f"{mode.name}-{name}", "comment": comment, "expect": "refused"}
+        fields |= {"threat": "changed key material", "file": mode.file}
+        fields |= {"sha256": hashlib.sha256(mode.data()).hexdigest(), "algorithm": GCM, "plaintext_footer": False}
+        fields |= {**mode.keys(), "key_material": None if material is None else f"parquet/{mode.name}-{name}.json"}
+        if material is not None:
+            files[fields["key_material"]] = _json(material)
+        found.append(fields)
     return found, files
+
+
+def _json(material: Mapping[str, str]) -> bytes:
+    return json.dumps(material, indent=1).encode() + b"\n"
 
 
 def _check_refused(attack: Attack, mode: Mode, data: bytes, keys: Fields) -> None:

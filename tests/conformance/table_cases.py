@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.loader import DIRECTORY
-from tests.conformance.make_tables import LOCATION, TABLES
+from tests.conformance.make_tables import LOCATION, SPARK_TABLES, TABLES
 from tests.interop import jvm
 
 Fields = dict[str, Any]
+# Of a small Parquet file of Spark's; in the middle of it there is a page index, which a reader may leave out.
+_IN_A_PAGE = 60
 
 
 def described(name: str) -> Fields:
@@ -81,7 +83,7 @@ def _attacks() -> Iterator[tuple[str, str, str, list[Fields], Fields]]:
 
 def cases() -> list[Fields]:
     """Return every case."""
-    found = [_case(name, described(name), {"expect": "success"}, []) for name in TABLES]
+    found = [_case(name, described(name), {"expect": "success"}, []) for name in (*TABLES, *SPARK_TABLES)]
     for name, comment, threat, edits, changed in _attacks():
         head = {"expect": "refused", "threat": threat}
         found.append(_case(name, {**described("appended"), "comment": comment, **changed}, head, edits, "appended"))
@@ -94,7 +96,32 @@ def cases() -> list[Fields]:
     ):
         head = {"expect": "refused", "threat": threat}
         found.append(_case(name, {**deleted, "comment": comment}, head, [{"file": path, **edit}], "deleted"))
+    for folder in SPARK_TABLES:
+        table = described(folder)
+        for name, comment, threat, edits in _attacks_on_deletes(folder, table["files"]):
+            head = {"expect": "refused", "threat": threat}
+            found.append(_case(f"{folder}-{name}", {**table, "comment": comment}, head, edits, folder))
     return found
+
+
+def _attacks_on_deletes(folder: str, files: Fields) -> Iterator[tuple[str, str, str, list[Fields]]]:
+    """Name, comment, threat and edits of each attack on a table of Spark's, with its delete files."""
+    place = DIRECTORY / "tables" / folder
+    for kind, what in (("position deletes", "position delete file"), ("equality deletes", "equality delete file")):
+        name, path = what.replace(" ", "-"), files[kind][0]
+        yield f"{name}-changed", f"one bit of a {what}", "changed bytes", [{"file": path, "flip": _IN_A_PAGE}]
+        yield f"{name}-missing", f"a {what} is gone", "a missing file", [{"file": path, "remove": True}]
+    first, second = files["equality deletes"]
+    yield ("equality-delete-files-exchanged", "an equality delete file in place of another one",
+           "files of other places", [{"file": first, "copy": second}])  # fmt: skip
+    yield ("data-file-as-deletes", "a data file in place of an equality delete file", "files of other places",
+           [{"file": first, "copy": files["data"][0]}])  # fmt: skip
+    data = files["data"]
+    size = (place / data[0]).stat().st_size
+    yield "data-file-changed", "one bit of a data file", "changed bytes", [{"file": data[0], "flip": _IN_A_PAGE}]
+    yield "data-file-cut", "a data file that lost its end", "a cut file", [{"file": data[0], "cut": size - 20}]
+    yield ("data-files-exchanged", "a data file in place of another one of the table", "files of other places",
+           [{"file": data[0], "copy": data[1]}])  # fmt: skip
 
 
 def _case(name: str, table: Fields, head: Fields, edits: list[Fields], folder: str | None = None) -> Fields:

@@ -196,3 +196,39 @@ def check_conversions(catalog: Any, names: tuple[Any, Any], place: Path) -> None
     copied = iceberg.load_table(catalog, names[1], kms=kms)
     assert sorted(copied.scan().to_arrow().to_pylist(), key=str) == expected
     assert copied.verify().ok
+
+
+def check_fleet(catalog: Any, namespace: str, directory: Path) -> None:
+    """A fleet is re-keyed and read, what is done is found to be so, and its tables are compacted and branched."""
+    old, new = {"old": bytes(16)}, {"new": bytes(range(16))}
+    rows, names = pa.table({"id": pa.array([1, 2, 3], pa.int64())}), ("fleet_a", "fleet_b")
+    for name in names:
+        place = (directory / name).as_uri()
+        made = iceberg.create_table(
+            catalog, (namespace, name), rows.schema, kms=MemoryKms(old), key_id="old", location=place
+        )
+        for _ in range(2):
+            made.append(rows)
+    fleet = iceberg.Fleet(catalog, f"{namespace}.fleet_*", kms=MemoryKms(old | new))
+    assert fleet.tables() == [f"{namespace}.{name}" for name in names]
+    report = fleet.rekey("new", expire=True)
+    assert report.ok, str(report)
+    assert report.is_proved
+    assert [each.outcome for each in report.tables] == ["done", "done"]
+    assert [each.outcome for each in fleet.rekey("new", expire=True).tables] == ["already done"] * 2
+    only_new = iceberg.Fleet(catalog, f"{namespace}.fleet_*", kms=MemoryKms(new))
+    assert only_new.verify().ok
+    assert only_new.audit().ok
+    table = iceberg.load_table(catalog, (namespace, names[0]), kms=MemoryKms(new))
+    table.table.manage_snapshots().create_branch(table.refs["main"], "side").commit()
+    table.append(rows, ref="side")
+    assert table.compact(min_input_files=2).added_files == 1
+    assert [table.scan(ref=ref).count() for ref in ("main", "side")] == [6, 9]
+    assert table.compact(ref="side", min_input_files=2).added_files == 1
+    maintained = table.maintain(
+        iceberg.MaintenancePolicy(expire_older_than=datetime.timedelta(0), clean_older_than=datetime.timedelta(0))
+    )
+    assert maintained.expired is not None
+    assert len(table.snapshots()) == 2
+    assert [table.scan(ref=ref).count() for ref in ("main", "side")] == [6, 9]
+    assert only_new.verify().ok

@@ -15,6 +15,7 @@ from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
 from tests.iceberg.catalog_cases import (
     changed,
     check_conversions,
+    check_fleet,
     check_log,
     fields_of,
     metadata_files,
@@ -149,3 +150,7 @@ def test_a_table_is_made_written_and_converted(case: GlueCase) -> None:
     check_conversions(case.catalog(), names, case.directory.with_name("rows"))
     found = case.catalog().glue.get_table(DatabaseName=case.database, Name="rows")["Table"]
     assert found["Parameters"]["encryption.key-id"] == "keyB"
+
+
+def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(case: GlueCase, tmp_path: Path) -> None:
+    check_fleet(case.catalog(), case.database, tmp_path)

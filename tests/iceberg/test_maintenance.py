@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,9 @@ from ags1.iceberg import (
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import MemoryKms
+from ags1.storage import TEMPORARY_SUFFIX
 from tests.iceberg.test_compaction import content, delete_by_value, meanwhile, new_table, opened, rows, stored
+from tests.iceberg_tables.kills import ended, in_child
 
 KMS = MemoryKms({"lake": bytes(16), "other": bytes(range(16))})
 NOW = datetime.timedelta(0)
@@ -145,6 +149,21 @@ def test_young_snapshots_and_files_stay(tmp_path: Path) -> None:
     assert content(table, snapshot_id=old) == content(table) == before
     assert len(stored(tmp_path / "t")) == 8
     assert table.maintain(MaintenancePolicy(compaction=None, manifests=False, clean_older_than=None)).cleaned is None
+
+
+def test_what_a_killed_writer_has_begun_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file system knows no unnamed files, a writer's has a temporary name, which SIGKILL leaves."""
+    place = tmp_path / "t"
+    table = new_table(place, files=1)
+    monkeypatch.delattr(os, "O_TMPFILE")
+    monkeypatch.setattr(os, "replace", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+    assert ended(in_child(lambda: table.append(rows(100)))) == -signal.SIGKILL
+    (left,) = (path for path in place.rglob("*") if path.name.endswith(TEMPORARY_SUFFIX))
+    assert not clean(table).paths
+    assert left.exists()
+    assert [Path(path) for path in clean(table, older_than=NOW).paths] == [left]
+    assert not left.exists()
+    assert len(content(table)) == 10
 
 
 def test_an_age_below_zero_is_refused_before_anything_is_done(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ class JavaCatalog:
             namespace = self._jvm.org.apache.iceberg.catalog.Namespace.of(self._strings(*path[1].split("\x1f")))
             if len(path) == 2:
                 return {"namespace": path[1].split("\x1f"), "properties": {}}
+            if len(path) == 3 and method == "GET":
+                return self._said(handlers.listTables(self._catalog, namespace))
             if len(path) == 3:
                 parsed = self._mapper.readValue(body, self._class(f"{requests}.CreateTableRequest"))
                 staged = json.loads(body).get("stage-create")

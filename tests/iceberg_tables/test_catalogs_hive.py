@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
 from ags1 import iceberg
 from ags1.errors import AuthenticationError, ConflictError
@@ -19,7 +20,7 @@ from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
 from ags1.iceberg.catalogs.successor import java_form
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.kms import MemoryKms
-from tests.iceberg.catalog_cases import changed, check_log, fields_of, metadata_files, race
+from tests.iceberg.catalog_cases import changed, check_fleet, check_log, fields_of, metadata_files, race
 from tests.iceberg_tables.test_cli import Run, run  # noqa: F401
 from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
 
@@ -442,3 +443,11 @@ def test_the_command_refuses_metadata_that_the_metastore_does_not_vouch_for(
         assert (refused.code, refused.out) == (1, "")
         assert "the file was changed" in refused.err
     path.write_text(text)
+
+
+@pytest.mark.parametrize("kind", ["Hive", "REST"])
+def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(kind: str, hive_lake: HiveLake) -> None:
+    if kind == "Hive":
+        check_fleet(hive_lake.catalog(), "tables", hive_lake.directory.resolve())
+    else:
+        check_fleet(RestCatalog("rest", uri=f"{hive_lake.rest}/whole"), "db", hive_lake.directory.resolve() / "rest")

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from buildtools.interpreters import ARCHITECTURES
+from buildtools.interpreters import debootstrapped, take_expired_suites
 from buildtools.openssl_source import cache_directory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,6 +54,7 @@ class System:
 SYSTEMS = {
     "debian-12-x86_64": System("Debian 12, x86_64", "bookworm", "x86_64", "3.11"),
     "debian-13-x86_64": System("Debian 13, x86_64", "trixie", "x86_64", "3.13"),
+    "debian-sid-x86_64": System("Debian sid, x86_64", "sid", "x86_64", "3.14"),
     "debian-12-aarch64": System("Debian 12, aarch64", "bookworm", "aarch64", "3.11"),
 }
 
@@ -71,12 +72,9 @@ def packed(name: str, system: System) -> Path:
             raise CannotRunError("needs qemu-user-static, and binfmt_misc mounted with it in it (update-binfmts)")
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial.tar")
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3-venv"]
-        command += [f"--arch={ARCHITECTURES[system.machine]}", system.suite, str(partial)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            said = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
-            raise CannotRunError(f"mmdebstrap could not make it: {' '.join(said[:1])}")
+        said = debootstrapped(system.suite, system.machine, partial, "minbase", ["python3-venv"])
+        if said is not None:
+            raise CannotRunError(f"mmdebstrap could not make it: {said}")
         partial.rename(path)
     return path
 
@@ -180,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.packaging.systems", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SYSTEMS))
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="directory of the wheels (dist)")
+    take_expired_suites(parser)
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - SYSTEMS.keys():
         parser.error(f"no such system: {', '.join(sorted(unknown))}")

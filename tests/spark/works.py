@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import KeyAccessError
+from ags1.spark.engine._column_work import DecryptColumns, EncryptColumns
 from ags1.spark.engine._dataset_work import DecryptWork, EncryptWork
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
@@ -167,3 +170,41 @@ class Twins(EncryptWork):
         _, status = os.waitpid(child, 0)
         assert status == 0, "the twin failed"
         yield from outcomes
+
+
+def losing_an_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows as they are; the first attempt at the first partition has its executor killed."""
+    for batch in batches:
+        if attempt() == 0 and _partition() == 0:
+            os.kill(executor(), signal.SIGKILL)
+            time.sleep(60)
+        yield batch
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
+
+
+def _dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for number, batch in enumerate(batches):
+        if number == 1 and attempt() == 0 and _partition() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+
+
+class DyingEncryption(EncryptColumns):
+    """Encryption of columns whose first attempt at the first partition is killed at its second batch."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _dying(super().__call__(batches))
+
+
+class DyingDecryption(DecryptColumns):
+    """The same for decryption."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _dying(super().__call__(batches))

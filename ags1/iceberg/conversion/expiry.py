@@ -422,7 +422,7 @@ def _remove(locations: list[Location], state: str) -> None:
 
 def _listed(location: Location) -> list[Entry]:
     try:
-        return list_files(location)
+        return list_files(location, temporary=True)
     except FileNotFoundError:
         return []
 

@@ -84,7 +84,8 @@ class TableFiles:
             return
         place = f"{data_directory(self._metadata.fields)}/{self._directory}"
         with contextlib.suppress(FileNotFoundError):
-            self.written += [f"{place}/{each.name}" for each in list_files(self.located(place))]
+            found = list_files(self.located(place), temporary=True)
+            self.written += [f"{place}/{each.name}" for each in found]
 
     def discard(self) -> None:
         """Remove all that was written: the commit failed."""

@@ -12,7 +12,7 @@ from ags1.iceberg import EncryptionKeys, load_table
 from ags1.kms import MemoryKms
 from tests.conformance import loader
 from tests.conformance.outcomes import Fields, Implementation, Reader
-from tests.conformance.runners.parquet_files import content, octets, optional
+from tests.conformance.runners.parquet_files import content, octets, optional, placed, unwrapped
 from tests.conformance.table_cases import Placed
 
 
@@ -34,7 +34,23 @@ def _wrapped_keys(case: Fields) -> bytes:
     return opened.encode()[: len(octets(case.get("key_metadata", "")))]
 
 
+class _Kms:
+    """The KMS of the Parquet cases' master keys."""
+
+    def __init__(self, case: Fields) -> None:
+        self._case = case
+
+    def wrap_key(self, key: bytes, wrapping_key_id: str) -> bytes:
+        raise NotImplementedError
+
+    def unwrap_key(self, wrapped_key: bytes, wrapping_key_id: str) -> bytes:
+        return unwrapped(self._case, wrapped_key, wrapping_key_id)
+
+
 def _parquet(case: Fields) -> object:
+    if "key_material" in case:
+        with placed(case) as path:
+            return parquet.read_table(path, parquet.DecryptionConfig.from_kms(_Kms(case))).to_pylist()
     config = parquet.DecryptionConfig(
         octets(case["footer_key"]),
         column_keys={name: octets(key) for name, key in case["column_keys"].items()},

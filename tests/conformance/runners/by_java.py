@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conformance import loader
 from tests.conformance.outcomes import Fields, Implementation, NotRead, Reader
-from tests.conformance.runners.parquet_files import content
+from tests.conformance.runners.parquet_files import content, placed
 from tests.conformance.table_cases import Placed
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import SparkReader
@@ -60,6 +60,10 @@ def _iceberg_readers() -> Iterator[Mapping[str, Reader]]:
         yield {"streams": stream, "key_metadata": key_metadata, "wrapped_keys": wrapped_keys, "tables": table}
 
 
+def _rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{name: _plain(value) for name, value in json.loads(row).items()} for row in answer["rows"]]
+
+
 def _plain(value: Any) -> Any:
     """A value of the canonical form of rows as it stands in the cases."""
     if isinstance(value, dict) and "double" in value:
@@ -78,6 +82,10 @@ def _parquet_readers() -> Iterator[Mapping[str, Reader]]:
     with ParquetPeer() as peer, tempfile.TemporaryDirectory(prefix="ags1-") as folder:
 
         def read(case: Fields) -> list[dict[str, Any]]:
+            if "key_material" in case:
+                masters = {name: bytes.fromhex(key) for name, key in case["master_keys"].items()}
+                with placed(case) as placed_at:
+                    return _rows(peer.keytools_read(placed_at, master_keys=masters, limit=1000))
             path = Path(folder, f"{case['name']}.parquet")
             path.write_bytes(content(case))
             leaves = {name: bytes.fromhex(key) for name, key in case["column_keys"].items()}
@@ -87,8 +95,7 @@ def _parquet_readers() -> Iterator[Mapping[str, Reader]]:
             if case["aad_prefix"] is not None:
                 decryption["aad_prefix"] = bytes.fromhex(case["aad_prefix"])
             if case.get("part", "rows") == "rows":
-                rows = peer.read(path, decryption=decryption, limit=1000)["rows"]
-                return [{name: _plain(value) for name, value in json.loads(row).items()} for row in rows]
+                return _rows(peer.read(path, decryption=decryption, limit=1000))
             # Of a column with a fault, it says what it was, and goes on.
             found = json.dumps(peer.metadata(path, decryption=decryption))
             if "unreadable" in found:
