@@ -17,7 +17,7 @@ from tests.checks import HANG_SECONDS, KEY, run_python
 from tests.servers.faults import Stall
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
-from tests.storage import soak_forks_of_stores
+from tests.threats import soak_forks
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -168,7 +168,7 @@ def test_children_that_are_forked_while_an_object_is_read_get_an_error(s3_server
         url, "--children", "40", "--endpoint", s3_server.endpoint,
         timeout=HANG_SECONDS,
     )  # fmt: skip
-    assert soak_forks_of_stores.DEADLINE <= HANG_SECONDS
+    assert soak_forks.DEADLINE <= HANG_SECONDS
 
 
 def test_no_coroutine_of_obstore_is_used() -> None:
