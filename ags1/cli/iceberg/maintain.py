@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from ags1.cli.iceberg.convert import planned_and_done
 from ags1.cli.iceberg.opening import Opened
 from ags1.cli.iceberg.scan import naming
-from ags1.iceberg import EncryptedTable, MaintenancePolicy
+from ags1.iceberg import CompactionOptions, EncryptedTable, MaintenancePolicy
 from ags1.support.typing import Any
 
 
@@ -23,34 +22,18 @@ def compact(options: argparse.Namespace) -> int:
         "ref": options.ref or "main",
     }
 
-    def work(opened: Opened, **further: Any) -> Any:
-        with _table(opened) as table:
-            return table.compact(**arguments, **further)
-
-    return planned_and_done(
-        options,
-        ("compacting", "compacted"),
-        lambda opened: work(opened, dry_run=True),
-        lambda opened, progress: work(opened, progress=progress),
+    return _planned(
+        options, ("compacting", "compacted"), lambda table, **further: table.compact(**arguments, **further)
     )
 
 
 def maintain(options: argparse.Namespace) -> int:
-    def work(opened: Opened, **further: Any) -> Any:
-        with _table(opened) as table:
-            return table.maintain(_policy(options), **further)
-
-    return planned_and_done(
-        options,
-        ("maintaining", "maintained"),
-        lambda opened: work(opened, dry_run=True),
-        lambda opened, progress: work(opened, progress=progress),
+    return _planned(
+        options, ("maintaining", "maintained"), lambda table, **further: table.maintain(_policy(options), **further)
     )
 
 
 def _policy(options: argparse.Namespace) -> MaintenancePolicy:
-    from ags1.iceberg import CompactionOptions, MaintenancePolicy
-
     return MaintenancePolicy(
         branches=(options.ref or "main",),
         compaction=CompactionOptions(target_bytes=options.target_size, sort_by=options.sort_by),
@@ -59,10 +42,16 @@ def _policy(options: argparse.Namespace) -> MaintenancePolicy:
     )
 
 
-@contextlib.contextmanager
-def _table(opened: Opened) -> Iterator[EncryptedTable]:
-    from ags1.iceberg import EncryptedTable
+def _planned(options: argparse.Namespace, words: tuple[str, str], do: Callable[..., Any]) -> int:
 
-    table = EncryptedTable(opened.location, opened.io, opened.target)
-    with naming(table.metadata_location, table):
-        yield table
+    def work(opened: Opened, **further: Any) -> Any:
+        table = EncryptedTable(opened.location, opened.io, opened.target)
+        with naming(table.metadata_location, table):
+            return do(table, **further)
+
+    return planned_and_done(
+        options,
+        words,
+        lambda opened: work(opened, dry_run=True),
+        lambda opened, progress: work(opened, progress=progress),
+    )
