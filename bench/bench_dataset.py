@@ -240,7 +240,7 @@ def _copy_tree(source: Path, target: Path) -> None:
             os.rename(temporary, os.path.join(directory, name))
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Return when all that was written to the file system of a directory is on its disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -276,7 +276,7 @@ def test_small_files(
     def theirs() -> None:
         _copy_tree(source, target)
         if durable:
-            _sync(target)
+            sync(target)
 
     def away() -> None:
         shutil.rmtree(target)

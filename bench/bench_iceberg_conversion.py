@@ -9,9 +9,7 @@ so the file system is synced after it too.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import pytest
 
 from ags1.bench import Run, Subject
 from bench import settings
+from bench.bench_dataset import sync
 from bench.conftest import Record
 from bench.measure import figure
 from bench.parquet_samples import size_name
@@ -60,16 +59,6 @@ def table(directory: Path, sizes: settings.Settings) -> dict[str, Any]:
     return fields
 
 
-def _sync(directory: Path) -> None:
-    """Return when all that was written to the file system of a directory is on its disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
-            raise OSError(ctypes.get_errno(), "syncfs failed", str(directory))
-    finally:
-        os.close(descriptor)
-
-
 @pytest.fixture(scope="module")
 def spark(sizes: settings.Settings) -> Iterator[SparkPeer | None]:
     """One JVM, or None where Spark with Iceberg cannot run."""
@@ -102,7 +91,7 @@ def test_iceberg_conversion(
             shutil.rmtree(each, ignore_errors=True)
         start.parent.mkdir(parents=True)
         start.write_text(json.dumps({**table, "location": str(place)}))
-        _sync(directory)
+        sync(directory)
 
     def convert() -> None:
         made = catalog_table(None, str(start), allowed_locations=[str(directory)])
@@ -111,7 +100,7 @@ def test_iceberg_conversion(
 
     def durable_copy() -> None:
         subprocess.run(["cp", "-r", files, copy], check=True)
-        _sync(directory)
+        sync(directory)
 
     floor, by_spark = "cp -r and syncfs", "Spark, CREATE TABLE AS SELECT and syncfs"
     subjects = {"ags1": Subject(convert, before=fresh), floor: Subject(durable_copy, before=fresh)}
@@ -121,7 +110,7 @@ def test_iceberg_conversion(
         def create() -> None:
             properties = "'format-version' = '3', 'encryption.key-id' = 'keyA'"
             peer.sql(f"CREATE TABLE made USING iceberg TBLPROPERTIES ({properties}) AS SELECT * FROM parquet.`{files}`")
-            _sync(directory)
+            sync(directory)
 
         subjects[by_spark] = Subject(create, before=fresh, after=lambda: peer.sql("DROP TABLE made PURGE"))
     run = interleave(subjects, min_rounds=3, warm_up=2)

@@ -18,7 +18,8 @@ import pytest
 
 from ags1.bench import Run, Subject
 from bench import settings, storage_peers
-from bench.bench_storage import CONDITIONS, LATENCY_MILLISECONDS, MEGABYTES_PER_SECOND
+from bench.bench_storage import CONDITIONS
+from bench.bench_storage import link as link
 from bench.conftest import Record
 from bench.measure import figure
 
@@ -66,22 +67,6 @@ def _properties(server: Any) -> dict[str, str]:
         "s3.access-key-id": server.access_key,
         "s3.secret-access-key": server.secret_key,
     }
-
-
-@pytest.fixture(scope="module")
-def link() -> Iterator[storage_peers.Link]:
-    from tests.servers._install import MissingServerError
-
-    try:
-        context = storage_peers.link()
-        made = context.__enter__()
-    except MissingServerError as error:
-        pytest.skip(str(error))
-    try:
-        made.shape(LATENCY_MILLISECONDS, MEGABYTES_PER_SECOND)
-        yield made
-    finally:
-        context.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module", params=[LARGE, SMALL])
