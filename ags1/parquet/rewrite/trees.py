@@ -43,7 +43,7 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
-from ags1.storage import Entry, Location, files_at_once, list_files
+from ags1.storage import Entry, Location, files_at_once, inside, list_files
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Report
@@ -474,12 +474,6 @@ def _listed(source: FilePath, target: FilePath | None, storage_options: Mapping[
     """The files of a tree, without those of the target if that is inside the tree."""
     root = Location(source, storage_options)
     outside = None if target is None else Location(target, storage_options)
-    if outside is not None and _same_directory(root, outside):
+    if outside is not None and inside(outside, root) == "":
         raise ValueError(f"source and target are the same directory ({root}): write to another, then rename")
     return list_files(root, outside=outside)
-
-
-def _same_directory(one: Location, other: Location) -> bool:
-    if one.is_local and other.is_local:
-        return os.path.realpath(one.path) == os.path.realpath(other.path)
-    return one.text.rstrip("/") == other.text.rstrip("/")
