@@ -77,6 +77,7 @@ LONG = (
     "interop/test_iceberg_rust",
     "interop/test_parquet_java",
     "spark/test_columns",
+    "spark/test_compaction",
     "spark/test_connect",
     "spark/test_docs",
     "spark/test_job",
