@@ -78,6 +78,7 @@ LONG = (
     "interop/test_parquet_java",
     "spark/test_cluster",
     "spark/test_columns",
+    "spark/test_compaction",
     "spark/test_connect",
     "spark/test_docs",
     "spark/test_job",
