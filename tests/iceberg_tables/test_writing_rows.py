@@ -482,6 +482,7 @@ def test_a_table_that_is_not_encrypted_is_not_changed(simple: EncryptedTable, tm
         ({"data_key_length": 20}, ValueError, "16, 24 or 32"),
         ({"properties": {"format-version": "2"}}, ValueError, "format version 3"),
         ({"properties": {"encryption.key-id": "x"}}, ValueError, "use the arguments key_id"),
+        ({"properties": {"a": None}}, ValueError, "None type is not a supported value in properties: a"),
         ({"properties": {"write.format.default": "avro"}}, UnsupportedError, "Parquet alone"),
         ({"properties": {"write.target-file-size-bytes": "much"}}, ValueError, "must be a number of 1 or more"),
         ({"key_id": "unknown"}, KeyAccessError, "unknown"),
