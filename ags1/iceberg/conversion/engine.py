@@ -44,7 +44,7 @@ from ags1.iceberg.conversion.work import (
 )
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import TableLocations, allowed_in
+from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS
@@ -53,7 +53,7 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.run_records import FoundRun, RunSeal, found_runs
-from ags1.storage import REQUESTS_AT_ONCE, files_at_once, identity_of, status
+from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.typing import Buffer
@@ -471,21 +471,21 @@ class Conversion:
 
     def prove(self, state: TableState) -> None:
         """Open the committed table, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
-        places = TableLocations(allowed_in(self.places.target))
-        places.add(state.metadata_location, state.locations)
-        view = TableAtOnce(state, self.kms, self.places.target, {}, places)
-        for snapshot in view.contents.snapshots:
-            rows = sum(
-                entry.file["record_count"]
-                for _, manifest in view.contents.of(snapshot)
-                for entry in manifest.entries
-                if entry.file["content"] == DATA
-            )
-            promised = snapshot.fields.get("summary", {}).get("total-records")
+        files = SnapshotFiles.of(state, self.kms, self.places.target)
+        metadata = TableMetadata(state.document.fields)
+        counted: dict[str, int] = {}
+        for number in {each["snapshot-id"] for each in metadata.refs.values()}:
+            fields = metadata.snapshot(number)
+            listed = {each["manifest_path"]: each for each in files.manifests(fields)}
+            unread = [each for path, each in listed.items() if path not in counted]
+            rows_of = in_parallel(lambda each: _rows_of(files, each), unread, SMALL_FILES_AT_ONCE)
+            counted |= zip((each["manifest_path"] for each in unread), rows_of, strict=True)
+            rows = sum(counted[path] for path in listed)
+            promised = fields.get("summary", {}).get("total-records")
             if promised is not None and int(promised) != rows:
                 raise FormatError(
-                    f"{self.table.name}: snapshot {snapshot.fields['snapshot-id']} has {rows} rows in its manifests, "
-                    f"and its summary says {promised}; the snapshot before it is still there"
+                    f"{self.table.name}: snapshot {number} has {rows} rows in its manifests, and its summary says "
+                    f"{promised}; the snapshot before it is still there"
                 )
 
     def finished(self, state: TableState | None) -> ConversionReport:
@@ -507,6 +507,12 @@ def _origin(entry: ManifestEntry) -> str:
     file = entry.file
     about = (entry.path, file["file_format"].lower(), file["file_size_in_bytes"], file["record_count"])
     return hashlib.sha256(repr(about).encode() + b"\0" + (file.get("key_metadata") or b"")).hexdigest()
+
+
+def _rows_of(files: SnapshotFiles, listed: dict[str, Any]) -> int:
+    """Return the rows of the data files of a manifest, of which nothing is kept."""
+    live = (each.file for each in files.entries(listed, metrics=False) if each.is_live)
+    return sum(file["record_count"] for file in live if file["content"] == DATA)
 
 
 def _uuid_of(view: TableAtOnce) -> str:
