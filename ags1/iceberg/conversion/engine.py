@@ -122,6 +122,7 @@ class Conversion:
         self._taken: list[Killed] = []
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
+        self._named: tuple[TableMetadata, TableFiles] | None = None
         # Small files of a store that were read to be checked.
         self._contents: dict[str, Buffer] = {}
         self._held_bytes = 0
@@ -247,28 +248,32 @@ class Conversion:
             each.touch()
         if not entries:
             return
-        tasks = [self._task(view, each) for each in entries.values()]
         seal = self._seal(view)
         if self._journal is None and self._work_key is not None and seal is not None:
             self._journal = Journal.begin(
                 self._journal_directory(view), seal.name, self._work_key, seal, self._purpose(view)
             )
         if self.perform is None:
-            results: Iterable[FileResult] = self._in_threads(tasks, seal)
+            results: Iterable[FileResult] = self._in_threads(view, list(entries.values()), seal)
         else:
+            tasks = [self._task(view, each) for each in entries.values()]
             results = self.perform(tasks, self._journal, self.places)
-        lengths = {each.source: each.length for each in tasks}
         for result in results:
             self.moved[result.source] = (result, seal)
             self.report.files += 1
-            self.report.bytes += lengths[result.source]
+            self.report.bytes += entries[result.source].file["file_size_in_bytes"]
 
-    def _in_threads(self, tasks: list[FileTask], seal: RunSeal | None) -> Iterator[FileResult]:
-        at_once, threads = self._workers(tasks)
+    def _in_threads(
+        self, view: TableAtOnce, entries: list[ManifestEntry], seal: RunSeal | None
+    ) -> Iterator[FileResult]:
+        sizes = [each.file["file_size_in_bytes"] for each in entries]
+        at_once, threads = self._workers(self._task(view, entries[0]), sizes)
         records = None if self._journal is None or seal is None else self._journal.records(seal)
-        advance = SharedProgress(self.progress, sum(each.length for each in tasks))
+        advance = SharedProgress(self.progress, sum(sizes))
 
-        def work(task: FileTask) -> FileResult:
+        def work(entry: ManifestEntry) -> FileResult:
+            # Made here: of many files, only those under way have a task.
+            task = self._task(view, entry)
             with advance.part(task.length) as within:
                 content = self._contents.pop(task.source, None)
                 result = run(task, seal, self.places, content=content, threads=threads, progress=within)
@@ -278,18 +283,17 @@ class Conversion:
 
         try:
             with advance.errors():
-                yield from in_parallel(work, tasks, at_once, stop=advance.stop)
+                yield from in_parallel(work, entries, at_once, stop=advance.stop)
         finally:
             if records is not None:
                 records.flush()
 
-    def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
+    def _workers(self, first: FileTask, sizes: list[int]) -> tuple[int, int]:
         cpus = self.threads or usable_cpus()
-        ends = self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target)
+        ends = self.places.of_source(first.source), self.places.of_target(first.target)
         # Some threads wait for the disk while others encrypt.
         usual = self.threads or 2 * cpus
-        sizes = [each.length for each in tasks]
-        at_once = min(len(tasks), max(files_at_once(each, sizes, usual, written=True) for each in ends))
+        at_once = min(len(sizes), max(files_at_once(each, sizes, usual, written=True) for each in ends))
         return at_once, max(1, cpus // at_once)
 
     def _task(self, view: TableAtOnce, entry: ManifestEntry) -> FileTask:
@@ -333,10 +337,13 @@ class Conversion:
         return known
 
     def _names(self, view: TableAtOnce) -> TableFiles:
-        """Return a maker of file names for the changed table."""
-        metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
-        self.change.apply(metadata)
-        return TableFiles(metadata, self.places.of_target)
+        """Return a maker of file names for the changed table; the same for all files of a state of the table."""
+        known = self._named
+        if known is None or known[0] is not view.metadata:
+            metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
+            self.change.apply(metadata)
+            known = self._named = view.metadata, TableFiles(metadata, self.places.of_target)
+        return known[1]
 
     def _seal(self, view: TableAtOnce) -> RunSeal | None:
         key_id = self.change.key_id or view.metadata.key_id

@@ -157,8 +157,11 @@ def expire_snapshots(
     return report
 
 
-def remove_statistics(table: CatalogTable, kms: Any, paths: Iterable[str]) -> None:
+def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
     """Remove statistics files that a commit has dropped, but for those that the table names as something else."""
+    if not paths:
+        # All that the table names would be read.
+        return
 
     def located(path: str) -> Location:
         return location_of(path, table.io_properties)
