@@ -346,8 +346,9 @@ class _DataFile:
 
 
 def _is_unique(column: pyarrow.ChunkedArray) -> bool:
-    values = len(column) - column.null_count
-    return values > 0 and len(column.unique()) >= _UNIQUE * values
+    values: int = len(column) - column.null_count
+    distinct: int = len(column.unique())
+    return values > 0 and distinct >= _UNIQUE * values
 
 
 def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:

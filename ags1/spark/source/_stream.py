@@ -214,7 +214,6 @@ class StreamReader(DataSourceStreamReader):
     def _files(self, source: DatasetFiles, after: _Place, last: _Place) -> Iterator[tuple[_Place, ListedFiles]]:
         """What came after a place, up to another, in the order of paths."""
         dataset, prefix = source.dataset, f"{self._options.prefix}/" if self._options.prefix else ""
-        entries: Iterator[DatasetEntry]
         known = after.version if after.is_end else after.version - 1
         entries: Iterator[DatasetEntry]
         try:
