@@ -17,6 +17,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec, assign_fresh_partition_spec_ids
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
+from pyiceberg.types import transform_dict_value_to_str
 
 from ags1.core.gcm import random_bytes
 from ags1.iceberg.catalogs import catalog_table
@@ -44,7 +45,8 @@ def new_metadata(
     properties: Mapping[str, str] | None,
 ) -> dict[str, Any]:
     """The metadata JSON of a table without snapshots; arguments and errors are those of :func:`create_table`."""
-    given = dict(properties or {})
+    # As PyIceberg writes numbers and truth values; it reads no table with a null.
+    given = transform_dict_value_to_str(dict(properties or {}))
     for name in (KEY_ID, DATA_KEY_LENGTH):
         if name in given:
             raise ValueError(f"the property {name} must not be given: use the arguments key_id and data_key_length")

@@ -22,6 +22,7 @@ from ags1.dataset.decrypting import make_empty
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
+from ags1.errors import KeyAccessError
 from ags1.layout import encrypted_length
 from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine._dataset_work import DecryptWork, packed
@@ -40,8 +41,17 @@ Progress = bool | Callable[[int, int | None], object]
 def open_dataset(
     location: Location, kms: str, expected_version: int | None, key_id: str | None, pins: Pins | None
 ) -> Dataset:
-    """Open the dataset at a location, with the cached KMS client of this process."""
-    return datasets.open(location, kms_client(kms), expected_version=expected_version, key_id=key_id, pins=pins)
+    """Open the dataset at a location, with the cached KMS client of this process.
+
+    KeyAccessError: `key_id` is not the first master key, by which tasks open it.
+    """
+    found = datasets.open(location, kms_client(kms), expected_version=expected_version, key_id=key_id, pins=pins)
+    if key_id not in (None, found.key_id):
+        raise KeyAccessError(
+            f"{location} is first under the master key {found.key_id!r}, by which tasks open it: rewrap it under "
+            f"{key_id!r}"
+        )
+    return found
 
 
 def sealer_of(dataset: Dataset, kms: str) -> Sealer:

@@ -15,6 +15,7 @@ from ags1 import dataset
 from ags1.dataset.classes import ClassKeys, KeyClass, KeyWrap
 from ags1.dataset.versions import read_latest
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
+from ags1.kms import LocalKms
 from ags1.storage import Location
 from tests.dataset.conftest import CONTENTS, MASTER, OTHER, CountingKms, plain_of, write_tree
 
@@ -212,6 +213,20 @@ def test_nobody_puts_a_dataset_of_another_key_behind_the_name_of_a_master_key(
         dataset.open(vault, CountingKms(**victim), key_id=pinned)
     # Whoever names that key gets what it opens: it is the attacker's word.
     assert (vault / "_ags1/v-4.json").exists() is False
+
+
+def test_tasks_of_spark_open_by_the_first_master_key_and_say_so(tmp_path: Path) -> None:
+    decryption = pytest.importorskip("ags1.spark.decryption", exc_type=ImportError)
+    (tmp_path / "k").write_text("11" * 32)
+    (tmp_path / "k").chmod(0o600)
+    keystore = LocalKms.create(tmp_path / "keys.json", {"lake": MASTER, "dr": OTHER}, key_file=tmp_path / "k")
+    with keystore, dataset.encrypt(write_tree(tmp_path / "raw"), tmp_path / "vault", keystore, "lake") as made:
+        made.add_wrap("dr")
+    url, place = f"local:{tmp_path / 'keys.json'}?key_file={tmp_path / 'k'}", Location(tmp_path / "vault")
+    with decryption.open_dataset(place, url, None, "lake", None) as opened:
+        assert plain_of(opened) == CONTENTS
+    with pytest.raises(KeyAccessError, match="by which tasks open it: rewrap it under 'dr'"):
+        decryption.open_dataset(place, url, None, "dr", None)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
 from tests.downstream import views
-from tests.downstream.suites import ROOT, SuiteResult, run_pytest
+from tests.downstream.suites import ROOT, SuiteResult, run_pytest, sources
 from tests.results import write_section
 
 _WRITES = "a Reader does not write, and a Writer does not seek, cut or read"
 _BYTES_IO = "what BytesIO alone has: its buffer, its constructor, its clamped seeks where files raise OSError, pickling"
 _OWN_FILES = "the test makes or opens a plain file by FileIO beside the encrypted one, or asks for its descriptor"
+_SAME = "an upsert replaces every row with the same key, and counts those that are the same already, too"
+_MESSAGE = "it is refused as well, by an error or in words of ags1"
+_METADATA_ALONE = "PyIceberg's own transactions change the metadata of an encrypted table, and no rows"
 REASONS: dict[str, dict[str, str]] = {
     "cpython": {
         "test_buffered_file_io": _WRITES,
@@ -43,6 +46,30 @@ REASONS: dict[str, dict[str, str]] = {
         "test_fspath_support": _OWN_FILES,
         "test_garbage_collection": _OWN_FILES,
         "test_read_closed": _OWN_FILES,
+    },
+    "pyiceberg": {
+        "test_merge_scenario_*": _SAME,
+        "test_upsert_with_identifier_fields": _SAME,
+        "test_upsert_with_struct_field_as_non_join_key": _SAME,
+        "test_stage_only_upsert": _SAME,
+        "test_merge_rows*": "an upsert updates and inserts, and does not one of these alone",
+        "test_upsert_with_nulls": "rows that an upsert replaced come in another order",
+        "test_upsert_with_duplicate_rows_in_table": "all rows of the table with a key are replaced, as by MERGE",
+        "test_upsert_with_struct_field_as_join_key": "a struct is no key of an upsert",
+        "test_merge_source_dups": _MESSAGE,
+        "test_key_cols_misaligned": _MESSAGE,
+        "test_upsert_without_identifier_fields": _MESSAGE,
+        "test_append_invalid_input_type_raises*": _MESSAGE,
+        "test_concurrent_commit_table*": _MESSAGE,
+        "test_create_table_without_namespace*": _MESSAGE,
+        "test_table_properties_raise_for_none_value*": _MESSAGE,
+        "test_transaction*": _METADATA_ALONE,
+        "test_write_and_evolve*": _METADATA_ALONE,
+        "test_create_v1_table*": "an encrypted table has format version 3",
+        "test_catalog_commit_table_applies_schema_updates*": "PyIceberg itself commits no table of format version 3",
+        "test_table_*metadata*": "a property that puts metadata elsewhere is refused, unless the place is allowed",
+        "test_append_record_batch_reader_microbatched*": "files are of the size that the table's property says",
+        "test_append_record_batch_reader_to_partitioned_table_raises*": "ags1 does append such a reader",
     },
     "fsspec": {"test_open_exclusive": "ags1.fs is read-only"},
     "pyarrow": {
@@ -73,12 +100,22 @@ def _pyarrow() -> Iterator[SuiteResult]:
     yield run_pytest(f"PyArrow {version('pyarrow')}: its tests of Parquet encryption, with our KMS client", options)
 
 
+def _pyiceberg() -> Iterator[SuiteResult]:
+    tests = sources("pyiceberg", version("pyiceberg"))
+    modules = [str(tests / "tests" / each) for each in _PYICEBERG]
+    options = ["-p", "tests.downstream.pyiceberg_plugin", "-c", "/dev/null", "--rootdir", str(tests), *modules]
+    name = f"PyIceberg {version('pyiceberg')}: its tests of tables in catalogs, with encrypted tables"
+    yield run_pytest(name, options, path=tests)
+
+
+_PYICEBERG = ("table/test_upsert.py", "table/test_inspect.py", "catalog/test_catalog_behaviors.py")
 # Not this project's settings: they make errors of what other people's tests warn of.
 _OURS = ("-c", "/dev/null", "--rootdir", "/", "--import-mode=importlib", "--noconftest")
 SUITES: dict[str, Callable[[], Iterable[SuiteResult]]] = {
     "cpython": _cpython,
     "fsspec": _fsspec,
     "pyarrow": _pyarrow,
+    "pyiceberg": _pyiceberg,
     "views": views.run,
 }
 

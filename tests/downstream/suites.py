@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,12 +51,31 @@ class SuiteResult:
         return found, unknown
 
 
-def run_pytest(name: str, arguments: Sequence[str]) -> SuiteResult:
-    """Run pytest in a directory and a process of its own."""
+def sources(package: str, version: str) -> Path:
+    """Return the directory of a package's sources, with its tests; they come from its index once."""
+    place = Path(sys.prefix, "sources", f"{package}-{version}")
+    if not place.is_dir():
+        with tempfile.TemporaryDirectory(prefix="ags1-downstream-") as folder:
+            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q", "--no-deps"]
+            command += [f"--no-binary={package}", f"--dest={folder}", f"{package}=={version}"]
+            subprocess.run(command, check=True)
+            (archive,) = Path(folder).glob("*.tar.gz")
+            place.parent.mkdir(exist_ok=True)
+            shutil.unpack_archive(archive, place.parent)
+    return place
+
+
+def run_pytest(name: str, arguments: Sequence[str], path: Path | None = None) -> SuiteResult:
+    """Run pytest in a directory and a process of its own; modules come from `path` before others."""
+    environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([str(path), *filter(None, [environment.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="ags1-downstream-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
         if not report.exists():
             raise RuntimeError(f"pytest did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         return _from_report(name, report)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow
 import pyarrow.compute as compute
 import pytest
+from pyarrow import parquet
 
 from ags1.errors import ConflictError, KeyAccessError, UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
@@ -89,6 +90,32 @@ def test_types_that_sql_has_no_word_for(tmp_path: Path) -> None:
     assert table.scan(row_filter=f"u = '{found}'").count() == 1
 
 
+def test_only_columns_with_repeated_values_have_dictionaries(tmp_path: Path) -> None:
+    count, chooser = 50_000, random.Random(1)
+    few = [chooser.randrange(1000) for _ in range(count)]
+    repeated = {
+        "number": pyarrow.array(few),
+        "a.b": pyarrow.array([f"name {each}" for each in few]),
+        "sorted": pyarrow.array([each // 4 for each in range(count)]),
+        "list": pyarrow.array([[each, None] for each in few]),
+        "null": pyarrow.nulls(count, pyarrow.string()),
+    }
+    unique = {
+        "id": pyarrow.array(range(count)),
+        "text": pyarrow.array([None if each % 9 == 0 else chooser.randbytes(4).hex() for each in range(count)]),
+        "amount": pyarrow.array([chooser.random() for _ in range(count)]),
+    }
+    data = pyarrow.table(repeated | unique)
+    table = make(tmp_path / "t", data.schema)
+    table.append(data)
+    (task,) = table.scan().plan_files()
+    with table.io.new_input(task.file.file_path).open() as file:
+        group = parquet.read_metadata(file).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert [each.path_in_schema.partition(".list.")[0] for each in columns if each.has_dictionary_page] == [*repeated]
+    assert shown(table) == rows_of(data)
+
+
 def test_files_are_in_the_order_of_the_table(tmp_path: Path) -> None:
     made = RandomRows(3)
     table = make(tmp_path / "t", made.schema, None, ["c0 desc nulls last", "id"])
@@ -128,7 +155,7 @@ def test_columns_are_found_by_name_and_those_that_are_missing_are_null(simple: E
 
 def test_a_reader_is_written_in_bounded_memory(tmp_path: Path) -> None:
     schema = pyarrow.schema([("id", pyarrow.int64()), ("x", pyarrow.float64())])
-    properties = {"write.parquet.row-group-size-bytes": str(1 << 20), "write.target-file-size-bytes": str(2 << 20)}
+    properties = {"write.parquet.row-group-size-bytes": str(1 << 20), "write.target-file-size-bytes": str(1 << 20)}
     table = make(tmp_path / "t", schema, ["bucket(4, id)"], properties=properties)
     most = 0
 
@@ -482,6 +509,7 @@ def test_a_table_that_is_not_encrypted_is_not_changed(simple: EncryptedTable, tm
         ({"data_key_length": 20}, ValueError, "16, 24 or 32"),
         ({"properties": {"format-version": "2"}}, ValueError, "format version 3"),
         ({"properties": {"encryption.key-id": "x"}}, ValueError, "use the arguments key_id"),
+        ({"properties": {"a": None}}, ValueError, "None type is not a supported value in properties: a"),
         ({"properties": {"write.format.default": "avro"}}, UnsupportedError, "Parquet alone"),
         ({"properties": {"write.target-file-size-bytes": "much"}}, ValueError, "must be a number of 1 or more"),
         ({"key_id": "unknown"}, KeyAccessError, "unknown"),

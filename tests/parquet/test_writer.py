@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
-import os
 import random
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -280,17 +280,16 @@ def test_no_plaintext_touches_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert marker not in (tmp_path / "file").read_bytes()
 
 
-def test_a_full_disk_ends_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_grow_ends_the_writer(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     writer = ParquetWriter(path, TABLE.schema, CONFIG)
-
-    def fail(descriptor: int, data: Any, offset: int) -> int:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", fail)
-        with pytest.raises(OSError, match="No space left on device"):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
             writer.write_table(TABLE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not writer.is_open
     assert list(tmp_path.iterdir()) == []
 

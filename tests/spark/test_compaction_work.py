@@ -236,6 +236,9 @@ def test_tasks_get_no_kms_and_only_the_places_of_the_table(make: Callable[..., E
     assert "ags1.kms" not in job.properties
     assert allowed_in(job.properties) == list(table.io.locations.roots) != []
     assert "encryption-keys" not in repr(job)
+    # PyIceberg's files show their keys.
+    tasks = table.scan().plan_files()
+    assert tasks[0].file.file_path not in repr(Bin(tasks))
 
 
 def test_tasks_write_into_a_store_and_what_does_not_count_is_removed(s3_server: S3Server, s3_bucket: str) -> None:

@@ -26,7 +26,8 @@ from ags1.kms.run_records import RunSeal
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
-_LARGE = 1 << 20
+# Bytes of a manifest that takes longer to decode than to fetch.
+_LARGE = 64 << 10
 
 
 def is_finished(change: ConversionGoal, contents: Contents, snapshot: RefSnapshot) -> bool:

@@ -229,11 +229,12 @@ def _tasks(table: Any, ref: str, where: Any = None) -> list[ScanTask]:
 
 
 def _batches(bins: Iterable[Bin], most: int) -> Iterator[list[Bin]]:
-    waiting: list[Bin] = []
+    waiting, size = list[Bin](), 0
     for each in bins:
         waiting.append(each)
-        if sum(one.bytes for one in waiting) >= most:
+        size += each.bytes
+        if size >= most:
             yield waiting
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         yield waiting

@@ -25,12 +25,12 @@ _OPEN_BINS = 10
 class Bin:
     """Data files of one partition that become about one file, in the order of their age.
 
-    `moving` has the entries of those that may have row groups to move, by path.
+    `moving` has the entries of those that may have row groups to move, by path. Both have the keys of the files.
     """
 
-    tasks: list[ScanTask] = field(default_factory=list)
+    tasks: list[ScanTask] = field(default_factory=list, repr=False)
     bytes: int = 0
-    moving: dict[str, ManifestEntry] = field(default_factory=dict)
+    moving: dict[str, ManifestEntry] = field(default_factory=dict, repr=False)
 
     @property
     def paths(self) -> set[str]:

@@ -24,7 +24,7 @@ from ags1.avro.items import ItemBound
 from ags1.avro.schemas import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.errors import FormatError
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.scan._projection import Projection, expected_type, name_mapping
+from ags1.iceberg.scan._projection import FileColumns, Projection, expected_type, name_mapping
 from ags1.iceberg.scan._variant import avro_variants
 from ags1.support.avro_encoding import container_start, encoded_block
 
@@ -45,8 +45,9 @@ def read_task(scan: Any, task: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]
         with naming(path, "its schema cannot be read"):
             container = _Container(file, name_mapping(scan))
             file_schema = iceberg_schema(container.record, lambda field_id: expected_type(scan, field_id))
-        projection = Projection(scan, task, file_schema)
-        for start, batch in _batches(container, path, projection.file_schema):
+        columns = FileColumns(scan, file_schema)
+        projection = Projection(scan, task, columns)
+        for start, batch in _batches(container, path, columns.schema):
             with naming(path, "its columns do not fit the table's schema"):
                 rows = projection.rows(batch, start)
             yield start, rows

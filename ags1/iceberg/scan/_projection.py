@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
-from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor
+from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns, visit_with_partner
 from pyiceberg.transforms import IdentityTransform
@@ -52,16 +52,49 @@ def name_mapping(scan: Any) -> Any:
     return scan.metadata.name_mapping()
 
 
-class Projection:
-    """Projects the rows of a file onto a scan. `file_schema` has the fields of the file to read."""
+_WITH_LONG_OFFSETS = {pyarrow.string(): pyarrow.large_string(), pyarrow.binary(): pyarrow.large_binary()}
 
-    def __init__(self, scan: Any, task: Any, file_schema: Schema) -> None:
-        metadata, file = scan.metadata, task.file
-        self._requested = scan.schema
+
+class FileColumns:
+    """What a scan reads of the files that have one schema: `schema` has these fields, and `lacking` the ids of others.
+
+    `target` is the scan's schema in Arrow. It takes as long to make as to read a small file.
+    """
+
+    def __init__(self, scan: Any, file_schema: Schema) -> None:
         whole = (MapType, ListType)
         wanted = {each for each in scan.schema.field_ids if not isinstance(scan.schema.find_type(each), whole)}
-        self.file_schema = prune_columns(file_schema, wanted, select_full_types=False)
-        self._constants = _partition_values(file, metadata, scan.schema.field_ids - file_schema.field_ids)
+        self.schema = prune_columns(file_schema, wanted, select_full_types=False)
+        self.lacking = scan.schema.field_ids - file_schema.field_ids
+        self.target: pyarrow.Schema = schema_to_pyarrow(scan.schema, include_field_ids=False)
+        mine, requested = (
+            [(each.field_id, each.name, each.field_type) for each in schema.fields]
+            for schema in (self.schema, scan.schema)
+        )
+        self._are_requested = mine == requested
+
+    def as_requested(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch | None:
+        """Return rows of a file as they are, but for the offsets of texts; None if the scan has other columns."""
+        if not self._are_requested:
+            return None
+        columns = []
+        for column, kind in zip(batch.columns, self.target.types, strict=True):
+            if column.type == kind:
+                columns.append(column)
+            elif _WITH_LONG_OFFSETS.get(column.type) == kind:
+                columns.append(column.cast(kind))
+            else:
+                return None
+        return pyarrow.RecordBatch.from_arrays(columns, schema=self.target)
+
+
+class Projection:
+    """Projects the rows of a file onto a scan."""
+
+    def __init__(self, scan: Any, task: Any, columns: FileColumns) -> None:
+        metadata, file = scan.metadata, task.file
+        self._requested, self._columns = scan.schema, columns
+        self._constants = _partition_values(file, metadata, columns.lacking)
         self._downcast = scan.downcast
         first, number = getattr(file, "first_row_id", None), getattr(task, "sequence_number", None)
         is_avro = file.file_format == FileFormat.AVRO
@@ -70,16 +103,20 @@ class Projection:
     def rows(self, batch: Any, start: int) -> Any:
         """Return the rows as the scan's columns.
 
-        `batch` has consecutive rows of the file from the position `start` on, with the columns of `file_schema`. Any
-        exception of PyIceberg or Arrow means that the file's schema does not fit the table's.
+        `batch` has consecutive rows of the file from the position `start` on, with the columns of the file that are
+        read. Any exception of PyIceberg or Arrow means that the file's schema does not fit the table's.
         """
+        columns = self._columns
+        same = columns.as_requested(batch)
+        if same is not None:
+            return self._lineage.filled(same, start)
         visitor = _Visitor(
-            self.file_schema,
+            columns.schema,
             self._downcast,
             projected_missing_fields=self._constants,
             allow_timestamp_tz_mismatch=True,
         )
-        made = visit_with_partner(self._requested, batch, visitor, ArrowAccessor(self.file_schema))
+        made = visit_with_partner(self._requested, batch, visitor, ArrowAccessor(columns.schema))
         return self._lineage.filled(pyarrow.RecordBatch.from_struct_array(made), start)
 
 

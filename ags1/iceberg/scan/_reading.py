@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -29,7 +30,15 @@ from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.scan._delete_index import EqualityDeletes
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
 from ags1.iceberg.scan._planning import ScanTask
-from ags1.iceberg.scan._projection import POSITION, ROW_ID, FurtherColumns, Projection, name_mapping, remaining
+from ags1.iceberg.scan._projection import (
+    POSITION,
+    ROW_ID,
+    FileColumns,
+    FurtherColumns,
+    Projection,
+    name_mapping,
+    remaining,
+)
 from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
@@ -77,12 +86,30 @@ class EncryptedArrowScan:
         self.downcast = metadata.format_version <= 2 if said is None else said
         self._groups_at_once, self._use_threads = 1, True
         self._row_groups: Mapping[str, Sequence[int]] = {}
+        # Files of a table have few schemas, one after the other.
+        self._known: tuple[pyarrow.Schema, Schema, FileColumns] | None = None
+        self._whole: dict[tuple[int, ...], tuple[FurtherColumns, EncryptedArrowScan]] = {}
 
     def _of(self, schema: Schema, row_filter: RowFilter | None = None) -> EncryptedArrowScan:
         """The same scan of other columns, without a limit."""
         made = copy(self)
         made.schema, made._filter, made._limit = schema, row_filter, None
+        made._known, made._whole = None, {}
+        made.__dict__.pop("_arrow_schema", None)
         return made
+
+    def _whole_of(self, field_ids: Iterable[int]) -> tuple[FurtherColumns, EncryptedArrowScan]:
+        """The same scan with further columns, and without a limit: rows are removed after reading."""
+        wanted = tuple(field_ids)
+        found = self._whole.get(wanted)
+        if found is None:
+            columns = FurtherColumns(self.schema, self.metadata, wanted)
+            found = self._whole[wanted] = columns, self._of(columns.schema, self._filter)
+        return found
+
+    @cached_property
+    def _arrow_schema(self) -> pyarrow.Schema:
+        return schema_to_pyarrow(self.schema, include_field_ids=False)
 
     def to_record_batches(self, tasks: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
         """Return batches of all tasks, in their order, with one schema.
@@ -94,8 +121,7 @@ class EncryptedArrowScan:
 
     def to_table(self, tasks: Iterable[Any]) -> pyarrow.Table:
         """Return the rows of all tasks; raises as :meth:`to_record_batches`."""
-        schema = schema_to_pyarrow(self.schema, include_field_ids=False)
-        return pyarrow.Table.from_batches(self._batches_of(tasks, None), schema)
+        return pyarrow.Table.from_batches(self._batches_of(tasks, None), self._arrow_schema)
 
     def _batches_of(self, tasks: Iterable[Any], waiting: int | None) -> Iterator[pyarrow.RecordBatch]:
         left = self._limit
@@ -144,7 +170,7 @@ class EncryptedArrowScan:
         self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
     ) -> Generator[pyarrow.RecordBatch, None, None]:
         """Return rows of a data file with one schema: text in files may have short or long offsets."""
-        schema = schema_to_pyarrow(self.schema, include_field_ids=False)
+        schema = self._arrow_schema
         with naming(task.file.file_path, _PROBLEM), closing(self._left(task, positions, keys)) as left:
             for batch in left:
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
@@ -156,11 +182,9 @@ class EncryptedArrowScan:
         groups = task.deletes.equality_deletes if isinstance(task, ScanTask) else ()
         field_ids = dict.fromkeys(() if self._filter is None else self._filter.field_ids)
         field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
-        columns = FurtherColumns(self.schema, self.metadata, field_ids)
+        columns, whole = self._whole_of(field_ids)
         own = range(columns.width)
         most = self._limit
-        # Without a limit, because rows are removed after reading.
-        whole = self._of(columns.schema, self._filter)
         with closing(whole._batches(task, positions)) as batches:
             # What only the filter needs is not copied.
             needed = range(len(columns.schema.fields)) if groups else own
@@ -273,26 +297,37 @@ class EncryptedArrowScan:
                 source = RowGroups(file, limit, is_remote=remote, at_once=at_once, use_threads=self._use_threads)
             else:
                 source = _OrcFile(file)
-            variants = ParquetVariants(source.schema, self.metadata)
+            file_schema, columns = self._columns_of(source.schema)
+            projection = Projection(self, task, columns)
+            # Positions and row ids count all rows.
+            counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self.schema.field_ids)
+            groups = None
+            if self._filter is not None and not counted and isinstance(source, RowGroups):
+                groups = _hopeful_groups(source, file_schema, self._filter)
+            names = [column.name for column in columns.schema.columns]
+            for start, chosen in _runs(source, self._row_groups.get(path), groups):
+                with closing(source.batches(names, chosen)) as batches:
+                    for batch in batches:
+                        yield start, projection.rows(batch, start)
+                        start += batch.num_rows
+
+    def _columns_of(self, physical: pyarrow.Schema) -> tuple[Schema, FileColumns]:
+        """Return the schema of a Parquet or ORC file, and what is read of it; UnsupportedError: a shredded variant."""
+        # What writers say about a file beside its fields.
+        physical = physical.remove_metadata()
+        known = self._known
+        if known is None or not known[0].equals(physical, check_metadata=True):
+            variants = ParquetVariants(physical, self.metadata)
             file_schema = pyarrow_to_schema(
                 variants.schema,
                 name_mapping(self),
                 downcast_ns_timestamp_to_us=self.downcast,
                 format_version=self.metadata.format_version,
             )
-            projection = Projection(self, task, file_schema)
-            variants.check(projection.file_schema)
-            # Positions and row ids count all rows.
-            counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self.schema.field_ids)
-            groups = None
-            if self._filter is not None and not counted and isinstance(source, RowGroups):
-                groups = _hopeful_groups(source, file_schema, self._filter)
-            names = [column.name for column in projection.file_schema.columns]
-            for start, chosen in _runs(source, self._row_groups.get(path), groups):
-                with closing(source.batches(names, chosen)) as batches:
-                    for batch in batches:
-                        yield start, projection.rows(batch, start)
-                        start += batch.num_rows
+            columns = FileColumns(self, file_schema)
+            variants.check(columns.schema)
+            known = self._known = physical, file_schema, columns
+        return known[1:]
 
 
 def _runs(source: Any, chosen: Sequence[int] | None, hopeful: Any) -> Iterator[tuple[int, Any]]:

@@ -51,6 +51,8 @@ _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 128 << 20, 1 << 20
 # Arrow's bytes of rows that wait for their row group, over all partitions.
 _BUFFERED = 256 << 20
 _OPEN_FILES = 64
+# A column without repeated values among these rows is written without a dictionary: one of 2 MiB would be filled.
+_SAMPLES, _SAMPLE_ROWS, _UNIQUE = 16, 1024, 0.97
 # A smaller rest does not justify another row group to reach the target size.
 _SMALL_GROUP = 8 << 20
 
@@ -84,6 +86,12 @@ class TableLayout:
         self.row_group_bytes = number_property(properties, f"{_PREFIX}row-group-size-bytes", _ROW_GROUP_BYTES)
         self.row_group_rows = number_property(properties, f"{_PREFIX}row-group-limit", _ROW_GROUP_ROWS)
         self.options = _parquet_options(schema, properties)
+        # Columns that are no structs, lists or maps.
+        self._plain = [
+            each.name
+            for each in self.shape.arrow
+            if not pyarrow.types.is_nested(each.type) and not isinstance(each.type, pyarrow.BaseExtensionType)
+        ]
         self.sort_order_id = order.order_id
         self._keys = [
             (path_of(schema, each.source_id), schema.find_type(each.source_id), each) for each in order.fields
@@ -99,6 +107,17 @@ class TableLayout:
     def fits(self, source: ParquetView) -> bool:
         """Whether an open data file has the table's columns, so that its row groups can be moved."""
         return has_columns(source, self.shape.arrow, self.further, **self.options)
+
+    def repeating(self, rows: pyarrow.Table) -> list[str]:
+        """The columns, by their paths in Parquet, that gain from a dictionary, as far as a sample of the rows tells.
+
+        PyArrow begins one for every column, and gives it up only when it has become too large.
+        """
+        step = max(_SAMPLE_ROWS, rows.num_rows // _SAMPLES)
+        parts = [rows.slice(start, _SAMPLE_ROWS) for start in range(0, rows.num_rows, step)]
+        sample = pyarrow.concat_tables(parts) if parts else rows
+        unique = {name for name in self._plain if _is_unique(sample.column(name))}
+        return [path for path in self.metrics.paths if path not in unique]
 
     def sorted(self, rows: pyarrow.Table) -> pyarrow.Table:
         """The rows in the table's order. NaN is more than any other number."""
@@ -226,6 +245,7 @@ class _DataFile:
         self._most_bytes = max(layout.row_group_bytes, min(usable_cpus() * layout.row_group_bytes, _BUFFERED))
         self._rows = self._written = self._moved = self.waiting = self._waiting_rows = 0
         self._batches: list[pyarrow.RecordBatch] = []
+        self._dictionaries: list[str] | bool = True
 
     @cached_property
     def _writer(self) -> ParquetWriter:
@@ -234,8 +254,9 @@ class _DataFile:
         assert metadata is not None
         self._metadata = metadata
         layout = self._layout
+        encryption, options = EncryptionConfig.for_iceberg(metadata), layout.options
         return ParquetWriter(
-            location, layout.shape.arrow, EncryptionConfig.for_iceberg(metadata), durable=True, **layout.options
+            location, layout.shape.arrow, encryption, durable=True, use_dictionary=self._dictionaries, **options
         )
 
     @property
@@ -292,6 +313,8 @@ class _DataFile:
         layout = self._layout
         rows = layout.sorted(pyarrow.Table.from_batches(self._batches))
         groups = max(-(-rows.num_rows // layout.row_group_rows), -(-self.waiting // layout.row_group_bytes))
+        if not self.stored:
+            self._dictionaries = layout.repeating(rows)
         self._writer.write_table(rows, -(-rows.num_rows // groups))
         self._metrics.add(rows)
         self._rows += rows.num_rows
@@ -320,6 +343,12 @@ class _DataFile:
     def abort(self) -> None:
         if "_writer" in self.__dict__:
             self._writer.abort()
+
+
+def _is_unique(column: pyarrow.ChunkedArray) -> bool:
+    values: int = len(column) - column.null_count
+    distinct: int = len(column.unique())
+    return values > 0 and distinct >= _UNIQUE * values
 
 
 def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Copies column chunks from one file to another: finds pages, converts them in many threads, writes them in order.
 
-file to file     while threads convert and write the newest pages, this one finds the next
-anything else    windows of the source in memory  -->  converted pages in memory  -->  write
+file or memory to file    while threads convert and write the newest pages, this one finds the next
+anything else             windows of the source in memory  -->  converted pages in memory  -->  write
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import Chunk, PageList
 from ags1.parquet.structure._source_file import PageWindows, SourceFile
-from ags1.storage import DescriptorSource, Output
+from ags1.storage import DescriptorSource, MemorySource, Output
 
 # Bytes of pages that are converted at once: enough for every core, with progress many times a second.
 _BATCH_BYTES = 32 << 20
@@ -31,11 +31,11 @@ def move_chunks(
 
     `advance` is called with the number of bytes of the source processed since its last call.
     """
-    between_files = isinstance(source.source, DescriptorSource) and output.descriptor is not None
-    (_between_files if between_files else _through_memory)(source, chunks, output, conversion, advance)
+    to_file = output.descriptor is not None and isinstance(source.source, (DescriptorSource, MemorySource))
+    (_to_file if to_file else _through_memory)(source, chunks, output, conversion, advance)
 
 
-def _between_files(
+def _to_file(
     source: SourceFile,
     chunks: Iterable[Chunk],
     output: Output,

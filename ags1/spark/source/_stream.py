@@ -20,6 +20,7 @@ import heapq
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -58,12 +59,20 @@ class _Place(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """Files of a version that are to be read, with their bytes: those after a place, up to another."""
+    """Files of a version that are to be read, in their order: the first ones after a place, or all."""
 
+    identity: str
     version: int
     after: _Place
-    files: list[tuple[_Place, str, int]]
+    files: list[tuple[_Place, ListedFiles]]
     is_all: bool
+
+    def between(self, after: _Place, last: _Place) -> Iterator[ListedFiles] | None:
+        """The files after a place, up to another; None if some of them may not be here."""
+        behind = _Place(self.version, True, b"") if self.is_all else self.files[-1][0] if self.files else self.after
+        if after < self.after or behind < last:
+            return None
+        return (file for place, file in self.files if after < place <= last)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -139,15 +148,15 @@ class StreamReader(DataSourceStreamReader):
         self._waiting = waiting._replace(after=after, files=files)
         if count == len(files) and waiting.is_all:
             return whole
-        place, path, _ = files[count - 1]
-        return {**whole, "of": place.version, "path": path}
+        place, file = files[count - 1]
+        return {**whole, "of": place.version, "path": file.path}
 
-    def _admitted(self, files: list[tuple[_Place, str, int]]) -> int:
+    def _admitted(self, files: list[tuple[_Place, ListedFiles]]) -> int:
         """How many of some files are in one batch."""
         most_files, most_bytes = self._options.max_files_per_trigger, self._options.max_bytes_per_trigger
         count = size = 0
-        for _, _, length in files:
-            size += length
+        for _, file in files:
+            size += file.length
             if count and (most_files == count or 0 < most_bytes < size):
                 break
             count += 1
@@ -157,10 +166,8 @@ class StreamReader(DataSourceStreamReader):
         """The next files of a version."""
         most = max(_MOST_WAITING, self._options.max_files_per_trigger + 1)
         with closing(self._opened(whole)) as source:
-            found = heapq.nsmallest(
-                most, ((place, file.path, file.length) for place, file in self._files(source, after, _Place.of(whole)))
-            )
-        return _Waiting(whole["version"], after, found, len(found) < most)
+            found = heapq.nsmallest(most, self._files(source, after, _Place.of(whole)), key=itemgetter(0))
+            return _Waiting(source.identity, whole["version"], after, found, len(found) < most)
 
     def _refuse_another(self, start: dict[str, Any], now: dict[str, Any]) -> None:
         if start["dataset"] != now["dataset"]:
@@ -182,7 +189,12 @@ class StreamReader(DataSourceStreamReader):
         if start == end:
             return []
         with closing(self._opened(end)) as source:
-            files = (file for _, file in self._files(source, _Place.of(start), _Place.of(end)))
+            after, last, waiting = _Place.of(start), _Place.of(end), self._waiting
+            files = None
+            if waiting is not None and waiting.identity == source.identity:
+                files = waiting.between(after, last)
+            if files is None:
+                files = (file for _, file in self._files(source, after, last))
             return [InputPartition(packed(source.identity, splits)) for splits in plan(files, self._options)]
 
     def _opened(self, offset: dict[str, Any]) -> DatasetFiles:
@@ -202,7 +214,6 @@ class StreamReader(DataSourceStreamReader):
     def _files(self, source: DatasetFiles, after: _Place, last: _Place) -> Iterator[tuple[_Place, ListedFiles]]:
         """What came after a place, up to another, in the order of paths."""
         dataset, prefix = source.dataset, f"{self._options.prefix}/" if self._options.prefix else ""
-        entries: Iterator[DatasetEntry]
         known = after.version if after.is_end else after.version - 1
         entries: Iterator[DatasetEntry]
         try:
