@@ -29,11 +29,12 @@ from pyiceberg.types import LongType, NestedField, StringType
 import ags1
 from ags1 import audit, dataset, iceberg
 from ags1.cli import main
-from ags1.kms import LocalKms, MemoryKms
+from ags1.kms import MemoryKms
 from tests import checks
 from tests.fuzz.choices import Choices
 from tests.fuzz.lake_mutations import change_file
 from tests.iceberg.delete_lake import DeleteLake
+from tests.iceberg_tables.keys import keystore
 
 KEYS = {"keyA": b"0123456789012345", "keyB": b"1123456789012345"}
 SECRET = "a-row-that-nobody-may-see"
@@ -91,12 +92,7 @@ def directory() -> Path:
 @cache
 def kms_arguments() -> tuple[str, ...]:
     """A KMS of the command line with the same keys."""
-    secret, store = directory() / "secret", directory() / "keys.json"
-    secret.write_bytes(bytes(range(32)))
-    secret.chmod(0o600)
-    with LocalKms(store, key_file=secret) as client:
-        client.make({key_id: ags1.Key(key) for key_id, key in KEYS.items()})
-    return ("--kms", f"local:{store}?key_file={secret}")
+    return ("--kms", keystore(directory(), KEYS))
 
 
 def rows_of(table: Any) -> list[str]:

@@ -22,7 +22,7 @@ from ags1.kms import LocalKms
 from tests.checks import flip
 from tests.cli.conftest import Result
 from tests.iceberg_tables.canonical import arrow_rows
-from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.keys import MASTER_KEYS, keystore
 from tests.iceberg_tables.warehouse import SparkReader, SparkTable, SparkTables, local_path
 
 Run = Callable[..., Result]
@@ -36,12 +36,7 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
     directory.mkdir()
     monkeypatch.chdir(directory)
     monkeypatch.setenv("COLUMNS", "80")
-    secret = tmp_path / "secret"
-    secret.write_bytes(bytes(range(32)))
-    secret.chmod(0o600)
-    with LocalKms(tmp_path / "keys.json", key_file=secret) as client:
-        client.make({key_id: Key(key) for key_id, key in MASTER_KEYS.items()})
-    monkeypatch.setenv("AGS1_KMS", f"local:{tmp_path / 'keys.json'}?key_file={secret}")
+    monkeypatch.setenv("AGS1_KMS", keystore(tmp_path))
 
     def run_(*arguments: str | os.PathLike[str]) -> Result:
         code = main(["iceberg", *(os.fspath(each) for each in arguments)])

@@ -14,11 +14,10 @@ import pyarrow.parquet
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from ags1 import Key
 from ags1.cli import main
 from ags1.kms import LocalKms
 from tests.cli.conftest import Result
-from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.keys import keystore
 
 Run = Callable[..., Result]
 ROWS = pyarrow.table(
@@ -36,12 +35,7 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
     directory = tmp_path / "work"
     directory.mkdir()
     monkeypatch.chdir(directory)
-    secret = tmp_path / "secret"
-    secret.write_bytes(bytes(range(32)))
-    secret.chmod(0o600)
-    with LocalKms(tmp_path / "keys.json", key_file=secret) as client:
-        client.make({key_id: Key(key) for key_id, key in MASTER_KEYS.items()})
-    monkeypatch.setenv("AGS1_KMS", f"local:{tmp_path / 'keys.json'}?key_file={secret}")
+    monkeypatch.setenv("AGS1_KMS", keystore(tmp_path))
     pyarrow.parquet.write_table(ROWS, "rows.parquet")
     pyarrow.csv.write_csv(ROWS, "rows.csv")
     pyarrow.feather.write_feather(ROWS, "rows.arrow")

@@ -21,10 +21,9 @@ import ags1
 from ags1.cli import main
 from ags1.iceberg import EncryptedFileIO, open_table
 from ags1.iceberg.metadata.metadata_document import PYTHON_NAMES
-from ags1.keys import Key
-from ags1.kms import LocalKms, MemoryKms
+from ags1.kms import MemoryKms
 from tests.iceberg_tables.canonical import arrow_rows
-from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.keys import keystore
 from tests.iceberg_tables.rebuilt import RebuiltTable
 from tests.iceberg_tables.warehouse import SparkTable, SparkTables, local_path
 
@@ -34,12 +33,7 @@ LIST_FIELD = "manifest-list"
 @pytest.fixture
 def keys_url(tmp_path: Path) -> str:
     """A KMS for the command line, with the tables' keys."""
-    secret = tmp_path / "secret"
-    secret.write_bytes(bytes(range(32)))
-    secret.chmod(0o600)
-    with LocalKms(tmp_path / "keys.json", key_file=secret) as client:
-        client.make({key_id: Key(key) for key_id, key in MASTER_KEYS.items()})
-    return f"local:{tmp_path / 'keys.json'}?key_file={secret}"
+    return keystore(tmp_path)
 
 
 def plaintext(table: SparkTable, directory: Path, kms: Any) -> RebuiltTable:

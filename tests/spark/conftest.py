@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.iceberg_tables.keys import keystore as keystore_of
 from tests.kms.conftest import Bao, bao, moto_url
 from tests.spark.sessions import LOCAL, LOCAL_CLUSTER, environment, need_spark, prepare, run_spark_script
 
@@ -92,16 +93,8 @@ def kms_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def keystore(directory: Path, *key_ids: str) -> str:
-    """The URL of a local keystore with these master keys, and the key file that opens it."""
-    from ags1.kms import LocalKms
-
-    key_file = directory / "keystore.key"
-    key_file.write_text(os.urandom(32).hex())
-    key_file.chmod(0o600)
-    with LocalKms.create(directory / "keys.json", key_file=key_file) as client:
-        for key_id in key_ids:
-            client.add_key(key_id)
-    return f"local:{directory / 'keys.json'}?{urlencode({'key_file': key_file})}"
+    """The URL of a local keystore with fresh master keys."""
+    return keystore_of(directory, {each: os.urandom(32) for each in key_ids})
 
 
 @pytest.fixture(scope="session")

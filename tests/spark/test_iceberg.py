@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import pytest
 
@@ -22,7 +21,7 @@ from ags1.spark.iceberg import verify_table
 from tests.checks import flip
 from tests.iceberg_tables.conftest import MAKING_SECONDS, spark_tables
 from tests.iceberg_tables.forged import changed_metadata, forged, without_length
-from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.keys import MASTER_KEYS, keystore
 from tests.iceberg_tables.warehouse import SparkTable, SparkTables, local_path
 
 if TYPE_CHECKING:
@@ -38,12 +37,7 @@ QUIET: dict[str, Any] = {"progress": False}
 @pytest.fixture(scope="module")
 def kms(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A keystore with the tables' master keys."""
-    directory = tmp_path_factory.mktemp("keystore")
-    key_file = directory / "key"
-    key_file.write_bytes(bytes(range(32)))
-    key_file.chmod(0o600)
-    LocalKms.create(directory / "keys.json", MASTER_KEYS, key_file=key_file).close()
-    return f"local:{directory / 'keys.json'}?{urlencode({'key_file': key_file})}"
+    return keystore(tmp_path_factory.mktemp("keystore"))
 
 
 def rows_of(result: Any) -> dict[str, dict[str, Any]]:
