@@ -16,7 +16,7 @@ import pytest
 
 from ags1.bench import Run, Subject
 from bench import settings
-from bench.bench_iceberg_conversion import _sync
+from bench.bench_dataset import sync
 from bench.conftest import Record
 from bench.measure import figure
 from bench.parquet_samples import size_name
@@ -92,7 +92,7 @@ def test_iceberg_compaction(
         for path in place.rglob("*"):
             if path.is_file() and path not in kept:
                 path.unlink()
-        _sync(directory)
+        sync(directory)
 
     def ours() -> None:
         report = load_table(None, str(first), kms=kms).compact(rewrite_all=True)
@@ -105,7 +105,7 @@ def test_iceberg_compaction(
 
     def theirs() -> None:
         spark.sql(REWRITE)
-        _sync(directory)
+        sync(directory)
 
     peer = f"Spark {spark.version}, rewrite_data_files and syncfs"
     run = interleave(

@@ -229,24 +229,14 @@ def rewrap(options: argparse.Namespace) -> int:
         new = stack.enter_context(new_client_of(options)) if options.new_kms else None
         vault, _ = stack.enter_context(opened(options, ("re-wrapping", "re-wrapped")))
         report = vault.rewrap(options.new_key_id, new, key_id=options.key_id, dry_run=options.dry_run)
-    if options.json:
-        say_json({"dataset": options.vault, **vars(report), "error": None})
-        return 0
-    if options.quiet:
-        return 0
-    done = "would be" if report.dry_run else "is"
-    if report.new_key_id == report.old_key_id and not options.new_kms:
-        say(f"{options.vault} {done} wrapped again under the master key {report.new_key_id!r}; no file changed")
-        return 0
-    say(
-        f"{options.vault} {done} under the master key {report.new_key_id!r}, no more under {report.old_key_id!r}; "
-        "no file changed"
+    new_id, old_id = report.new_key_id, report.old_key_id
+    if new_id == old_id and not options.new_kms:
+        return _tell_wrap(options, report, f"wrapped again under the master key {new_id!r}", None)
+    _tell_wrap(
+        options, report, f"under the master key {new_id!r}, no more under {old_id!r}", f"still open with {old_id!r}"
     )
-    if report.older_versions:
-        older = counted(report.older_versions, "older version")
-        say(f"{older}: still open with {report.old_key_id!r} until removed by `ags1 dataset expire`")
-    if report.unfinished_runs:
-        warn(f"ags1: warning: interrupted runs cannot be taken over any more without the key {report.old_key_id!r}")
+    if report.unfinished_runs and not (options.json or options.quiet):
+        warn(f"ags1: warning: interrupted runs cannot be taken over any more without the key {old_id!r}")
     return 0
 
 
@@ -266,14 +256,16 @@ def rm_wrap(options: argparse.Namespace) -> int:
     return _tell_wrap(options, report, f"no more under the master key {report.old_key_id!r}")
 
 
-def _tell_wrap(options: argparse.Namespace, report: DatasetRewrapReport, state: str) -> int:
+def _tell_wrap(
+    options: argparse.Namespace, report: DatasetRewrapReport, state: str, of_older: str | None = "as before,"
+) -> int:
     if options.json:
         say_json({"dataset": options.vault, **vars(report), "error": None})
     elif not options.quiet:
         say(f"{options.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
-        if report.older_versions:
+        if report.older_versions and of_older:
             older = counted(report.older_versions, "older version")
-            say(f"{older}: as before, until removed by `ags1 dataset expire`")
+            say(f"{older}: {of_older} until removed by `ags1 dataset expire`")
     return 0
 
 

@@ -60,8 +60,6 @@ from ags1.support.typing import Buffer
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 
-__all__ = ["Conversion", "TableAtOnce"]
-
 # Bytes of small files that are kept between their check and the work on them.
 _HELD = 64 << 20
 

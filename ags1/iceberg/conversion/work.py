@@ -47,18 +47,6 @@ from ags1.streams.opening import open as open_stream
 from ags1.streams.stream import Reader, Writer
 from ags1.support.typing import Buffer
 
-__all__ = [
-    "FORMS",
-    "FileResult",
-    "FileTask",
-    "Places",
-    "WorkKey",
-    "check",
-    "key_of",
-    "run",
-    "sealed_key",
-]
-
 FORMS = ("parquet", "avro")
 """Formats of data files and equality delete files that can be moved."""
 

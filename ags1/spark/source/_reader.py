@@ -27,16 +27,6 @@ from ags1.spark.source._splits import Place, Split, packed, plan, plan_leaves, s
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
 from ags1.spark.source.decoders._types import find
 
-__all__ = [
-    "PushdownReader",
-    "SourceReader",
-    "arrow_schema",
-    "infer_schema",
-    "read_partition",
-    "read_splits",
-    "reader_for",
-]
-
 # Of a row with the metadata of a file, besides its path.
 _METADATA_BYTES = 64
 _log = logging.getLogger("ags1.spark")

@@ -38,8 +38,6 @@ from ags1.spark.source._options import StreamOptions
 from ags1.spark.source._reader import read_partition
 from ags1.spark.source._splits import packed, plan
 
-__all__ = ["StreamReader", "stream_reader_for"]
-
 _log = logging.getLogger("ags1.spark")
 _MOST_WAITING = 100_000
 

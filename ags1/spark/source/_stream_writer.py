@@ -22,8 +22,6 @@ from ags1.spark.engine._locations import locate
 from ags1.spark.source._writer import Ags1Writer, Written, writer_for
 from ags1.storage import read_whole
 
-__all__ = ["StreamWriter", "stream_writer_for"]
-
 _MAX_BYTES = 1 << 16
 
 
