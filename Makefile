@@ -140,7 +140,7 @@ test-pythons: build $(STAMPS)/test ## run the core tests on every other Python f
 demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python examples/demo
 
-# PySpark is 490 MB on disk, pandas and numpy 130; `demo` has 250 in all.
+# PySpark is 490 MB on disk, pandas and numpy 130; `demo` has 220 in all.
 demo-spark: build $(STAMPS)/demo-spark $(STAMPS)/java ## the same, and a directory that Spark encrypts and queries
 	$(BIN)/python examples/demo
 
