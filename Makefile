@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help venv build servers test test-long test-pythons downstream test-spark test-all soak demo demo-spark check docs \
-	format bench bench-compare bench-count nightly wheels systems fuzz sanitize clean distclean
+	format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,7 +140,7 @@ test-pythons: build $(STAMPS)/test ## run the core tests on every other Python f
 demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
 	$(BIN)/python examples/demo
 
-# PySpark is 490 MB on disk, pandas and numpy 130; `demo` has 250 in all.
+# PySpark is 490 MB on disk, pandas and numpy 130; `demo` has 220 in all.
 demo-spark: build $(STAMPS)/demo-spark $(STAMPS)/java ## the same, and a directory that Spark encrypts and queries
 	$(BIN)/python examples/demo
 
@@ -157,6 +157,9 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 docs: build $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
 	$(MKDOCS)
+
+browse: docs ## look at each page in Chromium, at three widths, light and dark
+	$(BIN)/python -m tests.browse build/docs
 
 format: build $(STAMPS)/check ## format the sources
 	$(BIN)/ruff check --fix
@@ -177,6 +180,7 @@ bench-count: build $(STAMPS)/bench ## count instructions and allocations beside 
 nightly: ## count all beside BASE=<revision>, tests of others, long soaks, wheels in bare systems, and all benchmarks
 	$(MAKE) bench-count
 	$(MAKE) downstream
+	$(MAKE) browse
 	$(MAKE) soak SOAK_ARGS='--seconds 60'
 	$(MAKE) wheels
 	$(MAKE) wheels ARCH=aarch64 PYTHONS=3.11

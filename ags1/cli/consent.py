@@ -16,9 +16,12 @@ def need_consent(options: argparse.Namespace, question: str = "") -> None:
 
 
 def agreed(options: argparse.Namespace, question: str) -> bool:
-    """Ask, unless --yes is given."""
+    """Ask, unless --yes is given. After another answer than yes, say that nothing was changed."""
     if options.yes:
         return True
     need_consent(options, question)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print("ags1: nothing was changed", file=sys.stderr)
+    return False

@@ -161,7 +161,6 @@ def _remove(options: argparse.Namespace) -> int:
         if options.dry_run:
             return 0
         if not agreed(options, f"Destroy {what}? Nobody can read any more what only that opens."):
-            say("nothing was removed")
             return 0
         count = client.remove_key(key_id, old_versions=options.old_versions)
     if not options.json:

@@ -129,7 +129,7 @@ class KeyClass:
         if new_key_id in self.key_ids:
             raise ValueError(f"the class {self.pattern or self.id!r} is under the master key {new_key_id!r} already")
         if len(self.wraps) >= _MAX_WRAPS:
-            raise ValueError(f"the class {self.pattern or self.id!r} has {_MAX_WRAPS} further master keys: drop one")
+            raise ValueError(f"the class {self.pattern or self.id!r} has {_MAX_WRAPS} further master keys: remove one")
         made = self._keys(self._opener(kms)).rewrap(kms, new_key_id, new_kms).to_list()
         wrap = KeyWrap(new_key_id, tuple(each for each in made if each.get("encrypted-by-id") == new_key_id))
         return replace(self, wraps=(*self.wraps, wrap))
@@ -140,8 +140,10 @@ class KeyClass:
 
     def _opener(self, kms: Any) -> str:
         """The master key that opens the class with this client."""
-        if not isinstance(kms, OpenedBy) or kms.key_id in self.key_ids:
-            return kms.key_id if isinstance(kms, OpenedBy) else self.key_id
+        if not isinstance(kms, OpenedBy):
+            return self.key_id
+        if kms.key_id in self.key_ids:
+            return kms.key_id
         if self.pattern == "**":
             raise KeyAccessError(f"it is under {_named(self.key_ids)}, and not under {kms.key_id!r}")
         return self.key_id
@@ -150,7 +152,8 @@ class KeyClass:
         """The keys as one of the master keys opens them."""
         wrap = next((each for each in self.wraps if each.key_id == by), KeyWrap(by, ()))
         wrapped = {each["key-id"]: each for each in wrap.encryption_keys}
-        entries = [dict(wrapped.get(each.get("key-id"), each)) for each in self.encryption_keys]
+        # What is no text as an id is refused below.
+        entries = [dict(wrapped.get(str(each.get("key-id")), each)) for each in self.encryption_keys]
         document = {"format-version": 3, "encryption-keys": entries}
         # A new key encryption key would be under one master key alone, so the one that there is stays in use.
         return EncryptionKeys.from_table_metadata(document, clock=(lambda: _made(entries)) if self.wraps else None)

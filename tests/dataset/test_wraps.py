@@ -246,6 +246,16 @@ def test_damaged_wraps_are_refused(vault: Path, wraps: Any) -> None:
         dataset.open(vault, first())
 
 
+@pytest.mark.parametrize("odd", [[], {}, None, 7])
+def test_an_id_of_a_key_that_is_no_text_is_refused(vault: Path, odd: Any) -> None:
+    before = last(vault).read_bytes()
+    for key_id in (None, "dr"):
+        rewritten(vault, lambda fields: fields["classes"][1]["encryption-keys"][0].update({"key-id": odd}))
+        with pytest.raises(FormatError):
+            dataset.open(vault, first() if key_id is None else second(), key_id=key_id)
+        last(vault).write_bytes(before)
+
+
 def test_a_class_has_at_most_eight_further_master_keys() -> None:
     kms = CountingKms("lake", *(str(number) for number in range(9)))
     made = KeyClass.create("**", "lake", kms)

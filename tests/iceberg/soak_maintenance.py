@@ -9,7 +9,6 @@ and after `clean`, every file below a table is one that the table names.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import shutil
@@ -161,7 +160,6 @@ def main() -> None:
             counts[name] = [sum(pair) for pair in zip(counts[name], (kills, killed, torn), strict=True)]
     for name, (runs, killed, torn) in counts.items():
         print(f"{name}: {runs} runs, {killed} killed before their end, {torn} of them left files: all right")
-    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ from pyiceberg.types import LongType, StringType
 
 from ags1 import iceberg
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
+from tests.iceberg_tables.conversions import PLAINTEXT, beginning_with
 from tests.iceberg_tables.test_writing_spark import EXPIRE, LINEAGE, UPSERT, Written
-from tests.iceberg_tables.warehouse import HiveLake
+from tests.iceberg_tables.warehouse import HiveLake, local_path
 
 NOW = timedelta(0)
 TEXTS = (None, "", "a", "b", "ä/ö", "a=b", "null")
@@ -59,8 +60,8 @@ class Turns:
         self.columns = {each: each for each in ("id", "part", "s", "x", "n")}
         self.is_wide = False
         partition_by = self.chance.choice(([], ["part"], ["bucket(2, id)"]))
-        self.written = Written(lake, name, self.arrow([]).schema, partition_by)
-        self.table, self.lake, self.name = self.written.table, lake, name
+        self.table = Written(lake, name, self.arrow([]).schema, partition_by).table
+        self.lake, self.name = lake, name
         self.snapshots: dict[int, Snapshot] = {}
         self.refs: dict[str, int] = {}
         self.tags: set[str] = set()
@@ -447,16 +448,17 @@ def sorted_tuples(rows: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, rows), key=repr)
 
 
-def trial(lake: HiveLake, seed: int, operations: int, until: float = math.inf) -> int:
-    """So many operations on a table of its own; return how many were done before `until`."""
+def trial(lake: HiveLake, seed: int, operations: int, seconds: float = math.inf) -> int:
+    """So many operations on a table of its own, of which none begins after so long; return how many were done."""
     turns = Turns(lake, f"turns_{seed}", seed)
-    done = 0
+    done, end = 0, time.monotonic() + seconds
     try:
-        while done < operations and time.monotonic() < until:
+        while done < operations and time.monotonic() < end:
             turns.step()
             done += 1
         assert turns.table.verify().ok
-        turns.written.check_nothing_is_plaintext()
+        assert turns.table.audit().ok
+        assert not beginning_with(local_path(turns.table.document.fields["location"]), PLAINTEXT)
     except BaseException:
         print(f"failed: seed {seed}, operation {done}: " + "\n".join(turns.log), flush=True)
         raise
@@ -471,7 +473,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="none is begun after so long")
     options = parser.parse_args()
     with HiveLake() as lake:
-        done = trial(lake, options.seed, options.operations, time.monotonic() + options.seconds)
+        done = trial(lake, options.seed, options.operations, options.seconds)
     print(f"{done} operations by Spark and ags1 in turns: all right")
 
 

@@ -35,9 +35,10 @@ def test_every_stored_result_is_of_a_system_and_passed() -> None:
     for name, found in json.loads(systems.RESULTS.read_text()).items():
         assert name in systems.SYSTEMS
         assert found["machine"] == systems.SYSTEMS[name].machine
-        assert found["core_passed"]
         assert found["readme_passed"]
-        assert found["core"]["passed"] > 1000
+        # Nobody waits for them under emulation.
+        assert found["core_passed"] or (found["emulated"] and found["core_passed"] is None)
+        assert found["core"]["passed"] > 1000 or found["core_passed"] is None
 
 
 def test_a_failure_is_in_the_table_and_an_emulated_system_has_no_seconds() -> None:
@@ -49,7 +50,9 @@ def test_a_failure_is_in_the_table_and_an_emulated_system_has_no_seconds() -> No
     line, loaded, emulated = text.splitlines()[2:]
     assert "| 12 s on a busy machine | 4 s on a busy machine |" in loaded
     assert "| 12 s | 4 s | 1,234 passed, 3 failed, 5 skipped | failed |" in line
-    assert "| emulated | emulated |" in emulated
+    assert "| emulated | emulated | 1,234 passed" in emulated
+    without = {**ONE, "emulated": True, "core": {}, "core_passed": None}
+    assert "| emulated | emulated | not run | passed |" in systems.table({"debian-12-aarch64": without})
 
 
 def test_the_numbers_are_those_of_pytests_last_line() -> None:

@@ -183,6 +183,19 @@ def test_a_batch_that_is_repeated_has_the_same_files_also_after_new_commits(grow
     assert growing.rest() == [["c"], ["a again", "b0"], ["d"]]
 
 
+def test_a_batch_that_goes_back_is_refused(growing: Growing) -> None:
+    growing.commit(a="a", b="b", c="c")
+    growing.options = {"maxFilesPerTrigger": 1}
+    growing.batch()
+    first = growing.offset
+    growing.batch()
+    assert growing.reader is not None
+    assert first is not None
+    assert growing.offset is not None
+    with pytest.raises(ValueError, match="a batch that ends before it begins"):
+        growing.reader.partitions(growing.offset, first)
+
+
 def test_files_that_are_left_out_do_not_count(growing: Growing) -> None:
     growing.commit(
         **{f"{number}.txt": str(number) for number in range(4)}, **{f"{number}.tmp": "-" for number in range(4)}

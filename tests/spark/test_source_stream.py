@@ -114,6 +114,20 @@ def test_a_limit_makes_several_batches_and_one_that_failed_is_read_again_alone(l
     assert lake.read() + lake.read() == [["2"], ["3"]]
 
 
+def test_within_limits_a_batch_that_failed_in_the_middle_of_a_version_is_read_again_and_then_the_rest(
+    lake: Lake,
+) -> None:
+    lake.add(a="1", b="2", c="3")
+    batches: list[list[str]] = []
+    while len(batches) < 2:
+        batches += lake.read(maxFilesPerTrigger=1)
+    for name in (f"{len(batches) - 1}", f".{len(batches) - 1}.crc"):
+        (lake.checkpoint / "commits" / name).unlink(missing_ok=True)
+    rest = lake.rest(maxFilesPerTrigger=1)
+    assert rest[0] == batches[-1]
+    assert batches[:-1] + rest == [["1"], ["2"], ["3"]]
+
+
 def test_latest_begins_with_what_comes_from_now_on(lake: Lake) -> None:
     lake.add(a="old")
     assert lake.read(starting_version="latest") in ([], [[]])

@@ -281,7 +281,6 @@ def expire(options: argparse.Namespace) -> int:
         if asks:
             _tell_expired(options, report)
             if not agreed(options, "Do it?"):
-                say("nothing was removed")
                 return 0
             report = do()
     _tell_expired(options, report)

@@ -49,7 +49,7 @@ def rollback(options: argparse.Namespace) -> int:
             raise UsageError("to which snapshot? Say --snapshot ID, --as-of TIME, or --ref TAG")
         change = table.table.manage_snapshots().rollback_to_snapshot(snapshot_id)
         if not (options.dry_run or agreed(options, f"Make {snapshot_id} the current snapshot, instead of {old}?")):
-            raise UsageError("nothing was changed")
+            return 0
         would = "would be" if options.dry_run else "is"
         return _done(options, table, change, f"{snapshot_id} {would} the current snapshot, not {old}", snapshot_id)
 

@@ -68,7 +68,7 @@ def delete(options: argparse.Namespace) -> int:
         if options.dry_run:
             return _tell(options, f"{words} would be deleted", {"would_delete": count})
         if count and not agreed(options, f"Delete {words}?"):
-            raise UsageError("nothing was changed")
+            return 0
         with Reporter(options, ("deleting", "deleted")):
             report = table.delete(options.filter, ref=ref)
     return _tell(options, str(report), {**report.to_dict(), "metadata_location": table.metadata_location})

@@ -346,9 +346,8 @@ class _DataFile:
 
 
 def _is_unique(column: pyarrow.ChunkedArray) -> bool:
-    values: int = len(column) - column.null_count
-    distinct: int = len(column.unique())
-    return values > 0 and distinct >= _UNIQUE * values
+    values = len(column) - column.null_count
+    return bool(values and len(column.unique()) >= _UNIQUE * values)
 
 
 def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:

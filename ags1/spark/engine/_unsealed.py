@@ -18,12 +18,18 @@ from ags1.storage import Location
 _SECRET = re.compile(
     r"access.key|account.key|secret|token|sas|credential|connection.string|passw|header", re.IGNORECASE
 )
+# A user and a password, as in the URL of a proxy.
+_USER = re.compile(r"//[^/@]*:[^/@]*@")
 _REMEDY = "give kms and transfer_key_id, a master key under which they are sealed for the tasks"
 
 
 def has_secrets(options: Mapping[str, Any]) -> bool:
     """Whether some options of a storage are secrets."""
-    return any(map(_SECRET.search, options))
+    return any(_is_secret(name, value) for name, value in options.items())
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return _SECRET.search(name) is not None or _USER.search(str(value)) is not None
 
 
 def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,11 +37,10 @@ def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
 
     PermissionError: there are others, and the environment of this process has no credentials in place of them.
     """
-    for name in options:
-        if _SECRET.search(name):
-            use_environment(name, _REMEDY)
-            break
-    return {name: value for name, value in options.items() if not _SECRET.search(name)}
+    secrets = [name for name, value in options.items() if _is_secret(name, value)]
+    if secrets:
+        use_environment(secrets[0], _REMEDY)
+    return {name: value for name, value in options.items() if name not in secrets}
 
 
 def unsealed(work: Any) -> bytes:

@@ -183,6 +183,10 @@ class StreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch: an empty list if no files came."""
         self._refuse_another(start, end)
+        if _Place.of(end) < _Place.of(start):
+            raise ValueError(
+                "the checkpoint has a batch that ends before it begins: start again, with a new checkpoint"
+            )
         self._position = end
         if start == end:
             return []
