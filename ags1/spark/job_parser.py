@@ -309,7 +309,7 @@ def _add_table_commands(command: _Add) -> None:
         changes={
             "filter": {"dest": "where", "help": "only files that may have such rows: day >= '2026-11-01'"},
             "target-size": {"dest": "target_bytes"},
-            "ref": {"metavar": "BRANCH", "default": "main", "help": "of this branch (main)"},
+            "ref": {"metavar": "BRANCH", "default": "main", "help": "the branch to compact (main)"},
         },
         function="compact_table",
     )
