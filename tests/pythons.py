@@ -56,6 +56,7 @@ NEEDED = (
     "cryptography-vectors",
     "cython",
     "hypothesis",
+    "jsonschema",
     "numpy",
     "pyarrow",
     "pytest",

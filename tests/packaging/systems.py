@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "bench" / "results" / "systems.json"
 PAGE = ROOT / "docs" / "compatibility.md"
 # What the tests read besides themselves; ags1 is not among it, so that they find the one that is installed.
-NEEDED = ("README.md", "bench", "buildtools", "docs", "examples", "include", "pyproject.toml", "tests")
+NEEDED = ("LICENSE", "README.md", "bench", "buildtools", "docs", "examples", "include", "pyproject.toml", "tests")
 
 
 class CannotRunError(Exception):

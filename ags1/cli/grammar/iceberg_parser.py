@@ -63,7 +63,7 @@ the new metadata:
   last-updated-ms (now), and metadata-log (the old file is added, and the
   oldest dropped beyond write.metadata.previous-versions-max). No other file
   changes, and none is deleted.
-  With --catalog the change is committed, unless somebody else has committed
+  With --catalog the change is committed, unless another writer has committed
   meanwhile. Without, the new file stands beside the old one under the next
   number, and the table changes when its catalog is told: this command says
   how. Stop writers until then: what they commit meanwhile is not in it. A
