@@ -68,6 +68,7 @@ LONG = (
     "iceberg/test_compaction_kills",
     "iceberg/test_compaction_moves",
     "iceberg/test_large_plans",
+    "iceberg/test_many_files_in_a_store",
     "iceberg_tables/test_catalogs_hive",
     "iceberg_tables/test_compaction_spark",
     "iceberg_tables/test_spark_conversion",

@@ -93,7 +93,7 @@ def renamed(manifest: bytes, number: int) -> bytes:
     return b"".join(made)
 
 
-def lake(directory: Path, manifests: int, files: int) -> str:
+def lake(directory: Path | str, manifests: int, files: int) -> str:
     """An encrypted table with so many manifests of so many files each, none of which is there."""
     kms = MemoryKms(MASTER)
     schema = pyarrow.schema([(f"c{number}", pyarrow.int64()) for number in range(COLUMNS)])

@@ -87,9 +87,9 @@ def test_each_file_is_opened_once_however_many_snapshots_have_it(
     seen: Counter[str] = Counter()
     read = EncryptedFileIO.source
 
-    def counted(self: EncryptedFileIO, location: str, expected: int | None = None) -> Any:
+    def counted(self: EncryptedFileIO, location: str, expected: int | None = None, **options: Any) -> Any:
         seen[location] += 1
-        return read(self, location, expected)
+        return read(self, location, expected, **options)
 
     rows = _rows(opened)
     assert max(len(each["snapshot_ids"]) for each in rows) > 5

@@ -44,7 +44,7 @@ from ags1.iceberg.conversion.work import (
 )
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import TableLocations, allowed_in
+from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS
@@ -53,7 +53,7 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.run_records import FoundRun, RunSeal, found_runs
-from ags1.storage import REQUESTS_AT_ONCE, files_at_once, identity_of, status
+from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.typing import Buffer
@@ -122,6 +122,7 @@ class Conversion:
         self._taken: list[Killed] = []
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
+        self._named: tuple[TableMetadata, TableFiles] | None = None
         # Small files of a store that were read to be checked.
         self._contents: dict[str, Buffer] = {}
         self._held_bytes = 0
@@ -247,28 +248,32 @@ class Conversion:
             each.touch()
         if not entries:
             return
-        tasks = [self._task(view, each) for each in entries.values()]
         seal = self._seal(view)
         if self._journal is None and self._work_key is not None and seal is not None:
             self._journal = Journal.begin(
                 self._journal_directory(view), seal.name, self._work_key, seal, self._purpose(view)
             )
         if self.perform is None:
-            results: Iterable[FileResult] = self._in_threads(tasks, seal)
+            results: Iterable[FileResult] = self._in_threads(view, list(entries.values()), seal)
         else:
+            tasks = [self._task(view, each) for each in entries.values()]
             results = self.perform(tasks, self._journal, self.places)
-        lengths = {each.source: each.length for each in tasks}
         for result in results:
             self.moved[result.source] = (result, seal)
             self.report.files += 1
-            self.report.bytes += lengths[result.source]
+            self.report.bytes += entries[result.source].file["file_size_in_bytes"]
 
-    def _in_threads(self, tasks: list[FileTask], seal: RunSeal | None) -> Iterator[FileResult]:
-        at_once, threads = self._workers(tasks)
+    def _in_threads(
+        self, view: TableAtOnce, entries: list[ManifestEntry], seal: RunSeal | None
+    ) -> Iterator[FileResult]:
+        sizes = [each.file["file_size_in_bytes"] for each in entries]
+        at_once, threads = self._workers(self._task(view, entries[0]), sizes)
         records = None if self._journal is None or seal is None else self._journal.records(seal)
-        advance = SharedProgress(self.progress, sum(each.length for each in tasks))
+        advance = SharedProgress(self.progress, sum(sizes))
 
-        def work(task: FileTask) -> FileResult:
+        def work(entry: ManifestEntry) -> FileResult:
+            # Made here: of many files, only those under way have a task.
+            task = self._task(view, entry)
             with advance.part(task.length) as within:
                 content = self._contents.pop(task.source, None)
                 result = run(task, seal, self.places, content=content, threads=threads, progress=within)
@@ -278,18 +283,17 @@ class Conversion:
 
         try:
             with advance.errors():
-                yield from in_parallel(work, tasks, at_once, stop=advance.stop)
+                yield from in_parallel(work, entries, at_once, stop=advance.stop)
         finally:
             if records is not None:
                 records.flush()
 
-    def _workers(self, tasks: list[FileTask]) -> tuple[int, int]:
+    def _workers(self, first: FileTask, sizes: list[int]) -> tuple[int, int]:
         cpus = self.threads or usable_cpus()
-        ends = self.places.of_source(tasks[0].source), self.places.of_target(tasks[0].target)
+        ends = self.places.of_source(first.source), self.places.of_target(first.target)
         # Some threads wait for the disk while others encrypt.
         usual = self.threads or 2 * cpus
-        sizes = [each.length for each in tasks]
-        at_once = min(len(tasks), max(files_at_once(each, sizes, usual, written=True) for each in ends))
+        at_once = min(len(sizes), max(files_at_once(each, sizes, usual, written=True) for each in ends))
         return at_once, max(1, cpus // at_once)
 
     def _task(self, view: TableAtOnce, entry: ManifestEntry) -> FileTask:
@@ -333,10 +337,13 @@ class Conversion:
         return known
 
     def _names(self, view: TableAtOnce) -> TableFiles:
-        """Return a maker of file names for the changed table."""
-        metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
-        self.change.apply(metadata)
-        return TableFiles(metadata, self.places.of_target)
+        """Return a maker of file names for the changed table; the same for all files of a state of the table."""
+        known = self._named
+        if known is None or known[0] is not view.metadata:
+            metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
+            self.change.apply(metadata)
+            known = self._named = view.metadata, TableFiles(metadata, self.places.of_target)
+        return known[1]
 
     def _seal(self, view: TableAtOnce) -> RunSeal | None:
         key_id = self.change.key_id or view.metadata.key_id
@@ -471,21 +478,21 @@ class Conversion:
 
     def prove(self, state: TableState) -> None:
         """Open the committed table, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
-        places = TableLocations(allowed_in(self.places.target))
-        places.add(state.metadata_location, state.locations)
-        view = TableAtOnce(state, self.kms, self.places.target, {}, places)
-        for snapshot in view.contents.snapshots:
-            rows = sum(
-                entry.file["record_count"]
-                for _, manifest in view.contents.of(snapshot)
-                for entry in manifest.entries
-                if entry.file["content"] == DATA
-            )
-            promised = snapshot.fields.get("summary", {}).get("total-records")
+        files = SnapshotFiles.of(state, self.kms, self.places.target)
+        metadata = TableMetadata(state.document.fields)
+        counted: dict[str, int] = {}
+        for number in {each["snapshot-id"] for each in metadata.refs.values()}:
+            fields = metadata.snapshot(number)
+            listed = {each["manifest_path"]: each for each in files.manifests(fields)}
+            unread = [each for path, each in listed.items() if path not in counted]
+            rows_of = in_parallel(lambda each: _rows_of(files, each), unread, SMALL_FILES_AT_ONCE)
+            counted |= zip((each["manifest_path"] for each in unread), rows_of, strict=True)
+            rows = sum(counted[path] for path in listed)
+            promised = fields.get("summary", {}).get("total-records")
             if promised is not None and int(promised) != rows:
                 raise FormatError(
-                    f"{self.table.name}: snapshot {snapshot.fields['snapshot-id']} has {rows} rows in its manifests, "
-                    f"and its summary says {promised}; the snapshot before it is still there"
+                    f"{self.table.name}: snapshot {number} has {rows} rows in its manifests, and its summary says "
+                    f"{promised}; the snapshot before it is still there"
                 )
 
     def finished(self, state: TableState | None) -> ConversionReport:
@@ -507,6 +514,12 @@ def _origin(entry: ManifestEntry) -> str:
     file = entry.file
     about = (entry.path, file["file_format"].lower(), file["file_size_in_bytes"], file["record_count"])
     return hashlib.sha256(repr(about).encode() + b"\0" + (file.get("key_metadata") or b"")).hexdigest()
+
+
+def _rows_of(files: SnapshotFiles, listed: dict[str, Any]) -> int:
+    """Return the rows of the data files of a manifest, of which nothing is kept."""
+    live = (each.file for each in files.entries(listed, metrics=False) if each.is_live)
+    return sum(file["record_count"] for file in live if file["content"] == DATA)
 
 
 def _uuid_of(view: TableAtOnce) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import errno
-import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -158,8 +157,11 @@ def expire_snapshots(
     return report
 
 
-def remove_statistics(table: CatalogTable, kms: Any, paths: Iterable[str]) -> None:
+def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
     """Remove statistics files that a commit has dropped, but for those that the table names as something else."""
+    if not paths:
+        # All that the table names would be read.
+        return
 
     def located(path: str) -> Location:
         return location_of(path, table.io_properties)
@@ -376,13 +378,16 @@ def _files_of(
             yield snapshot["manifest-list"], "manifest list"
         for each in found:
             listed[each["manifest_path"]] = each
-    read = functools.partial(source.manifest, metrics=False)
-    for path, manifest in zip(listed, in_parallel(read, listed.values(), SMALL_FILES_AT_ONCE), strict=True):
+
+    def named(each: dict[str, Any]) -> list[tuple[str, str]]:
+        # Of an entry, nothing else is kept.
+        entries = source.entries(each, metrics=False)
+        return [(entry.path, kind_of(entry.file)) for entry in entries if entry.is_live != deleted]
+
+    for path, found_in in zip(listed, in_parallel(named, listed.values(), SMALL_FILES_AT_ONCE), strict=True):
         if not deleted:
             yield path, "manifest"
-        for entry in manifest.entries:
-            if entry.is_live != deleted:
-                yield entry.path, kind_of(entry.file)
+        yield from found_in
 
 
 def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:

@@ -28,7 +28,8 @@ from ags1.support.parallel import in_parallel
 
 __all__ = ["SnapshotConversion", "is_finished"]
 
-_LARGE = 1 << 20
+# Bytes of a manifest that takes longer to decode than to fetch.
+_LARGE = 64 << 10
 
 
 def is_finished(change: ConversionGoal, contents: Contents, snapshot: RefSnapshot) -> bool:

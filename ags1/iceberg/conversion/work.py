@@ -87,7 +87,7 @@ class Places:
         return found if root is None else found.below(Location(root)) or found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileTask:
     """A file to move.
 
@@ -122,7 +122,7 @@ class FileTask:
     root: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileResult:
     """A moved file: its stored bytes, its sealed key metadata, and the start offsets of its row groups.
 

@@ -349,7 +349,7 @@ class _DataFile:
 
 def _is_unique(column: pyarrow.ChunkedArray) -> bool:
     values = len(column) - column.null_count
-    return values > 0 and len(column.unique()) >= _UNIQUE * values
+    return bool(values and len(column.unique()) >= _UNIQUE * values)
 
 
 def _parquet_options(schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
