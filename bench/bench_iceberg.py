@@ -7,8 +7,9 @@ begins with the metadata file, for all sides: keys are unwrapped and manifests r
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ pytest.importorskip("pyiceberg")
 pytest.importorskip("fastavro")
 
 TARGET = 1.2
-APPEND_TARGET = 1.15
+APPEND_TARGET, DELETE_TARGET, TINY_TARGET = 1.15, 1.0, 1.0
 WARM_UP = 2
 JVM_WARM_UP = 6
 FORMATS = ("Parquet", "Avro")
@@ -201,45 +202,52 @@ def _made_rows(count: int) -> Any:
     )
 
 
+@dataclass
+class Beside:
+    """Two tables of the same rows that are made again for each round: an encrypted one of ags1, and PyIceberg's."""
+
+    catalog: Any
+    directory: Path
+    data: Any
+    found: dict[str, Any] = field(default_factory=dict)
+
+    def fresh(self, name: str, *, filled: bool = False) -> Callable[[], None]:
+        """Return what makes one of them, "ags1" or "PyIceberg", without the files of the round before."""
+        from ags1.iceberg import create_table
+        from ags1.kms import MemoryKms
+
+        def before() -> None:
+            shutil.rmtree(self.directory / "lake" / "t", ignore_errors=True)
+            for each in self.catalog.list_tables("t"):
+                self.catalog.drop_table(each)
+            if name == "ags1":
+                kms = MemoryKms({"master": bytes(16)})
+                made = create_table(self.catalog, f"t.{name}", self.data.schema, kms=kms, key_id="master")
+            else:
+                made = self.catalog.create_table(f"t.{name}", self.data.schema)
+            if filled:
+                made.append(self.data)
+            self.found[name] = made
+
+        return before
+
+
 def test_iceberg_append(
     sizes: settings.Settings, interleave: Callable[..., Run], record: Record, tmp_path: Path
 ) -> None:
-    import shutil
-
     import pyiceberg
     from pyiceberg.catalog.sql import SqlCatalog
-
-    from ags1.iceberg import create_table
-    from ags1.kms import MemoryKms
 
     count = 200_000 if sizes.quick else 10_000_000
     data = _made_rows(count)
     catalog = SqlCatalog("bench", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=(tmp_path / "lake").as_uri())
     catalog.create_namespace("t")
-    kms = MemoryKms({"master": bytes(16)})
-    found: dict[str, Any] = {}
-
-    def fresh(name: str, make: Callable[[str], Any]) -> Callable[[], None]:
-        def before() -> None:
-            # Without the files of the round before, and without waiting for the disk to have them.
-            shutil.rmtree(tmp_path / "lake" / "t", ignore_errors=True)
-            for each in catalog.list_tables("t"):
-                catalog.drop_table(each)
-            found[name] = make(f"t.{name}")
-
-        return before
-
-    def ours(name: str) -> Any:
-        return create_table(catalog, name, data.schema, kms=kms, key_id="master")
-
+    beside = Beside(catalog, tmp_path, data)
     peer = f"PyIceberg {pyiceberg.__version__}, not encrypted"
     run = interleave(
         {
-            "ags1": Subject(lambda: found["ours"].append(data), before=fresh("ours", ours)),
-            peer: Subject(
-                lambda: found["theirs"].append(data),
-                before=fresh("theirs", lambda name: catalog.create_table(name, data.schema)),
-            ),
+            "ags1": Subject(lambda: beside.found["ags1"].append(data), before=beside.fresh("ags1")),
+            peer: Subject(lambda: beside.found["PyIceberg"].append(data), before=beside.fresh("PyIceberg")),
         },
         min_rounds=3,
         warm_up=1,
@@ -247,6 +255,94 @@ def test_iceberg_append(
     words = f"append to an Iceberg table, {count:,} rows of {size_name(data.nbytes)} in Arrow"
     note = "ags1 waits until its files are on the disk, PyIceberg does not"
     record(run, figure(run, words, peer, kind="peer", measure="time", target=APPEND_TARGET, note=note))
+
+
+WIDE_COLUMNS, TINY_FILES = 51, 2677
+
+
+@pytest.fixture(scope="module")
+def wide(sizes: settings.Settings, tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    """Numbers, times and texts, of which every second column has repeated values."""
+    import numpy as np
+    import pyarrow
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    count = 50_000 if sizes.quick else 5_000_000
+    chooser = np.random.default_rng(7)
+    texts = pyarrow.array([f"name {each}" for each in range(1000)])
+    kinds: list[Callable[[], Any]] = [
+        lambda: chooser.integers(0, 1 << 40, count),
+        lambda: chooser.integers(0, 1000, count, np.int32),
+        lambda: chooser.random(count),
+        lambda: texts.take(pyarrow.array(chooser.integers(0, 1000, count))),
+        lambda: pyarrow.array(10**6 * chooser.integers(0, 10**9, count)).cast(pyarrow.timestamp("us")),
+    ]
+    columns = {f"c{number}": kinds[number % len(kinds)]() for number in range(1, WIDE_COLUMNS)}
+    directory = tmp_path_factory.mktemp("wide")
+    catalog = SqlCatalog("wide", uri=f"sqlite:///{directory}/catalog.db", warehouse=(directory / "lake").as_uri())
+    catalog.create_namespace("t")
+    return Beside(catalog, directory, pyarrow.table({"id": range(count), **columns}))
+
+
+@pytest.mark.parametrize("which", ["append to", "delete of one row in a thousand from"])
+def test_iceberg_wide(which: str, wide: Beside, interleave: Callable[..., Run], record: Record) -> None:
+    import pyiceberg
+
+    count, deletes = wide.data.num_rows, which.startswith("delete")
+    where, peer = f"id >= {count // 2} and id < {count // 2 + count // 1000}", f"PyIceberg {pyiceberg.__version__}"
+    peer += ", not encrypted"
+
+    def work(name: str) -> Callable[[], Any]:
+        return lambda: wide.found[name].delete(where) if deletes else wide.found[name].append(wide.data)
+
+    run = interleave(
+        {
+            "ags1": Subject(work("ags1"), before=wide.fresh("ags1", filled=deletes)),
+            peer: Subject(work("PyIceberg"), before=wide.fresh("PyIceberg", filled=deletes)),
+        },
+        min_rounds=3,
+        warm_up=1,
+    )
+    words = (
+        f"{which} an Iceberg table, {count:,} rows of {WIDE_COLUMNS} columns, {size_name(wide.data.nbytes)} in Arrow"
+    )
+    note = "a deletion vector, where PyIceberg writes the file again" if deletes else ""
+    target = DELETE_TARGET if deletes else APPEND_TARGET
+    record(run, figure(run, words, peer, kind="peer", measure="time", target=target, note=note))
+
+
+def test_iceberg_tiny_files(
+    sizes: settings.Settings, interleave: Callable[..., Run], record: Record, tmp_path: Path
+) -> None:
+    import pyarrow
+    import pyarrow.parquet as pq
+    import pyiceberg
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.table import StaticTable
+
+    from ags1.iceberg import open_table
+    from ags1.kms import MemoryKms
+
+    count = 100 if sizes.quick else TINY_FILES
+    paths = []
+    for number in range(count):
+        rows = pyarrow.table({"id": [number] * 10, "amount": [number / 3] * 10, "name": [f"name {number}"] * 10})
+        paths.append(str(tmp_path / f"{number:05}.parquet"))
+        pq.write_table(rows, paths[-1])
+    catalog = SqlCatalog("tiny", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=(tmp_path / "lake").as_uri())
+    catalog.create_namespace("t")
+    table = catalog.create_table("t.tiny", rows.schema)
+    for first in range(0, count, 100):
+        table.add_files(paths[first : first + 100])
+    metadata, kms = table.metadata_location, MemoryKms({})
+
+    def ours() -> Any:
+        return open_table(metadata, kms, allow_plaintext=True, allowed_locations=[str(tmp_path)]).scan().to_arrow()
+
+    peer = f"PyIceberg {pyiceberg.__version__}"
+    run = interleave({"ags1": ours, peer: lambda: StaticTable.from_metadata(metadata).scan().to_arrow()}, min_rounds=3)
+    words = f"scan of an Iceberg table that is not encrypted, {count:,} files of 10 rows"
+    record(run, figure(run, words, peer, kind="peer", measure="time", target=TINY_TARGET))
 
 
 def _words(table: Any, file_format: str, asked: Question, rows: int) -> str:

@@ -28,7 +28,7 @@ pytest.importorskip("fastavro")
 
 KEYS = {"lake": bytes(16)}
 LARGE, SMALL = "12 files, 332 MB", "200 files of 1,000 rows"
-SCAN, APPEND, VERIFY = 1.0, 1.15, {LARGE: 1.2, SMALL: 2.0}
+SCAN, SCAN_FLOOR, APPEND, VERIFY = 1.0, 1.15, 1.15, {LARGE: 1.2, SMALL: 2.0}
 CONVERSION = {LARGE: 1.5, SMALL: 3.0}
 COMMITS = 20
 
@@ -42,6 +42,9 @@ class Tables:
     plain: str
     encrypted: str
     objects: list[str]
+    sizes: dict[str, int]
+    # Objects of the encrypted table that name others: metadata, manifest list, manifests. Each names the next.
+    above: list[list[str]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -106,13 +109,14 @@ def tables(
         files, rows = files // 4, min(rows, 10_000)
     name, store = "large" if is_large else "small", link.direct.store("lake")
     chooser = np.random.default_rng(5)
-    objects = []
+    objects, lengths = list[str](), dict[str, int]()
     for number in range(files):
         table = pa.table({f"c{index}": chooser.integers(0, 1 << 60, rows) for index in range(8)})
         path = directory / "file.parquet"
         pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=max(1, rows // 4))
         objects.append(f"{name}/data/{number:03}.parquet")
         store.put(objects[-1], path.read_bytes())
+        lengths[objects[-1]] = path.stat().st_size
     catalog = SqlCatalog(
         name, uri=f"sqlite:///{directory}/catalog.db", warehouse=f"s3://lake/{name}", **_properties(link.direct)
     )
@@ -121,7 +125,7 @@ def tables(
     step = -(-files // COMMITS)
     for first in range(0, files, step):
         plain.add_files([f"s3://lake/{each}" for each in objects[first : first + step]])
-    made = Tables(link, catalog, plain.metadata_location, "", objects)
+    made = Tables(link, catalog, plain.metadata_location, "", objects, lengths)
     copied = catalog_table(
         None,
         made.copy_of(plain.metadata_location),
@@ -129,6 +133,11 @@ def tables(
         allowed_locations=["s3://lake/"],
     )
     made.encrypted = iceberg.encrypt_table(copied, key_id="lake", kms=MemoryKms(KEYS)).metadata_location
+    table = _ours(made)
+    snapshot = table.table.current_snapshot()
+    manifests = [each.manifest_path for each in snapshot.manifests(table.io)]
+    levels = ([made.encrypted], [snapshot.manifest_list], manifests)
+    made.above = [[path.removeprefix("s3://lake/") for path in level] for level in levels]
     return made
 
 
@@ -152,15 +161,73 @@ def _theirs(tables: Tables) -> Any:
 
 
 # Half of the rows, in every row group.
-WHERE = "c1 < 576460752303423488"
+LEAST_LEFT_OUT = 1 << 59
+WHERE, COLUMNS = f"c1 < {LEAST_LEFT_OUT}", ("c1", "c2")
+PLAN, FLOOR = "plan", "the same ranges by obstore, decoded by PyArrow"
+NAMED = "obstore, get of the same objects, after those that name them"
+# As ags1.storage has them.
+FILES_AT_ONCE, RANGES_AT_ONCE, PIECE, WHOLE, TAIL = 16, 64, 4 << 20, 1 << 20, 64 << 10
 SCANS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "scan of everything": (lambda table: table.scan().to_arrow(), lambda table: table.scan().to_arrow()),
     "scan of two columns, with a filter": (
-        lambda table: table.scan(columns=("c1", "c2"), row_filter=WHERE).to_arrow(),
-        lambda table: table.scan(selected_fields=("c1", "c2"), row_filter=WHERE).to_arrow(),
+        lambda table: table.scan(columns=COLUMNS, row_filter=WHERE).to_arrow(),
+        lambda table: table.scan(selected_fields=COLUMNS, row_filter=WHERE).to_arrow(),
     ),
-    "plan": (lambda table: list(table.scan().plan_files()), lambda table: list(table.scan().plan_files())),
+    PLAN: (lambda table: list(table.scan().plan_files()), lambda table: list(table.scan().plan_files())),
 }
+
+
+def _fetched_and_decoded(tables: Tables, columns: tuple[str, ...] | None) -> Any:
+    """What a scan cannot do without: the ranges that it needs, side by side through obstore, and PyArrow's decoding.
+
+    The data files are the plaintext ones. What names them is fetched before them, and not read: no manifest, no key.
+    """
+    import numpy as np
+    import obstore
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    store = tables.link.server.store("lake")
+    with ThreadPoolExecutor(FILES_AT_ONCE) as files, ThreadPoolExecutor(RANGES_AT_ONCE) as requests:
+
+        def one(name: str) -> Any:
+            size = tables.sizes[name]
+            if size <= WHOLE:
+                data = memoryview(store.get(name).bytes())
+            else:
+                memory = np.empty(size, np.uint8)
+                data = memoryview(memory)
+
+                def fetch(place: tuple[int, int]) -> None:
+                    data[place[0] : place[1]] = memoryview(obstore.get_range(store, name, start=place[0], end=place[1]))
+
+                fetch((size - TAIL, size))
+                metadata = pq.read_metadata(pa.BufferReader(data))
+                list(requests.map(fetch, _ranges(metadata, columns)))
+            return pq.ParquetFile(pa.BufferReader(data)).read(columns, use_threads=False)
+
+        _fetch_above(tables, store, files)
+        found = pa.concat_tables(files.map(one, tables.objects))
+    return found if columns is None else found.filter(pa.compute.field("c1") < LEAST_LEFT_OUT)
+
+
+def _fetch_above(tables: Tables, store: Any, pool: ThreadPoolExecutor) -> None:
+    """Get what names the files, level by level: a level is known when the one above it has come."""
+    for level in tables.above:
+        list(pool.map(lambda name: store.get(name).bytes(), level))
+
+
+def _ranges(metadata: Any, columns: tuple[str, ...] | None) -> Iterator[tuple[int, int]]:
+    """Of the column chunks, as one request each has them."""
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        found = [group.column(place) for place in range(group.num_columns)]
+        wanted = [each for each in found if columns is None or each.path_in_schema in columns]
+        begin = min(each.data_page_offset for each in wanted)
+        end = max(each.data_page_offset + each.total_compressed_size for each in wanted)
+        count = -(-(end - begin) // PIECE)
+        yield from (
+            (begin + (end - begin) * n // count, begin + (end - begin) * (n + 1) // count) for n in range(count)
+        )
 
 
 @pytest.mark.parametrize("which", SCANS)
@@ -169,12 +236,20 @@ def test_iceberg_store_scan(which: str, tables: Tables, interleave: Callable[...
 
     ours, theirs = SCANS[which]
     peer = f"PyIceberg {pyiceberg.__version__}, not encrypted"
-    run = interleave({"ags1": lambda: ours(_ours(tables)), peer: lambda: theirs(_theirs(tables))}, min_rounds=3)
+    subjects = {"ags1": lambda: ours(_ours(tables)), peer: lambda: theirs(_theirs(tables))}
+    if which != PLAN:
+        columns = COLUMNS if "columns" in which else None
+        subjects[FLOOR] = lambda: _fetched_and_decoded(tables, columns)
+        assert subjects["ags1"]().num_rows == subjects[FLOOR]().num_rows
+    run = interleave(subjects, min_rounds=3)
     words = f"{which} of an Iceberg table, {_name(tables)}, {CONDITIONS}"
-    record(run, figure(run, words, peer, kind="peer", measure="time", target=SCAN))
+    figures = [figure(run, words, peer, kind="peer", measure="time", target=SCAN)]
+    if which != PLAN:
+        figures.append(figure(run, words, FLOOR, kind="floor", measure="time", target=SCAN_FLOOR))
+    record(run, *figures)
 
 
-def _copy(tables: Tables, *, put: bool) -> None:
+def _copy(tables: Tables, *, put: bool, above: bool = False) -> None:
     store = tables.link.server.store("lake")
 
     def one(name: str) -> None:
@@ -183,6 +258,8 @@ def _copy(tables: Tables, *, put: bool) -> None:
             store.put(f"copied/{name}", data)
 
     with ThreadPoolExecutor(16) as pool:
+        if above:
+            _fetch_above(tables, store, pool)
         list(pool.map(one, tables.objects))
 
 
@@ -212,12 +289,16 @@ def test_iceberg_store_files(which: str, tables: Tables, interleave: Callable[..
     if which == "verify":
         peer, target = "obstore, get of the same objects", VERIFY[name]
         subjects: dict[str, Any] = {"ags1": verify, peer: lambda: _copy(tables, put=False)}
+        subjects[NAMED] = lambda: _copy(tables, put=False, above=True)
     else:
         peer, target = "obstore, copy of the same objects through the client", CONVERSION[name]
         subjects = {"ags1": Subject(convert, before=fresh), peer: lambda: _copy(tables, put=True)}
     run = interleave(subjects, min_rounds=3)
     words = f"{which} of an Iceberg table, {name}, {CONDITIONS}"
-    record(run, figure(run, words, peer, kind="floor", measure="time", target=target))
+    figures = [figure(run, words, peer, kind="floor", measure="time", target=target)]
+    if which == "verify":
+        figures.append(figure(run, words, NAMED, kind="floor", measure="time"))
+    record(run, *figures)
 
 
 def test_iceberg_store_append(tables: Tables, interleave: Callable[..., Run], record: Record) -> None:
