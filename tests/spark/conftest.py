@@ -18,7 +18,15 @@ import pytest
 
 from tests.iceberg_tables.keys import keystore as keystore_of
 from tests.kms.conftest import Bao, bao, moto_url
-from tests.spark.sessions import LOCAL, LOCAL_CLUSTER, environment, need_spark, prepare, run_spark_script
+from tests.spark.sessions import (
+    LOCAL,
+    LOCAL_CLUSTER,
+    environment,
+    need_spark,
+    prepare,
+    run_spark_script,
+    start_cluster,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,6 +181,14 @@ def run_spark(storage_environment: dict[str, str], tmp_path: Path) -> Iterator[R
 def local_cluster(run_spark: Run) -> Run:
     """Run a script whose executors are processes of their own: two, with one slot each."""
     return partial(run_spark, master=LOCAL_CLUSTER)
+
+
+@pytest.fixture
+def standalone_cluster(run_spark: Run, storage_environment: dict[str, str], tmp_path: Path) -> Iterator[Run]:
+    """Run a script on a master and two workers of one slot each, all in processes of their own."""
+    directory = (tmp_path / "cluster").resolve()
+    with start_cluster(directory, env=storage_environment) as master:
+        yield partial(run_spark, master=master, directory=directory)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ The directory of a session, given as `directory` everywhere, has in it after a r
 ``events``        the event log: one uncompressed file of JSON lines for each application
 ``local``         shuffle, broadcast and spill files, while the application runs
 ``warehouse``     the tables
-``home/work``     in local-cluster mode: the directories of the executors, with their standard error
+``home/work``     on a cluster: the directories of the executors, with their standard error
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop.jvm import java_home
+from tests.servers._process import ServerProcess, start_on_free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOCAL = "local[2,3]"
@@ -152,7 +153,8 @@ def run_spark_script(
     *arguments
         Its arguments.
     master
-        Where it runs; the ``local-cluster`` one has executors that are processes of their own.
+        Where it runs; the ``local-cluster`` one has executors that are processes of their own, in one JVM with their
+        master and workers. :func:`start_cluster` has the URL of a cluster.
     connect
         Its session is one of Spark Connect, whose server runs at `master`.
     submit
@@ -195,8 +197,36 @@ def run_spark_script(
         return done
 
 
+@contextmanager
+def start_cluster(directory: Path, workers: int = 2, *, env: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Start a standalone cluster: a master, and workers of one slot each, in processes of their own.
+
+    The URL of the master. Executors have their directories where a session in `directory` has them.
+    """
+    variables = environment(prepare(directory / "daemons", "local", console="info"), {"SPARK_HOME": str(_installed())})
+    variables |= dict(env or {})
+    # Daemons log a line for each worker that comes.
+    daemon = [str(_installed() / "bin" / "spark-class"), "org.apache.spark.deploy"]
+
+    def command(kind: str, *options: str) -> list[str]:
+        return [daemon[0], f"{daemon[1]}.{kind.lower()}.{kind}", "--host", "127.0.0.1", "--webui-port", "0", *options]
+
+    with ExitStack() as running:
+        master, port = start_on_free_port(lambda port: command("Master", "--port", str(port)), env=variables)
+        running.enter_context(master)
+        url = f"spark://127.0.0.1:{port}"
+        work = str(directory / "home" / "work")
+        for number in range(1, workers + 1):
+            worker = command("Worker", "--cores", "1", "--memory", "1g", "--work-dir", work, url)
+            registered = ServerProcess(
+                worker, lambda number=number: master.said().count("Registering worker") >= number, env=variables  # type: ignore[misc]
+            )  # fmt: skip
+            running.enter_context(registered)
+        yield url
+
+
 def executor_logs(directory: Path) -> list[Path]:
-    """What the executors of a local-cluster session said, with their Python workers."""
+    """What the executors of a cluster said in a session, with their Python workers."""
     return sorted((directory / "home" / "work").glob("app-*/*/stderr"))
 
 

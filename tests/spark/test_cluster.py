@@ -81,11 +81,11 @@ print(json.dumps(said))
 
 @pytest.mark.timeout(300)
 def test_what_a_user_does_comes_out_right_though_executors_and_workers_die(
-    local_cluster: Run, tmp_path: Path, kms_url: str
+    standalone_cluster: Run, tmp_path: Path, kms_url: str
 ) -> None:
     write_tree(tmp_path / "raw", CONTENTS)
     conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
-    done = local_cluster(SCRIPT, tmp_path, kms_url, conf=conf, directory=tmp_path / "spark")
+    done = standalone_cluster(SCRIPT, tmp_path, kms_url, conf=conf)
     said = json.loads(done.stdout.splitlines()[-1])
     files, attempts = said.pop("files"), said.pop("attempts")
     assert said == {
@@ -94,7 +94,7 @@ def test_what_a_user_does_comes_out_right_though_executors_and_workers_die(
     assert (files, attempts) == ({"ok": len(CONTENTS)}, 1)
     assert plain_of(tmp_path / "files", kms_url, whole=False) == CONTENTS
     # They did die: two executors, and a worker that encrypted and one that decrypted.
-    (events,) = (tmp_path / "spark" / "events").iterdir()
+    (events,) = (tmp_path / "cluster" / "events").iterdir()
     ends = [
         each for each in map(json.loads, events.read_text().splitlines()) if each["Event"] == "SparkListenerTaskEnd"
     ]
