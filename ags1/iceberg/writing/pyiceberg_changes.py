@@ -89,9 +89,7 @@ def _refuse(name: str, update: Any) -> None:
         )
     is_removal = isinstance(update, RemoveSnapshotRefUpdate)
     if (is_removal or getattr(update, "type", None) == SnapshotRefType.TAG) and getattr(update, "ref_name", "") == MAIN:
-        raise PermissionError(
-            f"{name}: {MAIN} is the table itself: it stays, and is a branch. `overwrite` with no rows empties the table"
-        )
+        raise PermissionError(f"{name}: {MAIN} is the table itself: it stays, and is a branch")
     given: Mapping[str, str] = getattr(update, "updates", {})
     if ours := sorted(each for each in given if each.startswith("ags1.") or each == IO_IMPLEMENTATION):
         raise PermissionError(
