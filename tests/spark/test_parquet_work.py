@@ -250,7 +250,7 @@ def test_what_travels_is_names(lake: Lake) -> None:
     assert pickle.loads(data) == work
     key = Path(lake.kms.partition("key_file=")[2].replace("%2F", "/")).read_bytes()
     assert key not in data
-    assert bytes.fromhex(key.decode()) not in data
+    assert key.hex().encode() not in data
 
 
 # -- attempts ------------------------------------------------------------------------------------------------------
