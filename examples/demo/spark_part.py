@@ -294,7 +294,9 @@ def _session(directory: Path) -> Iterator[Any]:
         gateway = SparkContext._gateway
         if gateway is not None:
             SparkContext._gateway = SparkContext._jvm = None
-            # Java lives until its standard input ends. py4j's own end could wait for it for ever.
+            # Java lives until its standard input ends. py4j's own end could wait for it for ever. What Python's garbage
+            # collector says to Java meanwhile, nobody hears: py4j would log that, with a traceback.
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
             gateway.proc.stdin.close()
             gateway.proc.wait(60)
             gateway.shutdown()

@@ -216,7 +216,7 @@ def test_columns_that_were_dropped_are_gone_and_renamed_ones_stay(tmp_path: Path
 
 def test_types_that_sql_has_no_word_for_are_moved(tmp_path: Path) -> None:
     rows = further_types(60)
-    table = new_table(tmp_path / "t", rows.schema)
+    table = new_table(tmp_path / "t", rows.schema, **{"write.parquet.row-group-limit": "60"})
     for _ in range(5):
         table.append(rows)
     before = content(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlencode
@@ -18,7 +19,7 @@ def keystore(directory: Path, keys: Mapping[str, bytes] = MASTER_KEYS) -> str:
     from ags1.kms import LocalKms
 
     secret = directory / "secret"
-    secret.write_bytes(bytes(range(32)))
+    secret.write_bytes(os.urandom(32))
     secret.chmod(0o600)
     LocalKms.create(directory / "keys.json", keys, key_file=secret).close()
     return f"local:{directory / 'keys.json'}?{urlencode({'key_file': secret})}"

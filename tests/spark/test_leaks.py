@@ -172,8 +172,7 @@ class Job:
     def secrets(self) -> dict[str, bytes]:
         """Every key that was used, and what opens the keystore."""
         path, _, _ = self.kms.removeprefix("local:").partition("?key_file=")
-        key_file = bytes.fromhex(Path(path).with_name("keystore.key").read_text())
-        found = {"key file": key_file}
+        found = {"key file": Path(path).with_name("secret").read_bytes()}
         client = kms.load(self.kms)
         for key_id in ("lake", "lake2"):
             (master,) = client._load().keys[key_id]

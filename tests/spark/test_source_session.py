@@ -87,7 +87,7 @@ def test_a_session_with_credentials_in_its_settings_reads_writes_and_streams_wit
     said = json.loads(done.stdout.splitlines()[-1])
     assert (said["rows"], said["streamed"], said["view"]) == (100, 100, 100)
     for each in ("write", "read"):
-        assert "fs.s3a.access.key, which Spark does not hand to a data source" in said[each]
+        assert "fs.s3a.access.key, which does not go to tasks unsealed" in said[each]
     (session / "conf" / "spark-defaults.conf").unlink()
     places = read_tree(session) | read_tree(tmp_path / "checkpoint") | {"plan": said["plan"].encode()}
     places |= {"stdout": done.stdout.encode(), "stderr": done.stderr.encode()}
