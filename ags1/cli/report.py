@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from ags1.cli import OutputClosed, forget_output, say
 from ags1.support.periodic import Periodic
@@ -124,6 +125,15 @@ class Reporter:
             if sys.stdout is not None and sys.stdout.isatty():
                 self.close()
             yield each
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Show no bar meanwhile: a person reads, and is asked."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+            yield
 
     def _show_again(self) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pyiceberg.exceptions import NoSuchNamespaceError
 
 from ags1.core.blocks import usable_cpus
-from ags1.iceberg.catalogs import CatalogTable, TableState, catalog_table
+from ags1.iceberg.catalogs import CatalogTable, TableState, catalog_table, loaded
 from ags1.iceberg.conversion.expiry import expire_snapshots
 from ags1.iceberg.conversion.old_keys import NOT_COVERED, OldKeyReport, what_old_keys_open
 from ags1.iceberg.conversion.operations import encrypt_table, plan_conversion, rekey_table
@@ -217,10 +217,7 @@ class Fleet:
         properties: Mapping[str, str] | None = None,
         allowed_locations: Iterable[str] | None = None,
     ) -> None:
-        if isinstance(catalog, str):
-            from pyiceberg.catalog import load_catalog
-
-            catalog = load_catalog(catalog)
+        catalog = loaded(catalog)
         parts = pattern.split(".")
         if len(parts) < 2 or not all(parts):
             raise ValueError(f"{pattern!r} is no pattern of names: write NAMESPACE.TABLE, such as 'db.*'")

@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.types import transform_dict_value_to_str
 
 from ags1.core.gcm import random_bytes
-from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.catalogs import catalog_table, loaded
 from ags1.iceberg.files.file_io import client_of
 from ags1.iceberg.metadata.locations import local_path
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH
@@ -188,10 +188,7 @@ def _location(catalog: Any, identifier: str | tuple[str, ...]) -> str:
         assert isinstance(identifier, str)
         path = local_path(identifier)
         return identifier.rstrip("/") if path is None else f"file://{os.path.abspath(path)}"
-    if isinstance(catalog, str):
-        from pyiceberg.catalog import load_catalog
-
-        catalog = load_catalog(catalog)
+    catalog = loaded(catalog)
     *namespace, name = catalog.identifier_to_tuple(identifier)
     try:
         # PyIceberg's catalogs have no public method for this.

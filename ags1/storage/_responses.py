@@ -59,7 +59,7 @@ _VARIABLES = {
     "az": _AZURE,
     "abfss": _AZURE,
 }
-_OPTIONS = " (or `storage_options`)"
+_OPTIONS = " (or `storage_options` in Python)"
 
 
 def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:

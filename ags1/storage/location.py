@@ -15,10 +15,13 @@ through fsspec.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from ags1.support.typing import Any
 
+# A URL with one slash would be a local directory, and success would say that it is in the bucket.
+_ONE_SLASH = re.compile(r"(s3a?|s3n|gcs|gs|az|abfss?|https?|hdfs|webhdfs):/(?!/)", re.IGNORECASE)
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "local": "file"}
 OBJECT_STORES = frozenset({"s3", "gs", "az", "abfss"})
 
@@ -76,6 +79,10 @@ class Location:
         self.root = text.root if isinstance(text, Location) else None
         self.container = ""
         if not is_url(given):
+            if _ONE_SLASH.match(given):
+                raise ValueError(
+                    f"{given} is a URL with one slash: write {given.replace(':/', '://', 1)}, or ./{given}"
+                )
             self.scheme, self.path = "file", given
             return
         scheme, separator, rest = given.partition("://")

@@ -98,7 +98,9 @@ def block_length(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Seconds: 90s, 30m, 24h, 5d, 2w."""
+    """Seconds: 90s, 30m, 24h, 5d, 2w; 0."""
+    if text == "0":
+        return 0.0
     digits, unit = text[:-1], text[-1:].lower()
     if unit not in _SECONDS or not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
         raise _refused(text, "a time such as 90s, 30m, 24h, 5d or 2w")

@@ -241,7 +241,7 @@ def test_expire_asks_first_and_does_nothing_where_nobody_can_be_asked(
 ) -> None:
     run("dataset", "rm", "vault", "sub", "-q")
     before = files_below(vault)
-    now = ("--older-than", "0s", "--grace", "0s")
+    now = ("--older-than", "0", "--grace", "0")
     for further in ((), ("--json",)):
         refused = run("dataset", "expire", "vault", *now, *further)
         assert (refused.code, "--dry-run to see what would be done" in refused.err) == (2, True), refused.err

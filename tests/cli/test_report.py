@@ -117,6 +117,22 @@ def test_that_time_passes_is_shown_where_nothing_says_what_is_done(
     assert capsys.readouterr().err == "working: 10 s\nworking: 20 s\n"
 
 
+def test_no_bar_is_drawn_over_a_question(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    found = reporter(total=None, file_count=1, progress="always")
+    clock.now += 10
+    found._show_again()
+    assert found._bar is not None
+    with found.paused():
+        assert found._bar is None
+        capsys.readouterr()
+        clock.now += 10
+        other = threading.Thread(target=found._show_again)
+        other.start()
+        assert capsys.readouterr().err == ""
+    other.join(DEADLINE)
+    found.close()
+
+
 def test_nothing_is_shown_after_the_end() -> None:
     with reporter(total=None, file_count=1, progress="always") as found:
         pass

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
-from ags1.iceberg.catalogs import CatalogTable, RefusedError, catalog_table, create_in
+from ags1.iceberg.catalogs import CatalogTable, RefusedError, catalog_table, create_in, loaded
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.catalogs.successor import NewMetadata
 from tests.iceberg.catalog_cases import (
@@ -302,3 +302,15 @@ def test_the_newest_metadata_has_the_highest_number(tmp_path: Path, names: list[
     for name in names:
         (tmp_path / "metadata" / name).touch()
     assert newest_metadata(str(tmp_path)) == f"{tmp_path}/metadata/{newest}"
+
+
+def test_a_catalog_that_lacks_a_package_says_which_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg import catalog
+    from pyiceberg.exceptions import NotInstalledError
+
+    def load(name: str, **properties: str) -> None:
+        raise NotInstalledError("SQLAlchemy support not installed: pip install 'pyiceberg[sql-sqlite]'")
+
+    monkeypatch.setattr(catalog, "load_catalog", load)
+    with pytest.raises(ImportError, match=r"the catalog 'prod' needs one more package: SQLAlchemy.* pip install"):
+        loaded("prod")

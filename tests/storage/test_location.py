@@ -49,6 +49,13 @@ def test_a_url_without_a_bucket_is_refused() -> None:
         Location("s3:///a")
 
 
+@pytest.mark.parametrize("text", ["s3:/lake/a", "GS:/lake", "abfss:/raw@account/a"])
+def test_a_url_with_one_slash_is_not_taken_for_a_directory(text: str) -> None:
+    with pytest.raises(ValueError, match=r"URL with one slash: write \w+://"):
+        Location(text)
+    assert Location(f"./{text}").is_local
+
+
 @pytest.mark.parametrize(
     "root", ["vault", "vault/", "file:///vault", "s3://lake/vault", "s3://lake/vault/", "s3://lake"]
 )

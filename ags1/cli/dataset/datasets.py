@@ -270,7 +270,7 @@ def _tell_wrap(
 
 
 def expire(options: argparse.Namespace) -> int:
-    with opened(options, ("removing", "removed")) as (vault, _):
+    with opened(options, ("removing", "removed")) as (vault, reporter):
         asks = not (options.dry_run or options.yes)
         if asks:
             need_consent(options)
@@ -279,9 +279,10 @@ def expire(options: argparse.Namespace) -> int:
         )
         report = do(dry_run=options.dry_run or asks)
         if asks:
-            _tell_expired(options, report)
-            if not agreed(options, "Do it?"):
-                return 0
+            with reporter.paused():
+                _tell_expired(options, report)
+                if not agreed(options, "Do it?"):
+                    return 0
             report = do()
     _tell_expired(options, report)
     return 0

@@ -158,14 +158,13 @@ def catalog_of(options: argparse.Namespace) -> Any:
     """The catalog that --catalog names, None without it; ValueError for a property that would have no effect."""
     if options.catalog is None:
         return None
-    from pyiceberg.catalog import load_catalog
-
+    from ags1.iceberg.catalogs import loaded
     from ags1.iceberg.metadata.locations import check_catalog_properties
 
     properties = properties_of(options)
     check_catalog_properties(properties)
     try:
-        return load_catalog(options.catalog, **properties)
+        return loaded(options.catalog, **properties)
     except ValueError as error:
         # PyIceberg's words name an option of its own command.
         if "--uri" not in str(error):

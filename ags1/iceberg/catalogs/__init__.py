@@ -69,7 +69,7 @@ def catalog_table(
         if not isinstance(identifier, str):
             raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
         return FileTable(identifier, properties)
-    return _in_catalog(_loaded(catalog), identifier, properties)
+    return _in_catalog(loaded(catalog), identifier, properties)
 
 
 def create_in(
@@ -105,12 +105,20 @@ def create_in(
     return table
 
 
-def _loaded(catalog: Any) -> Any:
+def loaded(catalog: Any, **properties: str) -> Any:
+    """Return the catalog of a name, as PyIceberg's configuration has it; a catalog as it is.
+
+    ImportError: PyIceberg lacks a package for a catalog of this kind.
+    """
     if not isinstance(catalog, str):
         return catalog
     from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NotInstalledError
 
-    return load_catalog(catalog)
+    try:
+        return load_catalog(catalog, **properties)
+    except NotInstalledError as error:
+        raise ImportError(f"the catalog {catalog!r} needs one more package: {error}") from error
 
 
 def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Mapping[str, str]) -> CatalogTable:
