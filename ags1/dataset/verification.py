@@ -133,7 +133,7 @@ class _Verification:
             return Problem(path, "replaced", f"{name} is no longer a regular file")
         if size != part.file_length:
             what = f"{name} has {size:,} bytes, not {part.file_length:,}"
-            if _begins_like(place, metadata):
+            if _begins_like(place, metadata, part.file_length):
                 if size < part.file_length:
                     return Problem(path, "truncated", f"{what}: its end is missing")
                 return Problem(path, "extended", f"{what}: bytes were added to it")
@@ -283,7 +283,7 @@ class _Verification:
                         metadata = self.view.keys.open(entry.key_class, part)
                     except Ags1Error:
                         continue
-                    if _begins_like(self.view.location.join(name), metadata):
+                    if _begins_like(self.view.location.join(name), metadata, part.file_length):
                         found.add(name)
                         yield name, entry.path
 
@@ -298,8 +298,8 @@ def _size_of(place: Location) -> int | None:
         return None
 
 
-def _begins_like(place: Location, metadata: KeyMetadata) -> bool:
-    """Whether the first block of an object opens with a key; the other blocks do not matter."""
+def _begins_like(place: Location, metadata: KeyMetadata, file_length: int) -> bool:
+    """Whether the first block of what had a length opens with a key; what comes behind does not matter."""
     try:
         source = open_source(place)
     except OSError:
@@ -307,7 +307,9 @@ def _begins_like(place: Location, metadata: KeyMetadata) -> bool:
     assert not isinstance(source, PipeSource)
     try:
         block_length = read_header(bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH)))))
-        wanted = min(source.size - HEADER_LENGTH, min(block_length, DEFAULT_BLOCK_LENGTH) + BLOCK_OVERHEAD)
+        wanted = min(
+            min(source.size, file_length) - HEADER_LENGTH, min(block_length, DEFAULT_BLOCK_LENGTH) + BLOCK_OVERHEAD
+        )
         out = bytearray(max(0, wanted - BLOCK_OVERHEAD))
         data = source.read(HEADER_LENGTH, wanted)
         open_blocks(data, out, metadata.encryption_key, metadata.aad_prefix or b"", block_length, 0, 1)

@@ -104,6 +104,8 @@ DAMAGES: tuple[tuple[str, Callable[[Path], object], str], ...] = (
     ("small", lambda path: os.truncate(path, 1000), "truncated"),
     ("small", lambda path: os.truncate(path, 0), "truncated"),
     ("large", lambda path: path.write_bytes(path.read_bytes() + b"more"), "extended"),
+    ("small", lambda path: path.write_bytes(path.read_bytes() + b"more"), "extended"),
+    ("empty", lambda path: path.write_bytes(path.read_bytes() + b"more"), "extended"),
     ("large", lambda path: flip(path, 2 * MIB), "damaged"),
     ("large", lambda path: flip(path, -1), "damaged"),
     ("small", lambda path: flip(path, 30), "replaced"),
