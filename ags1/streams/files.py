@@ -29,6 +29,7 @@ from ags1.streams.cipher import INCOMPLETE, BlockCipher
 from ags1.streams.opening import open
 from ags1.streams.reading import Plaintext, piece_length, pieces_within
 from ags1.streams.stream import Writer
+from ags1.support.key_files import refuse_existing_secret
 from ags1.support.typing import Any, Buffer
 
 Progress = Callable[[int, "int | None"], object]
@@ -54,6 +55,7 @@ def encrypt_file(
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     memory_budget: int | None = None,
+    key_metadata_out: str | os.PathLike[str] | None = None,
 ) -> KeyMetadata:
     """Encrypt a file into an AGS1 file.
 
@@ -78,6 +80,9 @@ def encrypt_file(
         Settings for URLs that are not in the environment: credentials, endpoint, timeouts.
     memory_budget : int, optional
         Bytes that may be read and not yet written; 64 MiB by default.
+    key_metadata_out : path, optional
+        A file that does not exist yet, for what is returned (:meth:`KeyMetadata.save`). It is on the disk before the
+        target is replaced; from a pipe, whose length is known last, right after it.
 
     Returns
     -------
@@ -86,6 +91,8 @@ def encrypt_file(
 
     Raises
     ------
+    FileExistsError
+        `key_metadata_out` exists. The target was not changed.
     OSError
         Reading or writing failed, the disk is full, or the source changed while it was read.
     ValueError
@@ -101,6 +108,8 @@ def encrypt_file(
     secret, prefix = metadata.encryption_key, metadata.aad_prefix or b""
     layout.encrypted_length(0, block_length)
     refuse_same(source, target)
+    if key_metadata_out is not None:
+        refuse_existing_secret(key_metadata_out)
     cipher = BlockCipher(secret, prefix, block_length, threads)
     options = storage_options
     opened, mode = _open_plain(source, options)
@@ -111,7 +120,7 @@ def encrypt_file(
                 into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
             ) as writer:
                 _copy(_PipeReading(opened), writer, progress)
-            return metadata.with_length(writer.encrypted_length)
+            return _saved(metadata.with_length(writer.encrypted_length), key_metadata_out)
         try:
             length = layout.encrypted_length(opened.size, block_length)
         except LimitError as error:
@@ -123,13 +132,20 @@ def encrypt_file(
                 tell = _telling(progress, opened.size)
                 seal_source(opened, 0, opened.size, output, cipher, tell, memory_budget)
                 opened.check()
+                made = _saved(metadata.with_length(length), key_metadata_out)
                 output.commit(durable=durable)
             except BaseException:
                 output.abort(INCOMPLETE)
                 raise
-        return metadata.with_length(length)
+        return made
     finally:
         opened.close()
+
+
+def _saved(metadata: KeyMetadata, path: str | os.PathLike[str] | None) -> KeyMetadata:
+    if path is not None:
+        metadata.save(path)
+    return metadata
 
 
 def decrypt_file(

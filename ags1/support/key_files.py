@@ -56,6 +56,16 @@ def save_key(key: Buffer, path: str | os.PathLike[str]) -> None:
     write_secret(path, bytes(key).hex().encode() + b"\n")
 
 
+def refuse_existing_secret(path: str | os.PathLike[str]) -> None:
+    """Raise FileExistsError if there is a file that :func:`write_secret` would not replace."""
+    if os.path.lexists(path):
+        raise _exists(os.fspath(path))
+
+
+def _exists(name: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "it exists and was not replaced: what its key encrypted would be lost", name)
+
+
 def write_secret(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a secret to a new file that only its owner can read; it is durable then.
 
@@ -66,8 +76,7 @@ def write_secret(path: str | os.PathLike[str], data: bytes) -> None:
         # 0600 from the start: a later chmod leaves a moment in which others can open it.
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     except FileExistsError:
-        said = "it exists and was not replaced: what its key encrypted would be lost"
-        raise FileExistsError(errno.EEXIST, said, name) from None
+        raise _exists(name) from None
     try:
         try:
             rest = memoryview(data)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1.streams import files
 from tests import checks, reference
 from tests.checks import KEY, MIB, PREFIX, open_descriptors, pattern
 
@@ -94,6 +95,36 @@ def test_no_key_means_a_fresh_key_and_prefix_each_time(plain: Path, target: Path
     with pytest.raises(ags1.AuthenticationError, match="block 0"):
         ags1.decrypt_file(target, tmp_path / "back", key_metadata=first)
     assert (tmp_path / "back").read_bytes() == pattern(LENGTH), "what was there stays"
+
+
+def test_the_only_key_of_a_file_is_saved_before_the_file_appears(
+    plain: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = tmp_path / "saved"
+    made = ags1.encrypt_file(plain, target, key_metadata_out=saved)
+    assert ags1.KeyMetadata.load(saved).encode() == made.encode()
+    before, kept = target.read_bytes(), saved.read_bytes()
+    # Once more: what is there stays, with its key.
+    with pytest.raises(FileExistsError, match="what its key encrypted would be lost"):
+        ags1.encrypt_file(plain, target, key_metadata_out=saved)
+    assert (target.read_bytes(), saved.read_bytes()) == (before, kept)
+    # Others make the file while this one encrypts.
+    monkeypatch.setattr(files, "refuse_existing_secret", lambda path: None)
+    with pytest.raises(FileExistsError):
+        ags1.encrypt_file(plain, target, key_metadata_out=saved)
+    assert (target.read_bytes(), saved.read_bytes()) == (before, kept)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {plain, target, saved}
+
+
+def test_the_key_of_what_came_through_a_pipe_is_saved_behind_it(target: Path, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"some text")
+    os.close(writing)
+    with open(reading, "rb") as source:
+        ags1.encrypt_file(source, target, key_metadata_out=tmp_path / "saved")
+    metadata = ags1.KeyMetadata.load(tmp_path / "saved")
+    with ags1.open(target, key_metadata=metadata) as reader:
+        assert reader.read() == b"some text"
 
 
 def test_a_given_prefix_stays_with_a_fresh_key(plain: Path, target: Path) -> None:
