@@ -276,8 +276,11 @@ def _no_file(place: Location) -> FormatError:
 
 def expired(location: Location, number: int) -> FileNotFoundError:
     """The error for a version that does not exist."""
-    text = f"the dataset has no version {number}: it may have been expired"
-    return FileNotFoundError(errno.ENOENT, text, location.text) if numbers(location) else no_dataset(location)
+    newest = max(numbers(location), default=0)
+    if not newest:
+        return no_dataset(location)
+    why = "it may have been expired" if number <= newest else f"the newest one is {newest}"
+    return FileNotFoundError(errno.ENOENT, f"the dataset has no version {number}: {why}", location.text)
 
 
 def no_dataset(location: Location) -> FileNotFoundError:

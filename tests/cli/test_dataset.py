@@ -360,7 +360,7 @@ def test_each_kind_of_failure_has_its_exit_code(
         (["mv", "vault", "a.txt", "../a.txt"], 2, "give a relative one"),
         (["add", "vault", "tree", "--prefix", "../x"], 2, "give a relative one"),
         (["ls", "vault", "nothing"], 4, "nothing: the dataset has no such file or directory"),
-        (["ls", "vault", "--version", "9"], 4, "the dataset has no version 9"),
+        (["ls", "vault", "--version", "9"], 4, "the dataset has no version 9: the newest one is 1"),
         (["diff", "vault", "9"], 4, "the dataset has no version 9"),
         (
             ["verify", "vault", "--expected-version", "7"],
@@ -595,7 +595,7 @@ def test_other_commands_say_that_it_is_a_dataset_and_what_was_meant(vault: Path,
         assert (refused.code, meant in refused.err) == (2, True), (command, refused.err)
     assert "is part of the dataset" in run("inspect", "vault").err
     assert files_below(vault) == before
-    assert run("dataset", "decrypt", "vault", "--version", "9", "plain").err.endswith("it may have been expired\n")
+    assert run("dataset", "decrypt", "vault", "--version", "9", "plain").err.endswith("the newest one is 1\n")
     assert "no ags1 dataset here" in run("dataset", "decrypt", "tree", "--version", "9", "plain").err
 
 
