@@ -119,3 +119,37 @@ def test_iceberg_compaction(
     words = f"compaction of an encrypted Iceberg table: {files} files, {size_name(stored)}, {rows:,} rows"
     note = f"{settings.cpus()} CPUs"
     record(run, figure(run, words, peer, kind="peer", nbytes=stored, target=TARGETS[which], note=note))
+
+
+def test_scan_of_what_was_compacted(
+    spark: SparkPeer,
+    sizes: settings.Settings,
+    directory: Path,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    """A scan of what ags1 made of small files, beside one of what Spark made of the same."""
+    from ags1.iceberg import load_table
+    from ags1.kms import MemoryKms
+    from tests.iceberg_tables.keys import MASTER_KEYS
+
+    place, kms = directory / "scanned", MemoryKms(MASTER_KEYS)
+    first = Path(_table(place, "small", quick=sizes.quick).metadata_location.removeprefix("file://"))
+    before = set((place / "metadata").glob("*.metadata.json"))
+    mine = load_table(None, str(first), kms=kms)
+    mine.compact(rewrite_all=True)
+    made = set((place / "metadata").glob("*.metadata.json"))
+    spark.sql(f"CALL lake.system.register_table(table => 'tables.compacted', metadata_file => '{first.as_uri()}')")
+    spark.sql(REWRITE)
+    theirs = max(set((place / "metadata").glob("*.metadata.json")) - made)
+    spark.sql("DROP TABLE compacted")
+    (ours,) = made - before
+
+    def scan(metadata: Path) -> Callable[[], object]:
+        return lambda: load_table(None, str(metadata), kms=kms).scan().to_arrow()
+
+    by_spark = f"what Spark {spark.version} made"
+    assert scan(ours)().num_rows == scan(theirs)().num_rows
+    run = interleave({"ags1": scan(ours), by_spark: scan(theirs)})
+    words = "scan of a compacted Iceberg table of small files"
+    record(run, figure(run, words, by_spark, kind="peer", measure="time", target=1.1, note=f"{settings.cpus()} CPUs"))
