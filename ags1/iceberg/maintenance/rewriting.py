@@ -40,7 +40,7 @@ _NUMBERS = 16
 # As Iceberg Java, half-way between the target and what is too large.
 _SPARE = 1.4
 # Bytes of rows that are read ahead.
-_AHEAD = 32 << 20
+_AHEAD = 16 << 20
 
 
 @dataclass(frozen=True)
