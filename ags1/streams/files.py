@@ -96,7 +96,7 @@ def encrypt_file(
     OSError
         Reading or writing failed, the disk is full, or the source changed while it was read.
     ValueError
-        Source and target are the same file; a wrong argument.
+        Two of source, target and `key_metadata_out` are the same file; a wrong argument.
     LimitError
         More than 2^31 - 1 blocks.
     """
@@ -110,6 +110,7 @@ def encrypt_file(
     refuse_same(source, target)
     if key_metadata_out is not None:
         refuse_existing_secret(key_metadata_out)
+        _refuse_key_in_target(key_metadata_out, target)
     cipher = BlockCipher(secret, prefix, block_length, threads)
     options = storage_options
     opened, mode = _open_plain(source, options)
@@ -140,6 +141,14 @@ def encrypt_file(
         return made
     finally:
         opened.close()
+
+
+def _refuse_key_in_target(key_metadata_out: str | os.PathLike[str], target: Any) -> None:
+    if not isinstance(target, (str, bytes, os.PathLike)) or not Location(target).is_local:
+        return
+    # Neither exists yet, so their names are compared.
+    if os.path.realpath(Location(target).path) == os.path.realpath(key_metadata_out):
+        raise ValueError(f"the target would replace its only key ({os.fspath(key_metadata_out)}): give another name")
 
 
 def _saved(metadata: KeyMetadata, path: str | os.PathLike[str] | None) -> KeyMetadata:

@@ -116,6 +116,18 @@ def test_the_only_key_of_a_file_is_saved_before_the_file_appears(
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {plain, target, saved}
 
 
+@pytest.mark.parametrize("alias", ["saved", "./saved", "link/saved"])
+def test_a_file_does_not_replace_its_only_key(
+    alias: str, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.symlink(".", "link")
+    for target in ("saved", b"saved", Path("saved"), (tmp_path / "saved").as_uri()):
+        with pytest.raises(ValueError, match="would replace its only key"):
+            ags1.encrypt_file(plain, target, key_metadata_out=alias)
+    assert not Path("saved").exists()
+
+
 def test_the_key_of_what_came_through_a_pipe_is_saved_behind_it(target: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"some text")
