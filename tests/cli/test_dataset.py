@@ -463,6 +463,7 @@ def test_a_failure_is_a_json_object_too(run: Run, tree: dict[str, bytes]) -> Non
 def test_a_further_master_key_opens_a_dataset_where_it_is_named(vault: Path, run: Run) -> None:
     added = run("dataset", "add-wrap", "vault", "--new-key-id", "next")
     assert added.out.startswith("vault is under the master key 'next', too; no file changed\n")
+    assert "1 older version: under the other keys only, until removed by" in added.out
     assert run("dataset", "classes", "vault").out.split()[1:] == ["**", "lake,", "next"]
     assert run("dataset", "classes", "vault", "--json").records[0]["further_key_ids"] == ["next"]
     assert run("dataset", "add-wrap", "vault", "--new-key-id", "next").code == 2
@@ -473,6 +474,13 @@ def test_a_further_master_key_opens_a_dataset_where_it_is_named(vault: Path, run
     assert run("dataset", "rm-wrap", "vault", "--key-id", "next", "--expected-key-id", "next").code == 2
     assert run("dataset", "rewrap", "vault", "--new-key-id", "next", "--expected-key-id", "next").code == 0
     assert run("dataset", "verify", "vault").code == 0
+
+
+def test_a_master_key_that_is_left_out_is_said_to_open_older_versions(vault: Path, run: Run) -> None:
+    run("dataset", "add-wrap", "vault", "--new-key-id", "next")
+    left = run("dataset", "rm-wrap", "vault", "--key-id", "next")
+    assert left.out.startswith("vault is no more under the master key 'next'; no file changed\n")
+    assert "still open with 'next' until removed by `ags1 dataset expire`" in left.out
 
 
 class Terminal(io.StringIO):

@@ -246,19 +246,19 @@ def add_wrap(options: argparse.Namespace) -> int:
         new = stack.enter_context(new_client_of(options)) if options.new_kms else None
         vault, _ = stack.enter_context(opened(options, ("wrapping", "wrapped")))
         report = vault.add_wrap(options.new_key_id, new, dry_run=options.dry_run)
-    return _tell_wrap(options, report, f"under the master key {report.new_key_id!r}, too")
+    new_id = report.new_key_id
+    return _tell_wrap(options, report, f"under the master key {new_id!r}, too", "under the other keys only,")
 
 
 def rm_wrap(options: argparse.Namespace) -> int:
     """Leave out a further master key of a dataset."""
     with opened(options, ("unwrapping", "unwrapped")) as (vault, _):
         report = vault.rm_wrap(options.key_id, dry_run=options.dry_run)
-    return _tell_wrap(options, report, f"no more under the master key {report.old_key_id!r}")
+    old_id = report.old_key_id
+    return _tell_wrap(options, report, f"no more under the master key {old_id!r}", f"still open with {old_id!r}")
 
 
-def _tell_wrap(
-    options: argparse.Namespace, report: DatasetRewrapReport, state: str, of_older: str | None = "as before,"
-) -> int:
+def _tell_wrap(options: argparse.Namespace, report: DatasetRewrapReport, state: str, of_older: str | None) -> int:
     if options.json:
         say_json({"dataset": options.vault, **vars(report), "error": None})
     elif not options.quiet:
