@@ -234,6 +234,11 @@ class _Job:
         wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
         return self._session() if self._spark is not None or wanted or not locate(place).is_local else None
 
+    def _need_consent(self) -> None:
+        """Refuse what cannot be undone unless it is said. Even its plan would take a session."""
+        if not (self._arguments["dry_run"] or self._options.yes):
+            raise UsageError("a job cannot ask: give --dry-run to see what it would do, or --yes to have it done")
+
     def _checked_kms(self) -> Any:
         """The URL. An invalid one is refused before Spark is started."""
         from ags1.kms import load
@@ -339,17 +344,27 @@ class _Job:
     # -- commands that have no Result ------------------------------------------------------------------------------
 
     def _clean(self) -> int:
+        self._need_consent()
         arguments = dict(self._arguments)
         target = arguments.pop("target")
         if arguments["kms"] is not None:
             self._checked_kms()
         removed = ags1.spark.clean(self._session_for(target), target, **arguments)
         if self._options.json:
-            self._say_json({"command": self._command, "ok": True, "error": None, "removed": removed})
+            self._say_json(
+                {
+                    "command": self._command,
+                    "ok": True,
+                    "error": None,
+                    "removed": removed,
+                    "dry_run": arguments["dry_run"],
+                }
+            )
             return EXIT_OK
         for each in removed:
             _write(sys.stdout, each)
-        _write(sys.stdout, f"removed {len(removed):,} leftovers of {target}")
+        verb = "would remove" if arguments["dry_run"] else "removed"
+        _write(sys.stdout, f"{verb} {counted(len(removed), 'leftover')} of {target}")
         return EXIT_OK
 
     def _rewrap(self) -> int:
@@ -381,9 +396,8 @@ class _Job:
         return report.exit_code
 
     def _convert(self, function: str) -> int:
+        self._need_consent()
         dry_run: bool = self._arguments["dry_run"]
-        if not (dry_run or self._options.yes):
-            raise UsageError("A job cannot ask: give --dry-run to see what it would do, or --yes to do it")
         arguments = {**self._arguments, "kms": self._checked_kms()}
         report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
         problems = getattr(report, "problems", []) if dry_run else []
