@@ -291,9 +291,9 @@ class _Job:
             text = str(result).replace("see the rows with status 'error'", f"{where} has a row for each")
             _write(sys.stdout if self._arguments.get("progress", True) else sys.stderr, in_options(text))
             for path, reason in result.notes[:_SHOWN]:
-                _complain(f"left out: {path}: {reason}")
+                _complain(f"warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
-                _complain(f"left out: ... and {len(result.notes) - _SHOWN:,} more")
+                _complain(f"warning: ... and {len(result.notes) - _SHOWN:,} more")
         return EXIT_OK if result.ok else worst_code([_code_of(each) for each in result.kinds])
 
     def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
