@@ -108,7 +108,7 @@ def _run(
         )
         if asked is not None and not getattr(options, "yes", True):
             names = fleet.tables()
-            if not agreed(options, f"{asked} {counted(len(names), 'table')}, {', '.join(names[:3])}...?"):
+            if names and not agreed(options, f"{asked} {counted(len(names), 'table')}, {', '.join(names[:3])}...?"):
                 return 0
         with Reporter(options, ("tables", "tables")) as reporter:
             report = work(fleet, lambda done, total: reporter.phase("tables", done, total))
