@@ -14,6 +14,7 @@ from typing import Any
 
 import ags1.spark
 from ags1.errors import Ags1Error
+from ags1.iceberg.configuration import configuration_fault
 from ags1.spark.job_parser import JOB_OPTIONS, parse
 from ags1.spark.job_session import SparkFailed, as_error, make_session
 from ags1.support.command_line import no_file_left
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table", "compact_table"})
+# Errors whose message says enough.
+_SAID = (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)
 _RESUMED = ("encrypt", "decrypt", "rekey")
 
 
@@ -81,6 +84,8 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
 
             traceback.print_exc()
         seen = as_error(error)
+        if not isinstance(seen, _SAID):
+            seen = configuration_fault() or seen
         code = EXIT_USAGE if isinstance(seen, UsageError) else exit_code(seen)
         return job.failed(_described(seen), code, getattr(error, "result", None))
     finally:
@@ -90,7 +95,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
 def _described(error: BaseException) -> str:
     """One line that describes an error, without a traceback."""
     text = describe(error)
-    if not isinstance(error, (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)):
+    if not isinstance(error, _SAID):
         text = f"{type(error).__name__}: {text} (--traceback shows where)"
     return in_options(" ".join(text.splitlines()))
 
