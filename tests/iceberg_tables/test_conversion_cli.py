@@ -75,6 +75,21 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
         assert read_rows(_table(each), table_kms) == rows
 
 
+def test_what_only_an_encrypted_table_has_is_not_planned_for_a_plaintext_one(run: Run, place: Path) -> None:  # noqa: F811
+    for action in (
+        ("rekey", "--new-key-id", "keyB"),
+        ("rekey",),
+        ("rewrap", "--new-key-id", "keyB"),
+        ("compact",),
+        ("maintain",),
+        ("delete", "--filter", "id = 1"),
+    ):
+        refused = run(action[0], str(place), *action[1:])
+        assert (refused.code in (1, 2), refused.out) == (True, ""), action
+        assert "is not encrypted" in refused.err, action
+        assert "`ags1 iceberg encrypt`" in refused.err, action
+
+
 def test_a_plan_with_problems_fails(run: Run, place: Path) -> None:  # noqa: F811
     next((place / "data").rglob("*.parquet")).unlink()
     planned = run("encrypt", str(place), "--key-id", "keyA", "--dry-run")
