@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from functools import cache
 
-_ARGUMENT = re.compile(r"`([A-Za-z]\w*)(?:=([^`]*))?`")
+_ARGUMENT = re.compile(r"`([A-Za-z][\w.]*)(?:=([^`]*))?`")
 # One of several ways, at the end of a list: commands take settings of a storage from the environment, or --property.
 _STORAGE = re.compile(", or (set [a-z ]+ in )?`storage_options`")
 # Where a file is re-keyed, the options for reading begin with --old-.
 _READING = re.compile("--(?=footer|column|key-for|key-metadata|aad)")
 # Arguments and functions that have another name on a command line.
 _OTHER_NAMES = {
+    "LocalKms.create": "`ags1 kms init`",
     "column_keys": "--column-key",
     "decryption": "--footer-key, --kms or --key-metadata",
     "encrypt_table": "`ags1 iceberg encrypt`",
