@@ -320,6 +320,19 @@ def test_help_lists_every_service(run: Run) -> None:
         assert re.search(rf"^  {re.escape(each.form)} +{re.escape(each.what)}$", shown, re.MULTILINE)
 
 
+def test_help_lists_the_options_that_each_url_takes(run: Run) -> None:
+    shown = run("kms", "--help").out.partition("options of a URL")[2]
+    lines = {line.split()[0]: set(re.findall(r"\w+", line)) for line in shown.splitlines() if line.startswith("  ")}
+    for scheme, form in {**{name: each.form for name, each in SERVICES.items()}, "local": "local:k"}.items():
+        with pytest.raises(ValueError, match="has no option 'wrong'; it has ") as refused:
+            kms.load(f"{form.partition('?')[0]}?wrong=1")
+        taken = set(str(refused.value).partition("; it has ")[2].split(", "))
+        assert taken == (lines[scheme] - {scheme}) | {"attempts", "cache_seconds"} | (
+            {"timeout"} if scheme != "local" else set()
+        )
+    assert lines["any"] >= {"attempts", "cache_seconds", "timeout"}
+
+
 def test_any_service_that_has_a_url_wraps(run: Run, work: Path) -> None:
     result = run("kms", "wrap", "k", "w", "--kms", "module:tests.cli.test_kms.OwnKms", "--key-id", "lake")
     assert result.code == 0
