@@ -47,6 +47,10 @@ _AT_ONCE = 4
 _OPENED = (
     ("snapshots", "snapshot", "snapshots", "`ags1 iceberg expire` removes those that no branch or tag has"),
     (
+        *("removed", "snapshot that is no longer in its table", "snapshots that are no longer in their tables"),
+        "`ags1 iceberg expire` removes what a killed run has left of them, and `ags1 iceberg clean` the rest",
+    ),
+    (
         "journals",
         "journal of a killed conversion",
         "journals of killed conversions",
@@ -286,7 +290,9 @@ class Fleet:
             if dry_run:
                 return _planned(table, key_id=key_id, **options)
             report = encrypt_table(table, key_id=key_id, steps=steps, threads=self._threads, **options)
-            return FleetTable("", ALREADY if report.metadata_location == table.metadata_location else DONE, report)
+            finished = report.expired is not None and bool(report.expired.paths)
+            changed = finished or report.metadata_location != table.metadata_location
+            return FleetTable("", DONE if changed else ALREADY, report)
 
         return self._run("encrypt", key_id, work, progress, removes=expire)
 
@@ -325,7 +331,7 @@ class Fleet:
             found = None
             if TableMetadata(state.document.fields).key_id == new_key_id:
                 found = what_old_keys_open(opened, self._kms, state)
-                if found.ok and not (expire and found.snapshots):
+                if found.ok and not (expire and (found.snapshots or found.removed)):
                     return FleetTable("", ALREADY if found.is_proved else UNPROVED, old_keys=found)
             if dry_run:
                 planned = _planned(table, key_id=new_key_id, data_keys=True, **options)
@@ -333,7 +339,7 @@ class Fleet:
                 return planned
             report: Report
             if found is not None and found.ok:
-                # Killed between the two commits.
+                # Killed between the two commits, or behind the second.
                 report = expire_snapshots(table, statistics=options.get("statistics", "drop"))
             else:
                 report = rekey_table(

@@ -156,6 +156,10 @@ class ExpiryReport(Report):
         Those of `snapshots` that waited to be published, and the ``wap.id`` of each.
     kept_statistics : list of str
         Statistics files that stay. They are not encrypted.
+    removed_before : list of int
+        Snapshots that the table had lost before, of which a killed run has left files. `files` and `paths` have these.
+    unread : dict of int to str
+        Such snapshots whose files could not be found, and why. :func:`clean` removes them.
     metadata_hash : str or None
         Hash of the new metadata file; None if none was written.
     dry_run : bool
@@ -169,18 +173,34 @@ class ExpiryReport(Report):
     key_entries: int = 0
     staged: dict[int, str] = field(default_factory=dict)
     kept_statistics: list[str] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
+    unread: dict[int, str] = field(default_factory=dict)
     metadata_hash: str | None = None
     dry_run: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the files of all snapshots that the table has lost were found."""
+        return not self.unread
 
     def __str__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
+        if self.removed_before:
+            lines.append(
+                f"files of {counted(len(self.removed_before), 'snapshot')} {what} that an earlier run has left"
+            )
         lines += [f"{kind}: {counted(count, 'file')} {what}" for kind, count in self.files.items()]
         gone = "would be removed" if self.dry_run else "was removed"
         lines += _staged(self.staged, f"{gone}: publish_changes cannot find it then")
         lines += _lines(_KEPT, self.kept_statistics)
         if self.key_entries:
             lines.append(f"{counted(self.key_entries, 'key entry', 'key entries')} {what}")
+        lines += [
+            f"NOT removed: files of snapshot {number}, which the table no longer has: {error}. "
+            "`ags1 iceberg clean` removes them"
+            for number, error in self.unread.items()
+        ]
         return "\n".join(lines)
 
 
@@ -229,6 +249,11 @@ class ConversionReport(Report):
     dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
+        return self.expired is None or self.expired.ok
 
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]

@@ -130,6 +130,11 @@ class MaintenanceReport(Report):
     expired: ExpiryReport | None = None
     cleaned: CleanReport | None = None
 
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
+        return self.expired is None or self.expired.ok
+
     def __str__(self) -> str:
         steps = (*self.compactions, *self.manifests, self.expired, self.cleaned)
         return "\n".join(str(each) for each in steps if each is not None)

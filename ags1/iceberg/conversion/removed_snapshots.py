@@ -1,0 +1,156 @@
+"""Snapshots that a table no longer has, and whose files are still there: the run that expired them was killed.
+
+metadata log --> older metadata files --> snapshots that the table no longer has --> manifest lists that are there
+
+Expiry removes manifest lists last. So of a snapshot whose manifest list is missing there are no other files either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
+from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.manifests import kind_of
+from ags1.iceberg.metadata.metadata_document import metadata_document
+from ags1.iceberg.walk.table_walk import FAULTS
+from ags1.storage import SMALL_FILES_AT_ONCE, read_whole
+from ags1.support.parallel import in_parallel
+
+
+@dataclass
+class RemovedSnapshots:
+    """Snapshots that a table no longer has, and whose manifest lists are still there.
+
+    Attributes
+    ----------
+    snapshots : list of int
+    files : dict of str to str
+        Files that they name and that are there, with their kinds. The table may need some.
+    unread : dict of int to str
+        Those whose files could not be found, and why.
+    """
+
+    snapshots: list[int] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    unread: dict[int, str] = field(default_factory=dict)
+
+
+def older_documents(
+    table: CatalogTable, state: TableState, paths: Iterable[str]
+) -> Iterator[tuple[str, Document | Exception]]:
+    """Return metadata files of a table with their locations, or why they cannot be read.
+
+    Those that are missing, and those of another table, are left out.
+    """
+    places, own = table.places(state), state.document.fields.get("table-uuid")
+
+    def read(path: str) -> Document | Exception | None:
+        try:
+            places.check(path)
+            found = metadata_document(path, bytes(read_whole(location_of(path, table.io_properties), MAX_DOCUMENT)))
+            if found.fields.get("table-uuid") != own:
+                return None
+            # One that somebody has planted must not end the search.
+            EncryptionKeys(found.entries())
+            found.snapshots()
+            for each in found.fields.get("snapshots") or ():
+                _check(each)
+            return found
+        except FileNotFoundError:
+            return None
+        except FAULTS as error:
+            return error
+
+    paths = [each for each in paths if each != state.metadata_location]
+    for path, each in zip(paths, in_parallel(read, paths, SMALL_FILES_AT_ONCE), strict=True):
+        if each is not None:
+            yield path, each
+
+
+def logged(fields: Mapping[str, Any]) -> list[str]:
+    """Return the locations of the older metadata files that the log of a table names, the newest one first."""
+    return [each["metadata-file"] for each in reversed(fields.get("metadata-log") or ())]
+
+
+def removed_snapshots(
+    table: CatalogTable, kms: Any, state: TableState, until_ms: float, is_there: Callable[[str], bool]
+) -> RemovedSnapshots:
+    """Find snapshots that the metadata log still has, the table no longer has, and whose files are still there.
+
+    Parameters
+    ----------
+    table : CatalogTable
+    kms : object
+        The KMS. It is needed for an encrypted snapshot that is found.
+    state : TableState
+    until_ms : float
+        Younger snapshots are left out; milliseconds since 1970.
+    is_there : callable
+        Whether there is a file of this path. A ValueError is for what is no path.
+    """
+    report, known = RemovedSnapshots(), {each["snapshot-id"] for each in state.document.fields.get("snapshots") or ()}
+    places = table.places(state)
+
+    def has_list(snapshot: Mapping[str, Any]) -> bool:
+        path = snapshot.get("manifest-list")
+        if path is None:
+            # Of format version 1.
+            return False
+        try:
+            places.check(path)
+            return is_there(path)
+        except (UnsupportedError, ValueError):
+            # Of another place: this table was copied, or registered, from there. Or no path at all.
+            return False
+
+    for path, document in older_documents(table, state, logged(state.document.fields)):
+        if isinstance(document, Exception):
+            # Nothing that the table needs is in it.
+            continue
+        gone = {
+            each["snapshot-id"]: each
+            for each in document.fields.get("snapshots") or ()
+            if each["snapshot-id"] not in known and each.get("timestamp-ms", 0) <= until_ms
+        }
+        known |= gone.keys()
+        found = in_parallel(has_list, gone.values(), SMALL_FILES_AT_ONCE)
+        left = [each for each, here in zip(gone.values(), found, strict=True) if here]
+        if not left:
+            continue
+        source = SnapshotFiles.of(TableState(path, document, None, None, state.locations), kms, table.io_properties)
+        for snapshot in left:
+            number = snapshot["snapshot-id"]
+            try:
+                files = dict(_files_of(source, snapshot))
+                for each in files:
+                    places.check(each)
+                there = in_parallel(is_there, files, SMALL_FILES_AT_ONCE)
+                report.files |= {each: files[each] for each, here in zip(files, there, strict=True) if here}
+                report.snapshots.append(number)
+            except FAULTS as error:
+                report.unread[number] = str(error)
+    return report
+
+
+def _check(snapshot: Mapping[str, Any]) -> None:
+    if type(snapshot.get("timestamp-ms", 0)) is not int or not isinstance(snapshot.get("manifest-list", ""), str):
+        raise FormatError(f"snapshot {snapshot['snapshot-id']}: its time is no number, or its manifest list no path")
+
+
+def _files_of(source: SnapshotFiles, snapshot: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield snapshot["manifest-list"], "manifest list"
+    for each in source.manifests(snapshot):
+        yield each["manifest_path"], "manifest"
+        try:
+            entries = list(source.entries(each, metrics=False))
+        except FileNotFoundError:
+            # It is removed after the files that it names.
+            continue
+        yield from ((entry.path, kind_of(entry.file)) for entry in entries if entry.is_live)
