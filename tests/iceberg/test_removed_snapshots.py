@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from ags1.iceberg import (
 )
 from ags1.iceberg.conversion import expiry
 from ags1.kms import MemoryKms
+from tests.iceberg import test_leaks as leaks
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, new_table, opened
 from tests.iceberg.test_fleet import Lake, check_nothing_old
 from tests.iceberg_tables.keys import keystore
@@ -136,6 +138,19 @@ def test_a_killed_encryption_leaves_no_plaintext_behind_the_next_one(tmp_path: P
     assert content(table) == rows
 
 
+def test_statistics_that_a_killed_encryption_has_dropped_go_with_the_next_expiry(tmp_path: Path) -> None:
+    """They are plaintext, and tell of the data."""
+    place = leaks.plaintext_table(tmp_path)
+    table = leaks.with_statistics(place)
+    killed(lambda: encrypt_table(table, key_id="lake"), 0)
+    assert leaks.stats_files(place) == 2
+    table = load_table(None, place, kms=leaks.KMS)
+    report = expire_snapshots(table, older_than=datetime.timedelta(hours=1), dry_run=True)
+    assert report.files == {"statistics": 2}
+    expire_snapshots(table)
+    assert leaks.stats_files(place) == 0
+
+
 def test_what_a_missing_key_hides_is_said_and_clean_removes_it(tmp_path: Path) -> None:
     place, kms = tmp_path / "t", keystore(tmp_path, {"other": KEYS["other"]})
     table = new_table(place, files=2)
@@ -185,10 +200,16 @@ def test_an_old_metadata_file_that_somebody_has_written_names_nothing_that_is_ne
         {**current, "snapshot-id": 3, "timestamp-ms": now, "manifest-list": table.metadata_location, "key-id": None},
         {"snapshot-id": 4, "timestamp-ms": now},
     ]
+    journal = place / "metadata" / "ags1-conversion" / str(uuid.UUID(int=1)) / "run.json"
+    journal.parent.mkdir(parents=True)
+    journal.write_text("{}")
+    needed = [elsewhere, journal, path, place / "metadata" / "version-hint.text"]
+    needed[-1].write_text("1")
+    fields["statistics"] = [{"statistics-path": str(each)} for each in needed]
     path.write_text(json.dumps(fields))
     rows = content(table)
     expire_snapshots(table)
-    assert elsewhere.exists()
+    assert all(each.exists() for each in needed)
     table = opened(place)
     assert content(table) == rows
     assert table.verify().ok
@@ -211,6 +232,9 @@ def test_an_old_metadata_file_that_somebody_has_damaged_does_not_prevent_expiry(
         {**usual, "manifest-list": str(tmp_path / "t")},
     ):
         path.write_text(json.dumps({**fields, "snapshots": [planted]}))
+        assert expire_snapshots(table, dry_run=True).ok
+    for planted in (5, {}, {"statistics-path": 5}, {"statistics-path": table.document.fields["location"]}):
+        path.write_text(json.dumps({**fields, "statistics": [planted]}))
         assert expire_snapshots(table, dry_run=True).ok
     list_of_it = table.document.fields["snapshots"][0]["manifest-list"]
     path.write_text(json.dumps({**fields, "snapshots": [{**usual, "manifest-list": list_of_it, "key-id": "lost"}]}))

@@ -1,25 +1,29 @@
-"""Snapshots that a table no longer has, and whose files are still there: the run that expired them was killed.
+"""What a table no longer names, and is still there: the run that took it out of the metadata was killed.
 
 metadata log --> older metadata files --> snapshots that the table no longer has --> manifest lists that are there
+                                          statistics files that it no longer names
 
 Expiry removes manifest lists last. So of a snapshot whose manifest list is missing there are no other files either.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.conversion.journal import DIRECTORY
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.metadata.manifests import kind_of
-from ags1.iceberg.metadata.metadata_document import metadata_document
+from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_document
 from ags1.iceberg.walk.table_walk import FAULTS
+from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.storage import SMALL_FILES_AT_ONCE, read_whole
 from ags1.support.parallel import in_parallel
 
@@ -32,7 +36,7 @@ class RemovedSnapshots:
     ----------
     snapshots : list of int
     files : dict of str to str
-        Files that they name and that are there, with their kinds. The table may need some.
+        Files that they name, and statistics files, that are there, with their kinds. The table may need some.
     unread : dict of int to str
         Those whose files could not be found, and why.
     """
@@ -60,8 +64,7 @@ def older_documents(
             # One that somebody has planted must not end the search.
             EncryptionKeys(found.entries())
             found.snapshots()
-            for each in found.fields.get("snapshots") or ():
-                _check(each)
+            _check(found)
             return found
         except FileNotFoundError:
             return None
@@ -96,15 +99,19 @@ def removed_snapshots(
         Whether there is a file of this path. A ValueError is for what is no path.
     """
     report, known = RemovedSnapshots(), {each["snapshot-id"] for each in state.document.fields.get("snapshots") or ()}
-    places = table.places(state)
+    places, named = table.places(state), _statistics(state.document)
 
-    def has_list(snapshot: Mapping[str, Any]) -> bool:
-        path = snapshot.get("manifest-list")
+    def check(path: str) -> None:
+        places.check(path)
+        if path.endswith((METADATA_SUFFIX, VERSION_HINT)) or f"/{DIRECTORY}/" in path:
+            raise UnsupportedError(f"{path}: is no file of a snapshot: somebody has written that metadata file")
+
+    def is_left(path: str | None) -> bool:
         if path is None:
-            # Of format version 1.
+            # The manifest list of a snapshot of format version 1.
             return False
         try:
-            places.check(path)
+            check(path)
             return is_there(path)
         except (UnsupportedError, ValueError):
             # Of another place: this table was copied, or registered, from there. Or no path at all.
@@ -120,8 +127,12 @@ def removed_snapshots(
             if each["snapshot-id"] not in known and each.get("timestamp-ms", 0) <= until_ms
         }
         known |= gone.keys()
-        found = in_parallel(has_list, gone.values(), SMALL_FILES_AT_ONCE)
-        left = [each for each, here in zip(gone.values(), found, strict=True) if here]
+        unnamed = sorted(_statistics(document) - named)
+        named |= set(unnamed)
+        lists = [each.get("manifest-list") for each in gone.values()]
+        there = [*in_parallel(is_left, (*unnamed, *lists), SMALL_FILES_AT_ONCE)]
+        report.files |= dict.fromkeys(itertools.compress(unnamed, there), "statistics")
+        left = [*itertools.compress(gone.values(), there[len(unnamed) :])]
         if not left:
             continue
         source = SnapshotFiles.of(TableState(path, document, None, None, state.locations), kms, table.io_properties)
@@ -130,18 +141,28 @@ def removed_snapshots(
             try:
                 files = dict(_files_of(source, snapshot))
                 for each in files:
-                    places.check(each)
-                there = in_parallel(is_there, files, SMALL_FILES_AT_ONCE)
-                report.files |= {each: files[each] for each, here in zip(files, there, strict=True) if here}
+                    check(each)
+                there = [*in_parallel(is_there, files, SMALL_FILES_AT_ONCE)]
+                report.files |= dict(itertools.compress(files.items(), there))
                 report.snapshots.append(number)
             except FAULTS as error:
                 report.unread[number] = str(error)
     return report
 
 
-def _check(snapshot: Mapping[str, Any]) -> None:
-    if type(snapshot.get("timestamp-ms", 0)) is not int or not isinstance(snapshot.get("manifest-list", ""), str):
-        raise FormatError(f"snapshot {snapshot['snapshot-id']}: its time is no number, or its manifest list no path")
+def _check(document: Document) -> None:
+    try:
+        times = [each.get("timestamp-ms", 0) for each in document.fields.get("snapshots") or ()]
+        lists = [each.get("manifest-list", "") for each in document.fields.get("snapshots") or ()]
+        statistics = _statistics(document)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise FormatError(f"a snapshot, or the statistics, are no objects with their fields: {error}") from error
+    if not all(type(each) is int for each in times) or not all(isinstance(each, str) for each in (*lists, *statistics)):
+        raise FormatError("the time of a snapshot is no number, or a path is no text")
+
+
+def _statistics(document: Document) -> set[str]:
+    return set(TableMetadata(document.fields).statistics)
 
 
 def _files_of(source: SnapshotFiles, snapshot: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
