@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
+from ags1.errors import AlreadyEncryptedError
 from ags1.spark.engine._column_keys import ColumnRecord, create_key, newest_key
 from ags1.spark.engine._column_work import (
     ANY_ROW_KEY,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FORMS = ("ags1", "gcm")
+# Metadata of an encrypted field, which Spark and Parquet files keep: by it a second encryption is noticed.
+_ENCRYPTED = "ags1.encrypted"
 
 
 def encrypt_columns(
@@ -73,10 +76,13 @@ def encrypt_columns(
     Returns
     -------
     DataFrame
-        The columns are binary.
+        The columns are binary; metadata of their fields has the key ``ags1.encrypted``.
 
     Raises
     ------
+    AlreadyEncryptedError
+        A column's field has that metadata: Spark keeps it, and so do Parquet files, but not Iceberg tables, CSV and
+        JSON.
     ValueError, TypeError
         A wrong argument: a column that does not exist or that has another type, `deterministic`.
     KeyAccessError
@@ -105,6 +111,11 @@ def encrypt_columns(
     check_choice(form, _FORMS, "form")
     schema = _schema_of(df, columns, row_key)
     for name in columns:
+        if _ENCRYPTED in schema[name].metadata:
+            raise AlreadyEncryptedError(
+                f"column {name!r} is encrypted already; to encrypt it twice, remove its metadata first: "
+                f"df.withMetadata({name!r}, {{}})"
+            )
         _arrow_type(schema[name])
     table = locate(keys, df.sparkSession)
     bound = _bound(schema, row_key)
@@ -112,7 +123,10 @@ def encrypt_columns(
         create_key(table, kms, name, key_id, form=form, field=schema[name].jsonValue(), row_key=bound)
         for name, key_id in columns.items()
     ]
-    fields = [StructField(each.name, BinaryType(), each.nullable) if each.name in columns else each for each in schema]
+    fields = [
+        StructField(each.name, BinaryType(), each.nullable, {_ENCRYPTED: form}) if each.name in columns else each
+        for each in schema
+    ]
     return df.mapInArrow(EncryptColumns(made, row_key, kms), StructType(fields))
 
 

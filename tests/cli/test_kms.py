@@ -128,6 +128,9 @@ def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
     assert run(*remove, "--dry-run").out == said
     shown = run(*remove, "--dry-run", "--json").records
     assert shown == [{"dataset": "vault", "version": 2, "pattern": "tenant=a/**", "key_id": "sea"}]
+    for more, plan in (((), said), (("--json",), f"{json.dumps(shown[0])}\n")):
+        refused = run(*remove, *more)
+        assert (refused.code, refused.out, "Nobody can be asked here: say --yes" in refused.err) == (2, plan, True)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for answer in ("n\n", "", "no\n"):
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
@@ -413,8 +416,6 @@ def test_no_output_shows_a_key_or_a_password(run: Run, store: Path, monkeypatch:
         ("rotate --kms local:k", "`ags1 kms rotate` takes one --key-id"),
         ("remove --kms local:k --key-id a --key-id b", "`ags1 kms remove` takes one --key-id"),
         ("remove --kms aws: --key-id a", "`ags1 kms remove` is for local keystores"),
-        ("remove --kms local:k --key-id a", "Nobody can be asked here: say --dry-run to see what would be done"),
-        ("remove --kms local:k --key-id a --json", "Nobody can be asked here"),
         ("rotate --kms local:k --key-id a --old-versions", "--old-versions is for `ags1 kms remove`"),
         ("list --kms local:k --yes", "--yes is for `ags1 kms remove`"),
         ("init --kms local:k --new-key-file p", "--new-key-file is for `ags1 kms password`"),

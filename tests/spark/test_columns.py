@@ -16,6 +16,7 @@ pa = pytest.importorskip("pyarrow")
 import ags1  # noqa: E402
 import ags1.spark  # noqa: E402
 from ags1 import arrow  # noqa: E402
+from ags1.errors import AlreadyEncryptedError  # noqa: E402
 from tests.checks import KEY, flip  # noqa: E402
 
 if TYPE_CHECKING:
@@ -67,6 +68,22 @@ def test_the_decrypted_data_frame_equals_the_first_one(frame: DataFrame, keys: d
     assert fetched(plain) == fetched(frame)
     shown = str(fetched(sealed))
     assert "Ada" not in shown
+
+
+def test_a_column_is_not_encrypted_twice_by_mistake(frame: DataFrame, keys: dict[str, Any], tmp_path: Path) -> None:
+    columns = {"text": "lake"}
+    sealed = ags1.spark.encrypt_columns(frame, {**columns, "data": "lake"}, **keys)
+    sealed.write.parquet(str(tmp_path / "stored"))
+    stored = frame.sparkSession.read.parquet(str(tmp_path / "stored"))
+    for each in (sealed, sealed.select("id", "text").where("id > 1"), stored):
+        with pytest.raises(AlreadyEncryptedError, match=r"column 'text' is encrypted already; .*withMetadata\('text'"):
+            ags1.spark.encrypt_columns(each, columns, **keys)
+    # Of a column that was decrypted, and of others, the metadata says nothing; and who wants it twice can have it.
+    ags1.spark.encrypt_columns(ags1.spark.decrypt_columns(stored, columns, **keys), columns, **keys)
+    ags1.spark.encrypt_columns(stored, {"word": "lake"}, **keys)
+    twice = ags1.spark.encrypt_columns(stored.withMetadata("data", {}), {"data": "lake2"}, **keys)
+    once = ags1.spark.decrypt_columns(twice, {"data": "lake2"}, **keys)
+    assert [row.data for row in fetched(once)] == [row.data for row in fetched(stored)]
 
 
 def test_a_frame_that_is_evaluated_twice_is_encrypted_twice_and_both_are_right(

@@ -263,6 +263,7 @@ def clean(
         orphans.append(entry)
         report.bytes += entry.size
     report.paths = sorted(entry.path for entry in orphans)
+    report.given_up = len(given_up)
     if not dry_run:
         _remove([entry.location for entry in orphans], f"{opened.name}: the table does not need them")
         for run in given_up:
