@@ -113,7 +113,8 @@ def describe(error: BaseException, options: Any = None) -> str:
     """One line for a person, with the options of this command: what, where, and no traceback."""
     from ags1.support.remedies import in_options
 
-    return in_options(_describe(error), old=hasattr(options, "old_footer_key"))
+    old, properties = hasattr(options, "old_footer_key"), hasattr(options, "property")
+    return in_options(_describe(error), old=old, properties=properties)
 
 
 def say(line: str, *, flush: bool = False, raw: bool = False) -> None:

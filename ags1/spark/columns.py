@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from ags1.errors import AlreadyEncryptedError
-from ags1.spark.engine._column_keys import ColumnRecord, create_key, newest_key
+from ags1.spark.engine._column_keys import ColumnRecord, create_key, is_empty, newest_key
 from ags1.spark.engine._column_work import (
     ANY_ROW_KEY,
     DecryptColumns,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from ags1.storage import Location
 
 _FORMS = ("ags1", "gcm")
 # Metadata of an encrypted field, which Spark and Parquet files keep: by it a second encryption is noticed.
@@ -167,6 +170,8 @@ def decrypt_columns(
     ------
     ValueError, TypeError
         A wrong argument. ValueError also without a key of a column in `keys` and without its type.
+    FileNotFoundError
+        There is no key table at `keys`, and a type is to be found in it.
     AuthenticationError, FormatError, KeyAccessError
         The newest key of a column is damaged, of another form or row key, or under another master key.
 
@@ -192,7 +197,7 @@ def decrypt_columns(
         if name in given:
             field = StructField(name, given[name])
         else:
-            field = _recorded(newest_key(table, kms, name, key_id), Opening(name, key_id, form, bound), keys)
+            field = _recorded(table, kms, Opening(name, key_id, form, bound), keys)
         opening = Opening(name, key_id, form, bound, field.jsonValue()["type"], exact=name not in given)
         openings.append((opening, _arrow_type(field)))
         # An outer join may have added nulls since.
@@ -367,10 +372,16 @@ def _arrow_type(field: StructField) -> Any:
     return found
 
 
-def _recorded(key: ColumnRecord | None, opening: Opening, keys: str | os.PathLike[str]) -> StructField:
-    """The field that a key's record has."""
+def _recorded(table: Location, kms: str, opening: Opening, keys: str | os.PathLike[str]) -> StructField:
+    """The field that the record of a column's newest key has."""
     name = opening.column
+    key = newest_key(table, kms, name, opening.key_id)
     if key is None or key.field is None:
-        raise ValueError(f"{os.fspath(keys)} has no key of the column {name!r}, to say its type: give types=")
+        where = os.fspath(keys)
+        if key is None and is_empty(table):
+            raise FileNotFoundError(
+                errno.ENOENT, "there is no key table: `keys` is where encrypt_columns wrote one", where
+            )
+        raise ValueError(f"{where} has no key of the column {name!r}, to say its type: give types=")
     opening.check(key)
     return StructField.fromJson(key.field)

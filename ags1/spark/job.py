@@ -397,7 +397,7 @@ class _Job:
         if self._options.json:
             self._say_json({"command": self._command, "ok": report.exit_code == 0, "error": None, **report.to_dict()})
         elif self._arguments["progress"] or report.exit_code:
-            _write(sys.stdout, str(report))
+            _write(sys.stdout, in_options(str(report)))
         return report.exit_code
 
     def _convert(self, function: str) -> int:
@@ -411,7 +411,7 @@ class _Job:
             error = problems[0] if problems else None
             self._say_json({"command": self._command, "ok": not problems, "error": error, **found})
         elif dry_run or arguments["progress"]:
-            _write(sys.stdout, str(report))
+            _write(sys.stdout, in_options(str(report)))
         return EXIT_DATA if problems else EXIT_OK
 
     def _plan(

@@ -475,7 +475,7 @@ def test_a_further_master_key_opens_a_dataset_where_it_is_named(vault: Path, run
     assert run("dataset", "add-wrap", "vault", "--new-key-id", "next").code == 2
     kms.LocalKms("keys.json", key_file="kek").remove_key("lake")
     refused = run("dataset", "cat", "vault", "a.txt")
-    assert (refused.code, "--expected-key-id) to open it by the master key 'next'" in refused.err) == (3, True)
+    assert (refused.code, "; give --expected-key-id to open it by the master key 'next'" in refused.err) == (3, True)
     assert run("dataset", "cat", "vault", "a.txt", "--expected-key-id", "next").raw == b"first"
     assert run("dataset", "rm-wrap", "vault", "--key-id", "next", "--expected-key-id", "next").code == 2
     assert run("dataset", "rewrap", "vault", "--new-key-id", "next", "--expected-key-id", "next").code == 0

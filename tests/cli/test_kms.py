@@ -334,6 +334,22 @@ def test_the_password_may_stand_in_the_environment(run: Run, store: Path, monkey
     assert run("kms", "list", "--kms", URL).out == "lake\nsea\n"
 
 
+def test_what_is_missing_to_make_a_keystore_is_said_with_its_place(run: Run, work: Path) -> None:
+    init = ("kms", "init", "--key-id", "lake", "--kms")
+    for more in (("local:new.json", "--key-file", "none.key"), ("local:new.json?key_file=none.key",)):
+        missing = run(*init, *more)
+        assert missing.code == 3
+        assert "there is no key file none.key: `ags1 keygen none.key` makes one" in missing.err
+    nowhere = run(*init, "local:none/new.json", "--key-file", "k")
+    assert (nowhere.code, "none/new.json: there is no directory none: make it first" in nowhere.err) == (4, True)
+    absent = run("kms", "list", "--kms", "local:new.json", "--key-file", "k")
+    assert absent.code == 3
+    assert absent.err.endswith(
+        "the keystore new.json cannot be read: No such file or directory: make it with `ags1 kms init`\n"
+    )
+    assert not (work / "new.json").exists()
+
+
 def test_without_a_terminal_nothing_is_asked(run: Run, store: Path) -> None:
     result = run("kms", "list", "--kms", URL, stdin=b"")
     assert (result.code, "give --password-file, or the variable AGS1_KMS_PASSWORD" in result.err) == (

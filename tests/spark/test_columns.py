@@ -202,6 +202,16 @@ def test_a_stream_is_encrypted_goes_on_after_a_restart_and_is_decrypted_as_a_str
 # -- SQL -----------------------------------------------------------------------------------------------------
 
 
+def test_a_key_table_that_is_not_there_is_told_from_one_without_a_key(
+    frame: DataFrame, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    sealed = ags1.spark.encrypt_columns(frame, {"text": "lake"}, **keys)
+    with pytest.raises(FileNotFoundError, match=r"there is no key table: `keys` is where .*: '.*/misspelt'"):
+        ags1.spark.decrypt_columns(sealed, {"text": "lake"}, kms=keys["kms"], keys=tmp_path / "misspelt")
+    with pytest.raises(ValueError, match=r"/keys has no key of the column 'data', to say its type: give types="):
+        ags1.spark.decrypt_columns(frame, {"data": "lake"}, **keys)
+
+
 def test_views_encrypt_and_decrypt_only_where_that_is_asked_for(
     spark: SparkSession, frame: DataFrame, keys: dict[str, Any]
 ) -> None:

@@ -12,6 +12,7 @@ from ags1.cli.iceberg.opening import Opened, opened
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
 from ags1.support.exit_codes import EXIT_DATA, UsageError
+from ags1.support.remedies import in_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,5 +156,5 @@ def planned_and_done(
 
 
 def _say(text: str) -> None:
-    for line in text.splitlines():
+    for line in in_options(text).splitlines():
         say(line)
