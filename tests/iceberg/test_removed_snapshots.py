@@ -15,19 +15,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow
 import pytest
 
 from ags1.iceberg import (
     EncryptedTable,
     clean,
+    create_table,
     decrypt_table,
     encrypt_table,
     expire_snapshots,
     load_table,
     open_table,
+    plan_conversion,
     rekey_table,
 )
-from ags1.iceberg.conversion import expiry
+from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.conversion import expiry, operations, removed_snapshots
+from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.kms import MemoryKms
 from tests.iceberg import test_leaks as leaks
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, new_table, opened
@@ -166,7 +171,7 @@ def test_what_a_missing_key_hides_is_said_and_clean_removes_it(tmp_path: Path) -
         result = run("expire")
         assert result.returncode == 1
         assert result.stdout.count("NOT removed: files of snapshot") == 2
-        assert "`ags1 iceberg clean` removes them" in result.stdout
+        assert "`ags1 iceberg clean` removes those below" in result.stdout
         assert left <= data_and_manifests(place)
     assert run("clean", "--older-than", "0").returncode == 0
     assert not left & data_and_manifests(place)
@@ -242,3 +247,95 @@ def test_an_old_metadata_file_that_somebody_has_damaged_does_not_prevent_expiry(
     assert len(report.snapshots) == 3
     assert "'lost'" in report.unread[1]
     assert content(table.refresh()) == rows
+
+
+def test_an_encryption_without_expiry_tells_of_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    decrypt_table(new_table(place, files=2), expire=True)
+    plain = load_table(None, str(place), kms=KMS, allow_plaintext=True)
+    killed(lambda: encrypt_table(plain, key_id="lake", steps=("enable", "convert", "expire")), 0)
+    for found in plan_conversion(opened(place), key_id="lake"), encrypt_table(opened(place), key_id="lake"):
+        assert len(found.removed_before) == 1
+        assert "1 old snapshot and all its files" in str(found)
+    expire_snapshots(opened(place))
+    assert "old snapshot" not in str(encrypt_table(opened(place), key_id="lake"))
+
+
+@pytest.mark.parametrize("what", ["encrypt", "rekey"])
+def test_statistics_that_a_run_has_dropped_before_it_was_killed_go_with_the_next_run(tmp_path: Path, what: str) -> None:
+    place = leaks.plaintext_table(tmp_path)
+    encrypt_table(leaks.with_statistics(place), key_id="lake", statistics="keep")
+
+    def work(**options: Any) -> Any:
+        if what == "encrypt":
+            return encrypt_table(load_table(None, place, kms=leaks.KMS), key_id="lake", **options)
+        return rekey_table(load_table(None, place, kms=leaks.KMS), data_keys=True, **options)
+
+    def child() -> None:
+        operations.remove_statistics = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        work()
+
+    assert ended(in_child(child)) == -signal.SIGKILL
+    work(statistics="keep")
+    assert leaks.stats_files(place) == 2
+    report = work()
+    assert leaks.stats_files(place) == 0
+    assert str(report).count("statistics file that was removed: ") == 2
+    assert not work().dropped_statistics
+
+
+@pytest.mark.parametrize("keys", [KEYS, {"other": KEYS["other"]}])
+def test_clean_finds_files_elsewhere_before_it_removes_what_names_them(tmp_path: Path, keys: dict[str, bytes]) -> None:
+    place, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
+    schema = pyarrow.schema([("id", pyarrow.int64())])
+    properties = {"write.data.path": str(elsewhere)}
+    create_table(None, str(place), schema, kms=KMS, key_id="lake", properties=properties)
+
+    def table(kms: Any = KMS) -> EncryptedTable:
+        return load_table(None, str(place), kms=kms, allow_plaintext=True, allowed_locations=[str(elsewhere)])
+
+    table().append(pyarrow.table({"id": [1, 2, 3]}))
+    if keys is KEYS:
+        decrypt_table(table(), expire=True)
+    before = data_and_manifests(elsewhere)
+    if keys is KEYS:
+        killed(lambda: encrypt_table(table(), key_id="lake", steps=("enable", "convert", "expire")), 0)
+        assert str(clean(table())).endswith("left alone")
+        assert before <= data_and_manifests(elsewhere)
+        planned = clean(table(), older_than=NOW, dry_run=True).paths
+        assert before <= data_and_manifests(elsewhere)
+        assert clean(table(), older_than=NOW).paths == planned
+        assert data_and_manifests(elsewhere) == named(table()) & data_and_manifests(elsewhere)
+    else:
+        killed(lambda: decrypt_table(table(), expire=True), 0)
+        report = clean(table(MemoryKms(keys)), older_than=NOW)
+        assert before <= data_and_manifests(elsewhere)
+        assert "what it names outside of the table's location stays" in str(report)
+    assert table().scan().count() == 3
+
+
+def test_an_expiry_that_another_one_overtakes_says_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "t"
+    killed(lambda: expire_snapshots(new_table(place, files=3)), 0)
+    read = removed_snapshots._files_of
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        expire_snapshots(opened(place))
+        return read(*arguments)
+
+    monkeypatch.setattr(removed_snapshots, "_files_of", overtaken)
+    report = expire_snapshots(opened(place))
+    assert report.ok
+    assert not report.paths
+    assert data_and_manifests(place) == named(opened(place))
+
+
+def test_metadata_of_format_version_1_hides_nothing(tmp_path: Path) -> None:
+    """The table had this version before; an old key in it would be found."""
+    table = new_table(tmp_path / "t", files=2)
+    path = Path(urlsplit(table.document.fields["metadata-log"][0]["metadata-file"]).path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 1}))
+    assert what_old_keys_open(catalog_table(None, str(tmp_path / "t")), KMS).is_proved

@@ -18,7 +18,7 @@ from urllib.parse import urlparse
 from ags1.errors import Ags1Error, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY, open_run, remove_run
-from ags1.iceberg.conversion.removed_snapshots import removed_snapshots
+from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, removed_snapshots
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
@@ -160,8 +160,19 @@ def expire_snapshots(
     return report
 
 
+def left_behind(table: CatalogTable) -> RemovedSnapshots:
+    """Return what the table no longer names, and killed runs have left; no manifest list is opened."""
+    state = table.load()
+    metadata = TableMetadata(state.document.fields)
+    if not metadata.removes_files:
+        # They may be there for others.
+        return RemovedSnapshots()
+    own = _Own(metadata, lambda path: location_of(path, table.io_properties))
+    return removed_snapshots(table, None, state, math.inf, lambda path: _seen(own(path)) is not None)
+
+
 def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
-    """Remove statistics files that a commit has dropped, but for those that the table names as something else."""
+    """Remove statistics files that commits have dropped, but for those that the table names as something else."""
     if not paths:
         # All that the table names would be read.
         return
@@ -235,7 +246,7 @@ def clean(
     # List files before loading the state: a file committed meanwhile is either not listed, or named.
     listed = {identity(each.location): each for each in _listed(own.table)}
     report = CleanReport(opened.name, dry_run=dry_run)
-    began, given_up = limit, []
+    began, given_up, elsewhere = limit, [], list[str]()
     for run in found_runs(own.journals):
         # What a record says is not needed for what stays, so nobody without a key decides that. A time ahead of the
         # clock is none: it would keep files for ever.
@@ -243,10 +254,11 @@ def clean(
             began = min(began, run.begun)
             continue
         given_up.append(run)
-        for path in _elsewhere(run, client, metadata, names, report):
-            seen = _seen(own(path))
-            if seen is not None:
-                listed[identity(seen.location)] = seen
+        elsewhere += _elsewhere(run, client, metadata, names, report)
+    elsewhere += _removed_elsewhere(opened, client, state, own, identity, report)
+    outside = {identity(each.location): each for path in elsewhere if (each := _seen(own(path))) is not None}
+    outside = {name: each for name, each in outside.items() if name not in listed}
+    listed |= outside
     named = {identity(located(path)) for path in _named_now(opened, client)}
     unnamed = [each for name, each in listed.items() if name not in named]
     _refuse_other_tables(unnamed, directories, metadata.fields.get("table-uuid"), opened.name, identity)
@@ -265,7 +277,10 @@ def clean(
     report.paths = sorted(entry.path for entry in orphans)
     report.given_up = len(given_up)
     if not dry_run:
-        _remove([entry.location for entry in orphans], f"{opened.name}: the table does not need them")
+        # What names the files outside is below the table, and is removed after them.
+        for last in False, True:
+            some = [each.location for each in orphans if (identity(each.location) not in outside) is last]
+            _remove(some, f"{opened.name}: the table does not need them")
         for run in given_up:
             remove_run(run.directory)
     return report
@@ -310,6 +325,23 @@ def _elsewhere(
     for each in killed.results:
         if each.target.startswith(f"{directory}/") and ".." not in each.target.split("/"):
             yield each.target
+
+
+def _removed_elsewhere(
+    table: CatalogTable, kms: Any, state: TableState, own: _Own, identity: _Identities, report: CleanReport
+) -> Iterable[str]:
+    """Files outside of the table's location that only snapshots name which the table no longer has."""
+    inside = f"{identity(own.table)}/"
+    roots = table.places(state).roots
+    if all(f"{identity(location_of(each, table.io_properties))}/".startswith(inside) for each in roots):
+        return
+    left = removed_snapshots(table, kms, state, math.inf, lambda path: _seen(own(path)) is not None)
+    report.notes += [
+        f"snapshot {number}, which the table no longer has: what it names outside of the table's location stays, "
+        f"because it is not known: {error}"
+        for number, error in left.unread.items()
+    ]
+    yield from left.files
 
 
 def _refuse_other_places(

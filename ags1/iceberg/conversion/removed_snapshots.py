@@ -23,7 +23,7 @@ from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_document
 from ags1.iceberg.walk.table_walk import FAULTS
-from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.writing.metadata import statistics_of
 from ags1.storage import SMALL_FILES_AT_ONCE, read_whole
 from ags1.support.parallel import in_parallel
 
@@ -90,8 +90,9 @@ def removed_snapshots(
     Parameters
     ----------
     table : CatalogTable
-    kms : object
-        The KMS. It is needed for an encrypted snapshot that is found.
+    kms : object or None
+        The KMS. It is needed for an encrypted snapshot that is found. None: no manifest list is opened, and `files` has
+        statistics files alone.
     state : TableState
     until_ms : float
         Younger snapshots are left out; milliseconds since 1970.
@@ -133,7 +134,9 @@ def removed_snapshots(
         there = [*in_parallel(is_left, (*unnamed, *lists), SMALL_FILES_AT_ONCE)]
         report.files |= dict.fromkeys(itertools.compress(unnamed, there), "statistics")
         left = [*itertools.compress(gone.values(), there[len(unnamed) :])]
-        if not left:
+        if kms is None:
+            report.snapshots += (each["snapshot-id"] for each in left)
+        if not left or kms is None:
             continue
         source = SnapshotFiles.of(TableState(path, document, None, None, state.locations), kms, table.io_properties)
         for snapshot in left:
@@ -145,6 +148,9 @@ def removed_snapshots(
                 there = [*in_parallel(is_there, files, SMALL_FILES_AT_ONCE)]
                 report.files |= dict(itertools.compress(files.items(), there))
                 report.snapshots.append(number)
+            except FileNotFoundError:
+                # Another expiry has just removed it, and before it all that it named.
+                continue
             except FAULTS as error:
                 report.unread[number] = str(error)
     return report
@@ -162,7 +168,8 @@ def _check(document: Document) -> None:
 
 
 def _statistics(document: Document) -> set[str]:
-    return set(TableMetadata(document.fields).statistics)
+    # Also of format version 1, which the table had before.
+    return set(statistics_of(document.fields))
 
 
 def _files_of(source: SnapshotFiles, snapshot: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

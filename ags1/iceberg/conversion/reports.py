@@ -54,6 +54,8 @@ class ConversionPlan(Report):
         Branches and tags that get a new snapshot.
     snapshots : list of int
         Old snapshots that stay, with all their files, until they are expired.
+    removed_before : list of int
+        Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
         Statistics files of these snapshots that stay with them.
     dropped_statistics : list of str
@@ -80,6 +82,7 @@ class ConversionPlan(Report):
     finished: int = 0
     refs: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     dropped_statistics: list[str] = field(default_factory=list)
     staged: dict[int, str] = field(default_factory=dict)
@@ -92,6 +95,11 @@ class ConversionPlan(Report):
     def ok(self) -> bool:
         """Whether nothing prevents the conversion."""
         return not self.problems
+
+    @property
+    def old_snapshots(self) -> int:
+        """Number of old snapshots of which there are files."""
+        return len(self.snapshots) + len(self.removed_before)
 
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
@@ -124,10 +132,10 @@ class ConversionPlan(Report):
         return "\n".join(lines + _lines("problem", self.problems))
 
     def _left(self) -> list[str]:
-        if not self.snapshots or self.change == "relocate":
+        if not self.old_snapshots or self.change == "relocate":
             return []
         held = {"encrypt": "in plaintext", "rekey": "under the old keys", "decrypt": "encrypted"}[self.change]
-        lines = [f"{_old_snapshots(len(self.snapshots))} stay {held} until they are expired"]
+        lines = [f"{_old_snapshots(self.old_snapshots)} stay {held} until they are expired"]
         lines += _lines("statistics file that stays until then", self.statistics)
         lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
         if self.change != "decrypt":
@@ -203,7 +211,7 @@ class ExpiryReport(Report):
             lines.append(f"{counted(self.key_entries, 'key entry', 'key entries')} {what}")
         lines += [
             f"NOT removed: files of snapshot {number}, which the table no longer has: {error}. "
-            "`ags1 iceberg clean` removes them"
+            "`ags1 iceberg clean` removes those below the table's location"
             for number, error in self.unread.items()
         ]
         return "\n".join(lines)
@@ -229,6 +237,8 @@ class ConversionReport(Report):
         Number of commits that were tried.
     remaining : list of int
         Old snapshots that still exist.
+    removed_before : list of int
+        Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
         Statistics files that the table names. They are not encrypted.
     dropped_statistics : list of str
@@ -250,6 +260,7 @@ class ConversionReport(Report):
     snapshots: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     remaining: list[int] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
@@ -260,6 +271,11 @@ class ConversionReport(Report):
         """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
         return self.expired is None or self.expired.ok
 
+    @property
+    def old_snapshots(self) -> int:
+        """Number of old snapshots of which there are files."""
+        return len(self.remaining) + len(self.removed_before)
+
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
@@ -269,7 +285,7 @@ class ConversionReport(Report):
             lines.append(f"{printable(ref)}: snapshot {snapshot}")
         if self.expired is not None:
             lines.append(str(self.expired))
-        if self.remaining:
+        if self.old_snapshots:
             lines.append(self._left())
         lines += _lines(_KEPT, self.statistics)
         lines += _lines("statistics file that was removed", self.dropped_statistics)
@@ -277,7 +293,7 @@ class ConversionReport(Report):
         return "\n".join(lines)
 
     def _left(self) -> str:
-        old = _old_snapshots(len(self.remaining))
+        old = _old_snapshots(self.old_snapshots)
         if self.change == "rekey":
             return f"the old keys STILL open data: {old} are under them until {_EXPIRE}"
         if self.change == "encrypt":
