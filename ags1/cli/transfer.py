@@ -78,6 +78,13 @@ def encrypt(options: argparse.Namespace) -> int:
             if prefix is not None:
                 metadata = KeyMetadata(metadata.encryption_key, prefix)
         output = _MetadataFile(metadata_paths[job.target], metadata, fresh, seal)
+        is_read = False
+
+        def told(done: int, size: int | None) -> None:
+            nonlocal is_read
+            is_read = size is None or done == size
+            progress(done, size)
+
         try:
             metadata = encrypt_file(
                 _input(job.source),
@@ -86,11 +93,14 @@ def encrypt(options: argparse.Namespace) -> int:
                 aad_prefix=metadata.aad_prefix or b"",
                 block_length=options.block_length,
                 threads=options.threads,
-                progress=progress,
+                progress=told,
                 durable=options.durable,
             )
         except BaseException:
-            output.abort()
+            if is_read and _may_be_under(job.target, metadata):
+                output.keep(job.target)
+            else:
+                output.abort()
             raise
         output.commit(metadata, job.target)
         seconds = time.monotonic() - started
@@ -380,6 +390,11 @@ class _MetadataFile:
             raise
         self.abort()
 
+    def keep(self, target: str) -> None:
+        """Leave the fresh key: a failure that came late, such as a lost reply, may have followed the target."""
+        if self._pending is not None:
+            warn(f"ags1: warning: {shown(target)} may be encrypted already; then its key is in {self._pending}")
+
     def _encoded(self, metadata: KeyMetadata) -> bytes:
         return metadata.encode() if self._seal is None else self._seal(metadata.encode())
 
@@ -387,6 +402,20 @@ class _MetadataFile:
         if self._pending is not None:
             os.unlink(self._pending)
             self._pending = None
+
+
+def _may_be_under(target: str, metadata: KeyMetadata) -> bool:
+    """Whether a target has this key, also if nobody can say it."""
+    if target == STANDARD or not (is_url(target) or os.path.isfile(target)):
+        return False
+    try:
+        with open_stream(target, key_metadata=metadata) as reader:
+            reader.read(1)
+        return True
+    except (FileNotFoundError, Ags1Error):
+        return False
+    except OSError:
+        return True
 
 
 def _refuse_other_key(path: str, metadata: KeyMetadata | None) -> None:

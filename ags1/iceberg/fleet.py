@@ -47,6 +47,10 @@ _AT_ONCE = 4
 _OPENED = (
     ("snapshots", "snapshot", "snapshots", "`ags1 iceberg expire` removes those that no branch or tag has"),
     (
+        *("removed", "snapshot that is no longer in its table", "snapshots that are no longer in their tables"),
+        "`ags1 iceberg expire` removes what a killed run has left of them, and `ags1 iceberg clean` the rest",
+    ),
+    (
         "journals",
         "journal of a killed conversion",
         "journals of killed conversions",
@@ -142,7 +146,16 @@ class FleetReport(Report):
             lines += _some([f"{outcome}: {each.table}: {each.error}" for each in self.having(outcome)])
         bad = [each for each in self.tables if each.report is not None and not each.report.ok]
         lines += _some([f"NOT ok: {str(each.report).splitlines()[0]}" for each in bad])
+        if self.operation == "encrypt":
+            lines += self._of_old_snapshots()
         return "\n".join(lines + (self._of_old_keys() if self._tried() else []))
+
+    def _of_old_snapshots(self) -> list[str]:
+        counts = [count for each in self.tables if (count := getattr(each.report, "old_snapshots", 0))]
+        if not counts:
+            return []
+        old = f"{counted(sum(counts), 'old snapshot')} of {counted(len(counts), 'table')}"
+        return [f"NOT all encrypted yet: {old} may be plaintext until `ags1 iceberg expire` removes them"]
 
     def _of_old_keys(self) -> list[str]:
         tried = self._tried()
@@ -284,9 +297,11 @@ class Fleet:
 
         def work(table: EncryptedTable) -> FleetTable:
             if dry_run:
-                return _planned(table, key_id=key_id, **options)
+                return _planned(table, expire, key_id=key_id, **options)
             report = encrypt_table(table, key_id=key_id, steps=steps, threads=self._threads, **options)
-            return FleetTable("", ALREADY if report.metadata_location == table.metadata_location else DONE, report)
+            finished = report.expired is not None and bool(report.expired.paths)
+            changed = finished or report.metadata_location != table.metadata_location
+            return FleetTable("", DONE if changed else ALREADY, report)
 
         return self._run("encrypt", key_id, work, progress, removes=expire)
 
@@ -325,15 +340,15 @@ class Fleet:
             found = None
             if TableMetadata(state.document.fields).key_id == new_key_id:
                 found = what_old_keys_open(opened, self._kms, state)
-                if found.ok and not (expire and found.snapshots):
+                if found.ok and not (expire and (found.snapshots or found.removed)):
                     return FleetTable("", ALREADY if found.is_proved else UNPROVED, old_keys=found)
             if dry_run:
-                planned = _planned(table, key_id=new_key_id, data_keys=True, **options)
+                planned = _planned(table, expire, key_id=new_key_id, data_keys=True, **options)
                 planned.old_keys = found
                 return planned
             report: Report
             if found is not None and found.ok:
-                # Killed between the two commits.
+                # Killed between the two commits, or behind the second.
                 report = expire_snapshots(table, statistics=options.get("statistics", "drop"))
             else:
                 report = rekey_table(
@@ -475,9 +490,10 @@ def _catalog_table(table: EncryptedTable) -> CatalogTable:
     return table.catalog_table
 
 
-def _planned(table: EncryptedTable, **options: Any) -> FleetTable:
+def _planned(table: EncryptedTable, expire: bool, **options: Any) -> FleetTable:
     plan = plan_conversion(table, **options)
-    return FleetTable("", WOULD if plan.refs or any(plan.files.values()) else ALREADY, plan)
+    would = plan.refs or any(plan.files.values()) or (expire and plan.old_snapshots)
+    return FleetTable("", WOULD if would else ALREADY, plan)
 
 
 def _is_under(state: TableState, key_id: str) -> bool:

@@ -24,7 +24,7 @@ from ags1.core.typing import KeyLike
 from ags1.errors import LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.storage import Location, Output, PipeSource, Source, in_order, open_output, open_source
+from ags1.storage import AtomicFile, Location, Output, PipeSource, Source, in_order, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
 from ags1.streams.opening import open
 from ags1.streams.reading import Plaintext, piece_length, pieces_within
@@ -82,7 +82,7 @@ def encrypt_file(
         Bytes that may be read and not yet written; 64 MiB by default.
     key_metadata_out : path, optional
         A file that does not exist yet, for what is returned (:meth:`KeyMetadata.save`). It is on the disk before the
-        target is replaced; from a pipe, whose length is known last, right after it.
+        target is replaced; from a pipe, the length is known last, and gets there right after it.
 
     Returns
     -------
@@ -121,7 +121,13 @@ def encrypt_file(
                 into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
             ) as writer:
                 _copy(_PipeReading(opened), writer, progress)
-            return _saved(metadata.with_length(writer.encrypted_length), key_metadata_out)
+                _saved(metadata, key_metadata_out)
+            made = metadata.with_length(writer.encrypted_length)
+            if key_metadata_out is not None:
+                with AtomicFile(key_metadata_out, mode=0o600) as saved:
+                    saved.write(made.encode())
+                    saved.commit(durable=True)
+            return made
         try:
             length = layout.encrypted_length(opened.size, block_length)
         except LimitError as error:

@@ -17,6 +17,7 @@ import pytest
 
 import ags1
 from ags1.cli import transfer
+from ags1.storage import _atomic, outputs
 from tests.checks import KEY, MIB, OTHER_KEY, damage, pattern
 from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
 
@@ -463,6 +464,38 @@ def test_a_fresh_key_is_on_the_disk_before_what_it_encrypts(
     assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 130
     assert len(seen) == 1
     assert not (work / "meta.pending").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(5, "Input/output error")])
+def test_a_fresh_key_is_kept_if_its_file_is_there_when_the_work_is_ended(
+    run: Run, work: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    sync, target = _atomic._sync_directory, work / "out"
+    target.write_bytes(b"before")
+
+    def ended(directory: int) -> None:
+        sync(directory)
+        if target.read_bytes() != b"before":
+            raise error
+
+    monkeypatch.setattr(_atomic, "_sync_directory", ended)
+    result = run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--durable")
+    assert result.code in (4, 130)
+    assert "out may be encrypted already; then its key is in meta.pending" in result.err
+    monkeypatch.undo()
+    monkeypatch.chdir(work)
+    assert run("verify", "out", "--key-metadata", "meta.pending").code == 0
+
+
+def test_a_fresh_key_whose_file_was_not_replaced_goes(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    assert run("encrypt", "plain", "out", *KEYED).code == 0
+    before = files_below(work)
+    monkeypatch.setattr(outputs.LocalOutput, "_publish", fails)
+    assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 4
+    assert files_below(work) == before
 
 
 def test_a_fresh_key_whose_metadata_cannot_be_written_is_kept(

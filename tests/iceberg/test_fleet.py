@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.iceberg import Fleet, create_table, load_table, open_table
+from ags1.iceberg import Fleet, create_table, decrypt_table, load_table, open_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.fleet import _ThrottledKms
 from ags1.iceberg.keys._kek import unwrap_kek
@@ -353,3 +353,21 @@ def test_the_kms_is_called_no_more_often_than_wanted_and_once_for_each_key() -> 
     with pytest.raises(ValueError, match="kms_calls_per_second"):
         _ThrottledKms(MemoryKms(BOTH), 0)
     assert issubclass(ServiceRefusal, KeyAccessError)
+
+
+def test_a_fleet_is_not_said_to_be_encrypted_while_old_snapshots_are_plaintext(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.fill(2)
+    for number in range(2):
+        decrypt_table(load_table(lake.catalog(), f"db.t{number}", kms=MemoryKms(BOTH)), expire=True)
+    left = "NOT all encrypted yet: 2 old snapshots of 2 tables"
+    assert left in str(lake.fleet().encrypt("new"))
+    report = lake.fleet().encrypt("new")
+    assert [each.outcome for each in report.tables] == ["already done"] * 2
+    assert left in str(report)
+    report = lake.fleet().encrypt("new", expire=True, dry_run=True)
+    assert [each.outcome for each in report.tables] == ["would be done"] * 2
+    assert "NOT all" not in str(lake.fleet().encrypt("new", expire=True))
+    report = lake.fleet().encrypt("new", expire=True, dry_run=True)
+    assert [each.outcome for each in report.tables] == ["already done"] * 2
+    assert "NOT all" not in str(report)

@@ -128,13 +128,25 @@ def test_a_file_does_not_replace_its_only_key(
     assert not Path("saved").exists()
 
 
-def test_the_key_of_what_came_through_a_pipe_is_saved_behind_it(target: Path, tmp_path: Path) -> None:
+def test_a_key_that_cannot_be_saved_lets_no_pipe_replace_a_file(target: Path, tmp_path: Path) -> None:
+    target.write_bytes(b"before")
+    reading, writing = os.pipe()
+    os.write(writing, b"nobody has this again")
+    os.close(writing)
+    with open(reading, "rb") as source, pytest.raises(FileNotFoundError):
+        ags1.encrypt_file(source, target, key_metadata_out=tmp_path / "missing/saved")
+    assert target.read_bytes() == b"before"
+
+
+def test_the_key_of_what_came_through_a_pipe_is_saved_with_its_length(target: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"some text")
     os.close(writing)
     with open(reading, "rb") as source:
         ags1.encrypt_file(source, target, key_metadata_out=tmp_path / "saved")
     metadata = ags1.KeyMetadata.load(tmp_path / "saved")
+    assert metadata.file_length == target.stat().st_size
+    assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o600
     with ags1.open(target, key_metadata=metadata) as reader:
         assert reader.read() == b"some text"
 

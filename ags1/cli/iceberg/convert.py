@@ -131,6 +131,7 @@ def planned_and_done(
 ) -> int:
     """Say what would be done, ask, and do it; return the exit code."""
     said: dict[str, Any] = {"location": options.table, "plan": None, "report": None}
+    report: Any = None
     with opened(options) as table:
         if table.kms is None:
             raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
@@ -151,7 +152,7 @@ def planned_and_done(
     problems = getattr(planned, "problems", []) if options.dry_run else []
     if options.json:
         say_json({**said, "error": problems[0] if problems else None})
-    return EXIT_DATA if problems else 0
+    return 0 if (planned if report is None else report).ok else EXIT_DATA
 
 
 def _say(text: str) -> None:

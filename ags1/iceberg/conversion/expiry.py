@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import errno
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from urllib.parse import urlparse
 from ags1.errors import Ags1Error, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY, open_run, remove_run
+from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, removed_snapshots
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
@@ -42,6 +44,8 @@ _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
 _NO_FILE = (errno.EINVAL, errno.EISDIR, errno.ENOTDIR)
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
+# What names a file is removed after it, so that the next run finds what a killed one has left.
+_REMOVED_LAST = {"manifest": 1, "manifest list": 2}
 
 
 DROP, KEEP = "drop", "keep"
@@ -57,6 +61,9 @@ def expire_snapshots(
     dry_run: bool = False,
 ) -> ExpiryReport:
     """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
+
+    A run that was killed behind its commit leaves files of snapshots that the table no longer has. The next run removes
+    them too, as far as the metadata log still has these snapshots.
 
     Every branch keeps its newest snapshot: time travel to snapshots older than `older_than` ends. Table properties that
     keep snapshots for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed
@@ -86,14 +93,14 @@ def expire_snapshots(
         Another writer committed first at each of several attempts.
     Ags1Error, OSError
         The table cannot be read, or the catalog or the storage failed. Files are removed only after the commit: if the
-        message says that snapshots are expired and files remain, :func:`clean` removes them later.
+        message says that snapshots are expired and files remain, the next run or :func:`clean` removes them.
     """
     keeps = keeps_statistics(statistics)
     check_age(older_than)
     opened, client = parts_of(table, kms)
     report = ExpiryReport(opened.name, dry_run=dry_run)
     files: dict[str, str] = {}
-    removed: list[Location] = []
+    removed: dict[int, list[Location]] = {}
 
     def located(path: str) -> Location:
         return location_of(path, opened.io_properties)
@@ -102,8 +109,8 @@ def expire_snapshots(
         files.clear()
         _refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
+        limit = 1000 * (time.time() - older_than.total_seconds()) if older_than else math.inf
         if older_than:
-            limit = 1000 * (time.time() - older_than.total_seconds())
             current |= {each["snapshot-id"] for each in metadata.snapshots if each.get("timestamp-ms", 0) > limit}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
@@ -119,6 +126,9 @@ def expire_snapshots(
             places.check(path)
         there = in_parallel(lambda path: _seen(own(path)), gone, SMALL_FILES_AT_ONCE)
         going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found is not None}
+        left = removed_snapshots(opened, client, state, limit, lambda path: _seen(own(path)) is not None)
+        report.removed_before, report.unread = left.snapshots, left.unread
+        going |= left.files
         staged, named = metadata.staged, metadata.statistics
         report.staged = {number: staged[number] for number in report.snapshots if number in staged}
         metadata.remove_snapshots({each["snapshot-id"] for each in old})
@@ -128,7 +138,9 @@ def expire_snapshots(
         needed.add(identity(located(state.metadata_location)))
         going |= dict.fromkeys(named, "statistics")
         files.update((path, kind) for path, kind in going.items() if identity(located(path)) not in needed)
-        removed[:] = [own(path) for path in sorted(files)]
+        removed.clear()
+        for path in sorted(files):
+            removed.setdefault(_REMOVED_LAST.get(files[path], 0), []).append(own(path))
         _refuse_local_files(state.metadata_location, files, located)
         keys = EncryptionKeys.from_table_metadata(metadata.fields)
         pruned = keys.prune(metadata.fields)
@@ -143,12 +155,24 @@ def expire_snapshots(
     for kind in files.values():
         report.files[kind] = report.files.get(kind, 0) + 1
     if not dry_run:
-        _remove(removed, f"{opened.name}: the snapshots are expired")
+        for _, some in sorted(removed.items()):
+            _remove(some, f"{opened.name}: the snapshots are expired")
     return report
 
 
+def left_behind(table: CatalogTable) -> RemovedSnapshots:
+    """Return what the table no longer names, and killed runs have left; no manifest list is opened."""
+    state = table.load()
+    metadata = TableMetadata(state.document.fields)
+    if not metadata.removes_files:
+        # They may be there for others.
+        return RemovedSnapshots()
+    own = _Own(metadata, lambda path: location_of(path, table.io_properties))
+    return removed_snapshots(table, None, state, math.inf, lambda path: _seen(own(path)) is not None)
+
+
 def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
-    """Remove statistics files that a commit has dropped, but for those that the table names as something else."""
+    """Remove statistics files that commits have dropped, but for those that the table names as something else."""
     if not paths:
         # All that the table names would be read.
         return
@@ -222,7 +246,7 @@ def clean(
     # List files before loading the state: a file committed meanwhile is either not listed, or named.
     listed = {identity(each.location): each for each in _listed(own.table)}
     report = CleanReport(opened.name, dry_run=dry_run)
-    began, given_up = limit, []
+    began, given_up, elsewhere = limit, [], list[str]()
     for run in found_runs(own.journals):
         # What a record says is not needed for what stays, so nobody without a key decides that. A time ahead of the
         # clock is none: it would keep files for ever.
@@ -230,10 +254,11 @@ def clean(
             began = min(began, run.begun)
             continue
         given_up.append(run)
-        for path in _elsewhere(run, client, metadata, names, report):
-            seen = _seen(own(path))
-            if seen is not None:
-                listed[identity(seen.location)] = seen
+        elsewhere += _elsewhere(run, client, metadata, names, report)
+    elsewhere += _removed_elsewhere(opened, client, state, own, identity, report)
+    outside = {identity(each.location): each for path in elsewhere if (each := _seen(own(path))) is not None}
+    outside = {name: each for name, each in outside.items() if name not in listed}
+    listed |= outside
     named = {identity(located(path)) for path in _named_now(opened, client)}
     unnamed = [each for name, each in listed.items() if name not in named]
     _refuse_other_tables(unnamed, directories, metadata.fields.get("table-uuid"), opened.name, identity)
@@ -252,7 +277,10 @@ def clean(
     report.paths = sorted(entry.path for entry in orphans)
     report.given_up = len(given_up)
     if not dry_run:
-        _remove([entry.location for entry in orphans], f"{opened.name}: the table does not need them")
+        # What names the files outside is below the table, and is removed after them.
+        for last in False, True:
+            some = [each.location for each in orphans if (identity(each.location) not in outside) is last]
+            _remove(some, f"{opened.name}: the table does not need them")
         for run in given_up:
             remove_run(run.directory)
     return report
@@ -297,6 +325,23 @@ def _elsewhere(
     for each in killed.results:
         if each.target.startswith(f"{directory}/") and ".." not in each.target.split("/"):
             yield each.target
+
+
+def _removed_elsewhere(
+    table: CatalogTable, kms: Any, state: TableState, own: _Own, identity: _Identities, report: CleanReport
+) -> Iterable[str]:
+    """Files outside of the table's location that only snapshots name which the table no longer has."""
+    inside = f"{identity(own.table)}/"
+    roots = table.places(state).roots
+    if all(f"{identity(location_of(each, table.io_properties))}/".startswith(inside) for each in roots):
+        return
+    left = removed_snapshots(table, kms, state, math.inf, lambda path: _seen(own(path)) is not None)
+    report.notes += [
+        f"snapshot {number}, which the table no longer has: what it names outside of the table's location stays, "
+        f"because it is not known: {error}"
+        for number, error in left.unread.items()
+    ]
+    yield from left.files
 
 
 def _refuse_other_places(

@@ -18,9 +18,10 @@ from typing import Any
 from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
+from ags1.iceberg.conversion.removed_snapshots import logged, older_documents
 from ags1.iceberg.conversion.work import WorkKey
 from ags1.iceberg.files.file_io import file_io_at
-from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
+from ags1.iceberg.keys._document import Document
 from ags1.iceberg.keys._entries import EncryptedKey
 from ags1.iceberg.keys._kek import kept_kek
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -31,8 +32,7 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import Key
 from ags1.kms.run_records import found_runs
-from ags1.storage import SMALL_FILES_AT_ONCE, Location, list_names, read_whole
-from ags1.support.parallel import in_parallel
+from ags1.storage import Location, list_names
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable
 
@@ -61,6 +61,8 @@ class OldKeyReport(Report):
         Files of the branches and tags whose keys they reach.
     snapshots : list of int
         All snapshots of the table that they open, older ones among them.
+    removed : list of int
+        Snapshots that they open and the table no longer has: a run that expired them was killed, or removed no files.
     metadata_files : list of str
         Metadata files with a key encryption key that they unwrap. What it opened may be gone.
     journals : list of str
@@ -76,6 +78,7 @@ class OldKeyReport(Report):
     refs: list[str] = field(default_factory=list)
     files: int = 0
     snapshots: list[int] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
     metadata_files: list[str] = field(default_factory=list)
     journals: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -99,6 +102,8 @@ class OldKeyReport(Report):
             )
         if self.snapshots:
             lines.append(f"{self.table}: old keys open {counted(len(self.snapshots), 'snapshot')}")
+        if self.removed:
+            lines.append(f"{self.table}: old keys open {counted(len(self.removed), 'snapshot')} that it no longer has")
         lines += [f"{self.table}: old keys open the journal {each}" for each in self.journals]
         lines += [f"{self.table}: {name} was refused, which proves nothing" for name in map(printable, self.refused)]
         return "\n".join(lines or [f"{self.table}: old keys open nothing"])
@@ -142,8 +147,7 @@ class _Only:
 
 def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict[str, Document]:
     """The other metadata files of the table."""
-    places, own = table.places(state), state.document.fields.get("table-uuid")
-    paths = dict.fromkeys(each["metadata-file"] for each in state.document.fields.get("metadata-log") or ())
+    paths = dict.fromkeys(logged(state.document.fields))
     directory = state.metadata_location.rpartition("/")[0]
     try:
         names = list_names(location_of(directory, table.io_properties))
@@ -152,28 +156,11 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
         report.unread.append(f"{directory}/ (not listed)")
         names = []
     paths |= dict.fromkeys(f"{directory}/{name}" for name in names if name.endswith(METADATA_SUFFIX))
-    paths.pop(state.metadata_location, None)
-
-    def read(path: str) -> Document | Exception | None:
-        try:
-            places.check(path)
-            found = metadata_document(path, bytes(read_whole(location_of(path, table.io_properties), MAX_DOCUMENT)))
-            if found.fields.get("table-uuid") != own:
-                return None
-            # One that somebody has planted must not end the search.
-            EncryptionKeys(found.entries())
-            found.snapshots()
-            return found
-        except FileNotFoundError:
-            return None
-        except (Ags1Error, OSError) as error:
-            return error
-
     found = {}
-    for path, each in zip(paths, in_parallel(read, paths, SMALL_FILES_AT_ONCE), strict=True):
+    for path, each in older_documents(table, state, paths):
         if isinstance(each, Exception):
             report.unread.append(path)
-        elif each is not None:
+        else:
             found[path] = each
     return found
 
@@ -235,7 +222,9 @@ def _look(
         for each in found.snapshots
         if each.key_id is not None and each.manifest_list is not None and each.manifest_list.error is None
     }
-    report.snapshots = [each["snapshot-id"] for each in fields.get("snapshots") or () if each["snapshot-id"] in numbers]
+    own = [each["snapshot-id"] for each in fields.get("snapshots") or ()]
+    report.snapshots = [each for each in own if each in numbers]
+    report.removed = sorted(numbers.difference(own))
     refs = TableMetadata(fields).refs
     report.refs = [name for name, ref in refs.items() if ref["snapshot-id"] in numbers]
     reached = set(_reached(found))

@@ -11,7 +11,14 @@ from ags1.errors import AlreadyEncryptedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.engine import Conversion, Perform
-from ags1.iceberg.conversion.expiry import expire_snapshots, keeps_statistics, parts_of, remove_statistics
+from ags1.iceberg.conversion.expiry import (
+    DROP,
+    expire_snapshots,
+    keeps_statistics,
+    left_behind,
+    parts_of,
+    remove_statistics,
+)
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.files.file_io import TABLE_KEY_ID
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -99,10 +106,9 @@ def encrypt_table(
     opened.check_can_encrypt()
     if "convert" in wanted:
         report = _conversion(table, opened, client, change, threads, progress, perform).run()
-        remove_statistics(opened, client, report.dropped_statistics)
     else:
         report = _changed_metadata(opened, client, change)
-    return _expired(report, opened, client, statistics) if "expire" in wanted else report
+    return _finished(report, opened, client, statistics, converted="convert" in wanted, expire="expire" in wanted)
 
 
 def decrypt_table(
@@ -136,7 +142,7 @@ def decrypt_table(
     opened, client = parts_of(table, kms)
     change = _decryption(opened.load(), opened.name)
     report = _conversion(table, opened, client, change, threads, progress, perform).run()
-    return _expired(report, opened, client) if expire else report
+    return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
 
 def rekey_table(
@@ -194,10 +200,9 @@ def rekey_table(
     )
     if data_keys:
         report = _conversion(table, opened, client, change, threads, progress, perform).run()
-        remove_statistics(opened, client, report.dropped_statistics)
     else:
         report = _changed_metadata(opened, client, change)
-    return _expired(report, opened, client, statistics) if expire else report
+    return _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
 
 
 def plan_conversion(
@@ -256,6 +261,8 @@ def plan_conversion(
     change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
     conversion = Conversion(opened, client, change, held=_held(table))
     plan = conversion.plan(conversion.look(state))
+    if target_location is None:
+        plan.removed_before = left_behind(opened).snapshots
     if change.key_id is not None and target_location is None:
         try:
             opened.check_can_encrypt()
@@ -423,7 +430,18 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> 
     return conversion.finished(commit(table, conversion.places.of_target, attempt, retries=PATIENT))
 
 
-def _expired(report: ConversionReport, table: CatalogTable, kms: Any, statistics: str = "drop") -> ConversionReport:
+def _finished(
+    report: ConversionReport, table: CatalogTable, kms: Any, statistics: str, *, converted: bool, expire: bool
+) -> ConversionReport:
+    """Remove what the commit has dropped, and what runs that were killed behind theirs have left; or tell of it."""
+    left = left_behind(table)
+    if converted and statistics == DROP:
+        # The metadata before the commit is in the log, and had those of this run.
+        report.dropped_statistics = [*dict.fromkeys((*report.dropped_statistics, *left.files))]
+        remove_statistics(table, kms, report.dropped_statistics)
+    if not expire:
+        report.removed_before = left.snapshots
+        return report
     report.expired = expire_snapshots(table, kms=kms, statistics=statistics)
     state = table.load()
     report.metadata_location, report.metadata_hash = state.metadata_location, state.file_hash

@@ -54,6 +54,8 @@ class ConversionPlan(Report):
         Branches and tags that get a new snapshot.
     snapshots : list of int
         Old snapshots that stay, with all their files, until they are expired.
+    removed_before : list of int
+        Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
         Statistics files of these snapshots that stay with them.
     dropped_statistics : list of str
@@ -80,6 +82,7 @@ class ConversionPlan(Report):
     finished: int = 0
     refs: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     dropped_statistics: list[str] = field(default_factory=list)
     staged: dict[int, str] = field(default_factory=dict)
@@ -92,6 +95,11 @@ class ConversionPlan(Report):
     def ok(self) -> bool:
         """Whether nothing prevents the conversion."""
         return not self.problems
+
+    @property
+    def old_snapshots(self) -> int:
+        """Number of old snapshots of which there are files."""
+        return len(self.snapshots) + len(self.removed_before)
 
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
@@ -124,10 +132,10 @@ class ConversionPlan(Report):
         return "\n".join(lines + _lines("problem", self.problems))
 
     def _left(self) -> list[str]:
-        if not self.snapshots or self.change == "relocate":
+        if not self.old_snapshots or self.change == "relocate":
             return []
         held = {"encrypt": "in plaintext", "rekey": "under the old keys", "decrypt": "encrypted"}[self.change]
-        lines = [f"{_old_snapshots(len(self.snapshots))} stay {held} until they are expired"]
+        lines = [f"{_old_snapshots(self.old_snapshots)} stay {held} until they are expired"]
         lines += _lines("statistics file that stays until then", self.statistics)
         lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
         if self.change != "decrypt":
@@ -156,6 +164,10 @@ class ExpiryReport(Report):
         Those of `snapshots` that waited to be published, and the ``wap.id`` of each.
     kept_statistics : list of str
         Statistics files that stay. They are not encrypted.
+    removed_before : list of int
+        Snapshots that the table had lost before, of which a killed run has left files. `files` and `paths` have these.
+    unread : dict of int to str
+        Such snapshots whose files could not be found, and why. :func:`clean` removes them.
     metadata_hash : str or None
         Hash of the new metadata file; None if none was written.
     dry_run : bool
@@ -169,8 +181,15 @@ class ExpiryReport(Report):
     key_entries: int = 0
     staged: dict[int, str] = field(default_factory=dict)
     kept_statistics: list[str] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
+    unread: dict[int, str] = field(default_factory=dict)
     metadata_hash: str | None = None
     dry_run: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the files of all snapshots that the table has lost were found."""
+        return not self.unread
 
     @property
     def is_empty(self) -> bool:
@@ -180,12 +199,21 @@ class ExpiryReport(Report):
     def __str__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
+        if self.removed_before:
+            lines.append(
+                f"files of {counted(len(self.removed_before), 'snapshot')} {what} that an earlier run has left"
+            )
         lines += [f"{kind}: {counted(count, 'file')} {what}" for kind, count in self.files.items()]
         gone = "would be removed" if self.dry_run else "was removed"
         lines += _staged(self.staged, f"{gone}: publish_changes cannot find it then")
         lines += _lines(_KEPT, self.kept_statistics)
         if self.key_entries:
             lines.append(f"{counted(self.key_entries, 'key entry', 'key entries')} {what}")
+        lines += [
+            f"NOT removed: files of snapshot {number}, which the table no longer has: {error}. "
+            "`ags1 iceberg clean` removes those below the table's location"
+            for number, error in self.unread.items()
+        ]
         return "\n".join(lines)
 
 
@@ -209,6 +237,8 @@ class ConversionReport(Report):
         Number of commits that were tried.
     remaining : list of int
         Old snapshots that still exist.
+    removed_before : list of int
+        Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
         Statistics files that the table names. They are not encrypted.
     dropped_statistics : list of str
@@ -230,10 +260,21 @@ class ConversionReport(Report):
     snapshots: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     remaining: list[int] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
+        return self.expired is None or self.expired.ok
+
+    @property
+    def old_snapshots(self) -> int:
+        """Number of old snapshots of which there are files."""
+        return len(self.remaining) + len(self.removed_before)
 
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
@@ -244,7 +285,7 @@ class ConversionReport(Report):
             lines.append(f"{printable(ref)}: snapshot {snapshot}")
         if self.expired is not None:
             lines.append(str(self.expired))
-        if self.remaining:
+        if self.old_snapshots:
             lines.append(self._left())
         lines += _lines(_KEPT, self.statistics)
         lines += _lines("statistics file that was removed", self.dropped_statistics)
@@ -252,7 +293,7 @@ class ConversionReport(Report):
         return "\n".join(lines)
 
     def _left(self) -> str:
-        old = _old_snapshots(len(self.remaining))
+        old = _old_snapshots(self.old_snapshots)
         if self.change == "rekey":
             return f"the old keys STILL open data: {old} are under them until {_EXPIRE}"
         if self.change == "encrypt":

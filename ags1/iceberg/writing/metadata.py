@@ -26,6 +26,11 @@ _GC = "gc.enabled"
 _STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 
 
+def statistics_of(fields: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the statistics files that a table's metadata names."""
+    return [each["statistics-path"] for name in _STATISTICS for each in fields.get(name) or ()]
+
+
 class TableMetadata:
     """The metadata of a table, and the changes that one commit makes to it. Not safe to share between threads.
 
@@ -95,7 +100,7 @@ class TableMetadata:
     @property
     def statistics(self) -> list[str]:
         """Paths of the statistics files."""
-        return [each["statistics-path"] for name in _STATISTICS for each in self.fields.get(name) or ()]
+        return statistics_of(self.fields)
 
     @property
     def staged(self) -> dict[int, str]:
