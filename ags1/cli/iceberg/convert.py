@@ -141,7 +141,7 @@ def planned_and_done(
         if not options.json and not (options.quiet and options.yes):
             _say(str(planned))
         empty = getattr(planned, "is_empty", False)
-        if empty and not (options.json or options.quiet):
+        if empty and planned.ok and not (options.json or options.quiet):
             say("there is nothing to do")
         if not (options.dry_run or empty) and agreed(options, "Do it?", said):
             with Reporter(options, words) as reporter:
