@@ -18,7 +18,7 @@ _READING = re.compile("--(?=footer|column|key-for|key-metadata|aad)")
 _OTHER_NAMES = {
     "LocalKms.create": "`ags1 kms init`",
     "column_keys": "--column-key",
-    "decryption": "--footer-key, --kms or --key-metadata",
+    "decryption": "--footer-key, --key-for, --kms or --key-metadata",
     "encrypt_table": "`ags1 iceberg encrypt`",
     "key": "--key-file",
     "key_retriever": "--key-for",
