@@ -158,7 +158,7 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_written(
         (lambda: encrypt([], {"text": "lake"}, **keys), TypeError, "df must be a DataFrame"),
         (lambda: encrypt(frame.selectExpr("null AS v"), {"v": "lake"}, **keys), TypeError, "cannot be encrypted"),
         (lambda: decrypt(frame, {"text": "lake"}, **keys), TypeError, "is not binary but string"),
-        (lambda: decrypt(frame, {"data": "lake"}, **keys), ValueError, "give types="),
+        (lambda: decrypt(frame, {"data": "lake"}, **keys), FileNotFoundError, "there is no key table"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys, on_error="skip"), ValueError, "on_error must be one of"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys, types={"text": "string"}), ValueError, "not decrypted: text"),
     ):
