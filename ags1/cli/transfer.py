@@ -78,13 +78,7 @@ def encrypt(options: argparse.Namespace) -> int:
             if prefix is not None:
                 metadata = KeyMetadata(metadata.encryption_key, prefix)
         output = _MetadataFile(metadata_paths[job.target], metadata, fresh, seal)
-        is_read = False
-
-        def told(done: int, size: int | None) -> None:
-            nonlocal is_read
-            is_read = size is None or done == size
-            progress(done, size)
-
+        watched = Watched(progress)
         try:
             metadata = encrypt_file(
                 _input(job.source),
@@ -93,14 +87,11 @@ def encrypt(options: argparse.Namespace) -> int:
                 aad_prefix=metadata.aad_prefix or b"",
                 block_length=options.block_length,
                 threads=options.threads,
-                progress=told,
+                progress=watched,
                 durable=options.durable,
             )
         except BaseException:
-            if is_read and _may_be_under(job.target, metadata):
-                output.keep(job.target)
-            else:
-                output.abort()
+            output.fail(job.target, watched, lambda: _read_a_byte(job.target, metadata))
             raise
         output.commit(metadata, job.target)
         seconds = time.monotonic() - started
@@ -390,9 +381,14 @@ class _MetadataFile:
             raise
         self.abort()
 
-    def keep(self, target: str) -> None:
-        """Leave the fresh key: a failure that came late, such as a lost reply, may have followed the target."""
-        if self._pending is not None:
+    def fail(self, target: str, watched: Watched, read: Callable[[], object]) -> None:
+        """Remove a fresh key, unless the target has it: an interrupt or a lost reply may have come behind that.
+
+        `read` reads the target with the key; an Ags1Error says that it is under another one.
+        """
+        if self._pending is None or not watched.is_read or not _may_be_read(target, read):
+            self.abort()
+        else:
             warn(f"ags1: warning: {shown(target)} may be encrypted already; then its key is in {self._pending}")
 
     def _encoded(self, metadata: KeyMetadata) -> bytes:
@@ -404,13 +400,28 @@ class _MetadataFile:
             self._pending = None
 
 
-def _may_be_under(target: str, metadata: KeyMetadata) -> bool:
-    """Whether a target has this key, also if nobody can say it."""
+class Watched:
+    """Progress of a job that also knows whether all of its source was read."""
+
+    def __init__(self, progress: Callable[..., None]) -> None:
+        self._progress, self.is_read = progress, False
+
+    def __call__(self, done: int, size: int | None) -> None:
+        self.is_read = size is None or done == size
+        self._progress(done, size)
+
+
+def _read_a_byte(target: str, metadata: KeyMetadata) -> None:
+    with open_stream(target, key_metadata=metadata) as reader:
+        reader.read(1)
+
+
+def _may_be_read(target: str, read: Callable[[], object]) -> bool:
+    """Whether a target can be read, also if nobody can say it."""
     if target == STANDARD or not (is_url(target) or os.path.isfile(target)):
         return False
     try:
-        with open_stream(target, key_metadata=metadata) as reader:
-            reader.read(1)
+        read()
         return True
     except (FileNotFoundError, Ags1Error):
         return False

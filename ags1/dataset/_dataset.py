@@ -628,8 +628,9 @@ class Dataset(Closing):
 
         Notes
         -----
-        The old master key still opens copies of older versions, and the older versions until :meth:`expire` removes
-        them. From now on, :attr:`pins` have the new master key of the default class.
+        The old master key still opens the older versions until :meth:`expire` removes them. With a copy of an old
+        version's file it opens later files too: the class keys stay the same. After a leak, make a new dataset. From
+        now on, :attr:`pins` have the new master key of the default class.
         """
         self._view()
         with kms_client(self._kms if new_kms is None else new_kms) as (client, close):
@@ -668,7 +669,7 @@ class Dataset(Closing):
         return report
 
     def rm_wrap(self, key_id: str, *, dry_run: bool = False) -> DatasetRewrapReport:
-        """Leave out a master key of :meth:`add_wrap`, which opens the older versions until they are expired.
+        """Leave out a master key of :meth:`add_wrap`. It still opens what an old one opens after :meth:`rewrap`.
 
         ValueError: it is the first one, or the one that opened the dataset; or no class is under it.
         """

@@ -361,18 +361,22 @@ class _PipeReading:
 
 def refuse_same(source: Any, target: Any) -> None:
     """Raise ValueError if two paths or URLs are one file."""
+    if is_same(source, target):
+        name = Location(source)
+        raise ValueError(f"source and target are the same file ({name}): write to another name, then rename")
+
+
+def is_same(source: Any, target: Any) -> bool:
+    """Whether two paths or URLs are one file."""
     paths = [
         Location(file) for file in (source, target)
         if isinstance(file, (str, bytes, os.PathLike)) and not hasattr(file, "read")
     ]  # fmt: skip
     if len(paths) < 2:
-        return
+        return False
     if not (paths[0].is_local and paths[1].is_local):
-        same = paths[0] == paths[1]
-    else:
-        try:
-            same = os.path.samefile(paths[0].path, paths[1].path) and os.path.isfile(paths[0].path)
-        except OSError:
-            return
-    if same:
-        raise ValueError(f"source and target are the same file ({paths[0]}): write to another name, then rename")
+        return paths[0] == paths[1]
+    try:
+        return os.path.samefile(paths[0].path, paths[1].path) and os.path.isfile(paths[0].path)
+    except OSError:
+        return False

@@ -13,6 +13,7 @@ import pytest
 from ags1 import KeyMetadata, parquet
 from ags1.core.gcm import Key
 from ags1.kms import LocalKms, _keystore
+from ags1.storage import _atomic
 from ags1.support.words import size_text
 from tests.checks import KEY, OTHER_KEY
 from tests.cli.conftest import Run, files_below, write_key
@@ -180,6 +181,25 @@ def test_fresh_key_metadata_is_written_and_not_lost(run: Run) -> None:
     resumed = run("parquet", "encrypt", "lake", "vault", "--key-metadata-out", "keys", "--resume", "--json")
     assert [each["outcome"] for each in resumed.records] == ["done", "finished before"]
     assert run("parquet", "verify", "vault", "--key-metadata", "keys").code == 0
+
+
+def test_the_fresh_key_of_a_parquet_file_that_is_there_when_the_work_is_ended_stays(
+    run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, target = _atomic._sync_directory, work / "out.parquet"
+    target.write_bytes(b"before")
+
+    def ended(directory: int) -> None:
+        sync(directory)
+        if target.read_bytes() != b"before":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_atomic, "_sync_directory", ended)
+        result = run("parquet", "encrypt", "in.parquet", "out.parquet", "--key-metadata-out", "key", "--durable")
+    assert result.code == 130
+    assert "out.parquet may be encrypted already; then its key is in key.pending" in result.err
+    assert run("parquet", "verify", "out.parquet", "--key-metadata", "key.pending").code == 0
 
 
 # -- trees ---------------------------------------------------------------------------------------------------------

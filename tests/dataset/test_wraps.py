@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+import ags1
 from ags1 import dataset
-from ags1.dataset.classes import ClassKeys, KeyClass, KeyWrap
+from ags1.dataset.classes import ClassKeys, KeyClass, KeyWrap, OpenedBy
 from ags1.dataset.versions import read_latest
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import LocalKms
@@ -125,6 +126,24 @@ def test_what_was_dropped_opens_the_older_versions_alone(vault: Path) -> None:
         assert plain_of(opened) == CONTENTS
         with pytest.raises(ValueError, match="was opened by the master key 'dr'"):
             opened.rm_wrap("dr")
+
+
+@pytest.mark.parametrize("what", ["rewrap", "rm_wrap"])
+def test_a_copy_of_an_old_version_opens_later_files_too(vault: Path, tmp_path: Path, what: str) -> None:
+    """As the documentation warns: whoever had the old key and a few kilobytes needs no copy of the files."""
+    old_id, old = ("lake", first()) if what == "rewrap" else ("dr", second())
+    before = read_latest(Location(vault))
+    assert before is not None
+    with dataset.open(vault, first()) as opened:
+        opened.rewrap("tenant") if what == "rewrap" else opened.rm_wrap("dr")
+        opened.expire(keep=1, older_than=None, grace=0)
+        opened.add(write_tree(tmp_path / "more", {"later": b"secret"}))
+        (part,) = opened.files["later"].parts
+    with pytest.raises(KeyAccessError):
+        dataset.open(vault, old, key_id=old_id)
+    keys = ClassKeys(before.classes, OpenedBy(old, old_id), "copy")
+    metadata = keys.open(next(each.id for each in before.classes if each.pattern == "**"), part)
+    assert ags1.open(vault / part.name, key_metadata=metadata).read() == b"secret"
 
 
 def test_a_service_that_refuses_leaves_the_dataset_as_it_was(vault: Path) -> None:

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from ags1.cli import main
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.iceberg import Fleet, create_table, decrypt_table, load_table, open_table
+from ags1.iceberg import Fleet, create_table, decrypt_table, load_table, open_table, rekey_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.fleet import _ThrottledKms
 from ags1.iceberg.keys._kek import unwrap_kek
 from ags1.kms import KeyManagementClient, MemoryKms, ServiceRefusal
+from tests.iceberg_tables.keys import keystore
 from tests.iceberg_tables.kills import ended, in_child
 
 OLD, NEW = {"old": bytes(16)}, {"new": bytes(range(16))}
@@ -377,3 +379,28 @@ def test_a_fleet_is_not_said_to_be_encrypted_while_old_snapshots_are_plaintext(t
     report = lake.fleet().encrypt("new", expire=True, dry_run=True)
     assert [each.outcome for each in report.tables] == ["already done"] * 2
     assert "NOT all" not in str(report)
+
+
+@pytest.mark.parametrize("data_keys", [False, True])
+def test_a_rekey_says_whether_an_old_metadata_file_still_opens_the_table(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str], data_keys: bool
+) -> None:
+    """The threat: the old key has leaked, and a re-key without new data keys sounds like the end of it."""
+    before = lake.metadata_files()
+    table = load_table(lake.catalog(), "db.t0", kms=MemoryKms(BOTH))
+    report = rekey_table(table, key_id="new", data_keys=data_keys, expire=True)
+    current = set(table.refresh().scan().to_arrow()["id"].to_pylist())
+
+    def opens(location: str) -> bool:
+        try:
+            return set(open_table(location, MemoryKms(OLD)).scan().to_arrow()["id"].to_pylist()) == current
+        except (Ags1Error, OSError):
+            return False
+
+    still = any(map(opens, (each for each in before if "/t0/" in each)))
+    assert still is not data_keys
+    assert ("the old master key still open all of them" in str(report)) is still
+    if still:
+        kms, place = keystore(tmp_path, BOTH), table.metadata_location
+        assert main(["iceberg", "rewrap", place, "--kms", kms, "--new-key-id", "old", "--dry-run"]) == 0
+        assert "the old master key still open all of them" in capsys.readouterr().out

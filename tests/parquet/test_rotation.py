@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,23 @@ def test_progress_reaches_the_whole_file_and_can_stop_it(tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         parquet.rotate_file(path, path, MemoryKms(OLD), progress=stop)
     assert path.read_bytes() == before
+
+
+def test_a_power_cut_leaves_a_file_that_is_replaced_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its only copy is on the disk before it takes the place of the old one; other targets have that still."""
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    source, kms = encrypted(tmp_path / "a"), MemoryKms({**OLD, **NEW})
+    monkeypatch.setattr(os, "fsync", noted)
+    parquet.rotate_file(source, tmp_path / "b", kms, master_key_ids=IDS)
+    assert not synced
+    (tmp_path / "link").symlink_to("a")
+    for target in (source, tmp_path / "link"):
+        synced.clear()
+        parquet.rotate_file(source, target, kms, master_key_ids=IDS)
+        assert source.stat().st_ino in synced

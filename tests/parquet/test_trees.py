@@ -364,6 +364,29 @@ def test_columns_that_an_earlier_run_left_in_plaintext_are_encrypted_by_the_next
         assert all(each.encrypted for each in parquet.inspect(vault / name, reading()).columns)
 
 
+@pytest.mark.parametrize("plaintext_footer", [False, True])
+def test_columns_under_a_key_that_was_replaced_are_encrypted_again(
+    lake: Path, tmp_path: Path, plaintext_footer: bool
+) -> None:
+    """The threat: the key of a column has leaked, and what an earlier run made under it counts as finished."""
+
+    def given(key: bytes) -> parquet.EncryptionConfig:
+        return parquet.EncryptionConfig(KEY, column_keys={"name": key}, plaintext_footer=plaintext_footer)
+
+    def of_kms(key_id: str, internal: bool) -> parquet.EncryptionConfig:
+        return parquet.EncryptionConfig.from_kms(
+            MemoryKms({"footer": KEY, "leaked": OTHER, "next": OTHER[::-1]}), "footer", {key_id: ["name"]},
+            internal_key_material=internal, plaintext_footer=plaintext_footer,
+        )  # fmt: skip
+
+    pairs = [(given(OTHER), given(OTHER[::-1])), *((of_kms("leaked", it), of_kms("next", it)) for it in (True, False))]
+    for number, (leaked, new) in enumerate(pairs):
+        vault = tmp_path / f"vault-{number}"
+        for config, kept in ((leaked, False), (leaked, True), (new, False), (new, True)):
+            report = parquet.encrypt_tree(lake, vault, config, shared_keys=True, resume=True)
+            assert (report.finished_before if kept else report.done) == list(NAMES)
+
+
 def test_a_target_whose_key_material_is_gone_is_done_again(lake: Path, tmp_path: Path) -> None:
     vault, config = tmp_path / "vault", from_kms(internal_key_material=False)
     parquet.encrypt_tree(lake, vault, config)

@@ -112,6 +112,10 @@ def _tell_of_rewrap(options: argparse.Namespace, change: _Change, report: KeyRew
         say(f"{what} {would} under the master key {new!r}, no more under {', '.join(map(repr, left))}")
     elif not options.quiet:
         say(f"{what} {would} wrapped again under the master key {new!r}")
+    if left and not options.quiet:
+        from ags1.iceberg.conversion.operations import REWRAPPED
+
+        say(REWRAPPED)
     _list(options, "warning", "does not open, neither before nor now", report.unopened)
     _list(options, "warning", "is under no key encryption key, and stays as it is", report.untouched)
     _tell_of_catalog(options, change, new_key_id=report.new_table_key_id)

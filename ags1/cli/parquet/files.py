@@ -28,6 +28,7 @@ from ags1.cli.paths import (
 from ags1.cli.report import in_time
 from ags1.cli.standard import refuse_terminal
 from ags1.cli.transfer import (
+    Watched,
     _at_once,
     _check_clobber,
     _metadata_path,
@@ -39,6 +40,7 @@ from ags1.cli.transfer import (
     work_through,
 )
 from ags1.dataset.selection import Filter
+from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
 from ags1.parquet.rewrite.conversions import PlaintextColumnsError
 from ags1.parquet.rewrite.operations import (
@@ -314,12 +316,20 @@ class _Recorded(FileOperation):
 
     def run(self, source: str, target: Any, name: str, **options: Any) -> None:
         output = _MetadataFile(self._path, self._metadata, True)
+        watched = Watched(options.pop("progress"))
         try:
-            self._work.run(source, target, name, **options)
+            self._work.run(source, target, name, progress=watched, **options)
         except BaseException:
-            output.abort()
+            output.fail(self._target, watched, self._read_footer)
             raise
         output.commit(self._metadata, self._target)
+
+    def _read_footer(self) -> None:
+        from ags1.parquet.keys.properties import EncryptionConfig
+        from ags1.parquet.structure.inspection import inspect
+
+        if inspect(self._target, EncryptionConfig.for_iceberg(self._metadata).reading()).encryption is None:
+            raise FormatError(f"{self._target} is not encrypted")
 
     def is_finished(self, source: Entry, target: Location) -> bool:
         """Whether the file can be read with the key metadata that an earlier run wrote for it."""

@@ -29,6 +29,10 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.streams.files import Progress
 
+REWRAPPED = (
+    "no file has a new key: an older metadata file, which stays, and the old master key still open all of them; "
+    "new data keys (`ags1 iceberg rekey`) end that"
+)
 STEPS = ("enable", "convert", "expire")
 """The steps of :func:`encrypt_table`, in this order."""
 
@@ -176,7 +180,7 @@ def rekey_table(
         Length of the new data keys in bytes: 16, 24 or 32.
     expire : bool
         Remove the snapshots that no branch or tag has, with their files and key entries. The old keys open data until
-        this is done.
+        this is done; and without `data_keys` also afterwards, for whoever has an older metadata file.
     statistics, partition_paths
         As for :func:`encrypt_table`, of the change with `data_keys`.
 
@@ -202,6 +206,7 @@ def rekey_table(
         report = _conversion(table, opened, client, change, threads, progress, perform).run()
     else:
         report = _changed_metadata(opened, client, change)
+        report.notes.append(REWRAPPED)
     return _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
 
 

@@ -202,6 +202,7 @@ class EncryptionConfig(Config):
         "_encrypt_all",
         "_keys",
         "_missing_allowed",
+        "_own_keys",
         "_reading",
         "aad_prefix",
         "algorithm",
@@ -230,14 +231,24 @@ class EncryptionConfig(Config):
         given = _GivenKeys(
             _writing_key(footer_key, "footer_key"), _metadata(footer_key_metadata, "footer_key_metadata"), keys
         )
+        own = [key for key, _ in keys]
         self._set_up(
-            lambda _: given, names, encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2
+            lambda _: given,
+            names,
+            own,
+            encrypt_all,
+            algorithm,
+            plaintext_footer,
+            aad_prefix,
+            store_aad_prefix,
+            data_page_v2,
         )
 
     def _set_up(
         self,
         keys: Callable[[Location | None], FileKeys],
         names: ColumnNames | None,
+        own_keys: Sequence[Key | str],
         encrypt_all: bool,
         algorithm: str,
         plaintext_footer: bool,
@@ -256,6 +267,7 @@ class EncryptionConfig(Config):
         if self.aad_prefix is None and not store_aad_prefix:
             raise ValueError("`store_aad_prefix=False` needs `aad_prefix`, which readers must then supply")
         self._column_names = names
+        self._own_keys = own_keys
         self._missing_allowed = False
         self._keys = keys
         self.fresh_keys = reading is not None
@@ -334,6 +346,7 @@ class EncryptionConfig(Config):
         made._set_up(
             lambda target: FileDataKeys(wrapper, footer_id, master_ids, target=target, **options),
             names,
+            master_ids,
             encrypt_all,
             algorithm,
             plaintext_footer,
@@ -405,11 +418,24 @@ class EncryptionConfig(Config):
         known = isinstance(target, (str, bytes, os.PathLike))
         return FileEncryption(self, self._keys(Location(target) if known else None))
 
-    def reading(self) -> DecryptionConfig:
-        """A configuration to read the footers of the encrypted files, and with keys from a KMS also their columns."""
+    def reading(self, column_keys: Mapping[tuple[str, ...], Key] | None = None) -> DecryptionConfig:
+        """A configuration to read the footers of the encrypted files, and their columns.
+
+        Without a KMS it has the given keys of columns alone.
+        """
         if self._reading is not None:
             return self._reading.with_aad_prefix(self.aad_prefix)
-        return DecryptionConfig(self._keys(None).footer_key, aad_prefix=self.aad_prefix)
+        return DecryptionConfig(self._keys(None).footer_key, column_keys=column_keys, aad_prefix=self.aad_prefix)
+
+    def own_keys(self, paths: Sequence[tuple[str, ...]]) -> list[Key | str | None]:
+        """Return the own key of each leaf column, or the id of its master key; None where it has none.
+
+        MissingColumnsError, ValueError: as :meth:`FileEncryption.columns`.
+        """
+        if self._column_names is None:
+            return [None] * len(paths)
+        found = self._column_names.resolve(paths, missing_allowed=self._missing_allowed)
+        return [None if index is None else self._own_keys[index] for index in found]
 
     def protections(self, paths: Sequence[tuple[str, ...]]) -> list[str]:
         """How each leaf column is protected: "plaintext", "footer key" or "column key".

@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
+    from ags1.core.gcm import Key
     from ags1.parquet.keys._columns import ColumnName
 
     Encryption: TypeAlias = EncryptionConfig | Callable[[str], EncryptionConfig]
@@ -112,7 +113,7 @@ class Encrypting(FileOperation):
         encrypt_file(source, target, self.config(name), **options)
 
     def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether the file and each column are encrypted as configured, and the footer key under its master key."""
+        """Whether the file and each column are encrypted as configured, with these keys or under these master keys."""
         config = self.config(name)
         if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
             return False
@@ -120,18 +121,33 @@ class Encrypting(FileOperation):
             return False
         if config.fresh_keys:
             material = None if footer.key_metadata is None else parse_key_metadata(footer.key_metadata)
-            if isinstance(material, str):
-                entry = key_material_entries(Location(target)).get(material)
-                material = None if entry is None else KeyMaterial.decode(entry)
-            if material is None or material.master_key_id != config.footer_key_id:
+            reference = material if isinstance(material, str) else None
+            master = None if isinstance(material, str) or material is None else material.master_key_id
+            if _master_key(master, reference, target) != config.footer_key_id:
                 return False
         found = inspect(target, config.reading())
         if not found.footer_readable:
             return False
-        # A file without row groups does not show the protection of its columns.
-        return not found.row_groups or [each.protection for each in found.columns] == config.protections(
-            [each.path for each in found.columns]
-        )
+        if not found.row_groups:
+            # It does not show the protection of its columns.
+            return True
+        paths = [each.path for each in found.columns]
+        if [each.protection for each in found.columns] != config.protections(paths):
+            return False
+        given: dict[tuple[str, ...], Key] = {}
+        for each, own in zip(found.columns, config.own_keys(paths), strict=True):
+            if isinstance(own, str):
+                if each.key is None or _master_key(each.key.master_key_id, each.key.reference, target) != own:
+                    return False
+            elif own is not None:
+                given[each.path] = own
+        return not given or all(each.readable for each in inspect(target, config.reading(given)).columns)
+
+
+def _master_key(known: str | None, reference: str | None, target: Any) -> str | None:
+    """The master key of a key of a file, which the key material beside it may say."""
+    entry = None if known or reference is None else key_material_entries(Location(target)).get(reference)
+    return known if entry is None else KeyMaterial.decode(entry).master_key_id
 
 
 class Decrypting(FileOperation):

@@ -24,7 +24,7 @@ from ags1.parquet.structure._fields import (
 )
 from ags1.parquet.structure.footer import Footer, encode_footer, read_footer
 from ags1.storage import located, open_output
-from ags1.streams.files import Progress
+from ags1.streams.files import Progress, is_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def rotate_file(
     source : path, URL, binary file object or buffer
         A file with internal key material.
     target : path, URL or binary file object
-        A path is replaced atomically, and may be that of the source.
+        A path is replaced atomically, and may be that of the source, which a power cut leaves whole then.
     kms : client, str, pyarrow KmsClient, or KeyMetadataRewrapper
         As :func:`rotate_master_keys`. A rewrapper shares key encryption keys between many files; it contains the next
         three arguments.
@@ -108,7 +108,9 @@ def rotate_file(
             opened.check()
             output.write(encode_footer(footer.metadata, _SameFile(footer, aad_prefix)))  # type: ignore[arg-type]
             advance(footer.size - footer.start)
-            output.commit(durable=durable)
+            # The old file is all that there is, if it is replaced itself. Bytes are a buffer here, not a path.
+            in_place = not isinstance(source, bytes) and is_same(source, target)
+            output.commit(durable=durable or in_place)
         return counts
 
 
