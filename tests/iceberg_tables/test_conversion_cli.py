@@ -62,6 +62,8 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     for action in (["expire", str(place)], ["clean", str(place), "--older-than", "0s"]):
         refused = run(*action)
         assert (refused.code, "would be removed" in refused.out, "Do it?" in refused.err) == (2, True, True)
+        # Of what nothing names, anybody may have put there: so it is named.
+        assert (f"would be removed: {place}/data/orphan" in refused.out) == (action[0] == "clean")
         done = run(*action, "--yes")
         assert done.code == 0, done.err
         for more in ((), ("--yes",), ("--json",)):

@@ -336,6 +336,7 @@ class CleanReport(Report):
     def __str__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {size_text(self.bytes)}, {what}"]
+        lines += _lines(what, self.paths) if self.dry_run else []
         if self.given_up:
             lines.append(
                 f"{counted(self.given_up, 'record')} of killed conversions {what}: they cannot be resumed then"
