@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -269,6 +270,22 @@ def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: li
         "one of" in ref("tag", "x", "--drop", "--replace", code=2).err
         or "not allowed" in ref("tag", "x", "--drop", "--replace", code=2).err
     )
+
+
+def test_what_stands_where_a_new_table_is_made_is_said_before_clean_removes_it(run: Run) -> None:
+    make = ("--schema", "rows.parquet", "--key-id", "keyA")
+    assert "warning" not in run("create", "empty", *make).err
+    Path("own/data").mkdir(parents=True)
+    for name in ("mine.txt", "data/theirs.parquet"):
+        Path("own", name).touch()
+    said = run("create", "own", *make)
+    assert said.code == 0
+    assert "warning: 2 files stood in " in said.err
+    assert re.search(
+        r"/own before the table, such as (mine.txt|data/theirs.parquet): `ags1 iceberg clean` and", said.err
+    )
+    planned = run("clean", "own", "--older-than", "0s", "--dry-run").out
+    assert [line.rpartition("/own/")[2] for line in planned.splitlines()[1:]] == ["data/theirs.parquet", "mine.txt"]
 
 
 def test_a_table_is_rolled_back(run: Run, named: list[str]) -> None:

@@ -6,15 +6,19 @@ import argparse
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 
-from ags1.cli import say, say_json
+from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import catalog_of, opened, properties_of
 from ags1.cli.iceberg.scan import naming
 from ags1.cli.report import Reporter
 from ags1.iceberg import EncryptedTable
+from ags1.iceberg.metadata.locations import location_of
+from ags1.storage import iterate_files
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
+from ags1.support.words import counted
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -24,6 +28,8 @@ _FORMATS = {
     ".feather": "arrow",
     ".json": "schema",
 }
+# Files that are looked at where a new table is.
+_MOST_LISTED = 10_000
 _DATA_FORMATS = "Parquet (.parquet), CSV (.csv) or Arrow (.arrow)"
 
 
@@ -45,7 +51,23 @@ def create(options: argparse.Namespace) -> int:
             data_key_length=options.data_key_length,
             storage_options=None if options.catalog else properties_of(options),
         )
+    if not options.quiet:
+        _warn_of_others(table)
     return _tell(options, table.metadata_location, {"metadata_location": table.metadata_location})
+
+
+def _warn_of_others(table: EncryptedTable) -> None:
+    """Say what stood already where a new table is: one day it is removed as what no table names."""
+    assert table.catalog_table is not None
+    place = location_of(table.table.location(), table.catalog_table.io_properties)
+    listed = list(islice(iterate_files(place), _MOST_LISTED))
+    names = [each.name for each in listed if not each.name.startswith("metadata/")]
+    if names:
+        least = "at least " if len(listed) == _MOST_LISTED else ""
+        warn(
+            f"ags1: warning: {least}{counted(len(names), 'file')} stood in {place} before the table, such as "
+            f"{names[0]}: `ags1 iceberg clean` and `maintain` remove what a table does not name"
+        )
 
 
 def append(options: argparse.Namespace) -> int:
