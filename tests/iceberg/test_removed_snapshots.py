@@ -31,7 +31,7 @@ from ags1.iceberg import (
     rekey_table,
 )
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.conversion import expiry, operations, removed_snapshots
+from ags1.iceberg.conversion import expiry, journal, operations, removed_snapshots
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.kms import MemoryKms
 from tests.iceberg import test_leaks as leaks
@@ -384,3 +384,27 @@ def test_files_of_a_commit_that_is_tried_again_stay(tmp_path: Path, staged: bool
     assert (newest in report.removed_before) is staged
     removed = before - data_and_manifests(place)
     assert any("/data/" in each for each in removed) is staged
+
+
+def test_clean_removes_plaintext_elsewhere_that_a_killed_decryption_has_not_recorded(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
+    schema = pyarrow.schema([("id", pyarrow.int64())])
+    create_table(None, str(place), schema, kms=KMS, key_id="lake", properties={"write.data.path": str(elsewhere)})
+
+    def table() -> EncryptedTable:
+        return load_table(None, str(place), kms=KMS, allowed_locations=[str(elsewhere)])
+
+    for number in range(3):
+        table().append(pyarrow.table({"id": [number]}))
+    before = data_and_manifests(elsewhere)
+
+    def child() -> None:
+        journal.Records.add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        decrypt_table(table(), threads=1)
+
+    assert ended(in_child(child)) == -signal.SIGKILL
+    plaintext = data_and_manifests(elsewhere) - before
+    assert plaintext
+    assert {path for path in clean(table(), older_than=NOW).paths if path in plaintext} == plaintext
+    assert data_and_manifests(elsewhere) == before
+    assert table().scan().count() == 3
