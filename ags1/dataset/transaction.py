@@ -344,8 +344,12 @@ class Transaction:
         try:
             found = read_version(self.location, version.version)
         except FileNotFoundError:
-            # Another writer's version, expired since then.
-            return None
+            if self._mine is self.root:
+                # Another writer's, expired since then; or ours, without any file.
+                return None
+            # Ours, if the reply to its creation was lost: then its objects must not be removed.
+            text = f"version {version.version} was expired at once: whether it was this one is unknown"
+            raise OSError(errno.EIO, text, self.location.text) from None
         return made if found.digest == made.digest and not self._is_stale(made) else None
 
     def _is_stale(self, made: Version) -> bool:

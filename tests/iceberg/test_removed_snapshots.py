@@ -31,7 +31,7 @@ from ags1.iceberg import (
     rekey_table,
 )
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.conversion import expiry, operations, removed_snapshots
+from ags1.iceberg.conversion import expiry, journal, operations, removed_snapshots
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.kms import MemoryKms
 from tests.iceberg import test_leaks as leaks
@@ -205,6 +205,7 @@ def test_an_old_metadata_file_that_somebody_has_written_names_nothing_that_is_ne
         {**current, "snapshot-id": 3, "timestamp-ms": now, "manifest-list": table.metadata_location, "key-id": None},
         {"snapshot-id": 4, "timestamp-ms": now},
     ]
+    fields["refs"] = {f"tag-{number}": {"snapshot-id": number, "type": "tag"} for number in (1, 2, 3, 4)}
     journal = place / "metadata" / "ags1-conversion" / str(uuid.UUID(int=1)) / "run.json"
     journal.parent.mkdir(parents=True)
     journal.write_text("{}")
@@ -225,8 +226,14 @@ def test_an_old_metadata_file_that_somebody_has_damaged_does_not_prevent_expiry(
     table = new_table(tmp_path / "t", files=3)
     table.delete("id < 10")
     path = Path(urlsplit(table.document.fields["metadata-log"][-1]["metadata-file"]).path)
-    fields, rows = json.loads(path.read_text()), content(table)
+    fields, rows = json.loads(path.read_text()) | {"current-snapshot-id": 1}, content(table)
     usual = {"snapshot-id": 1, "timestamp-ms": 1}
+    for name, value in (
+        ("refs", [5]), ("refs", {"a": 5}), ("refs", {"a": {}}), ("snapshot-log", [5]),
+        ("snapshots", [{**usual, "summary": 5}]), ("snapshots", [{**usual, "parent-snapshot-id": []}]),
+    ):  # fmt: skip
+        path.write_text(json.dumps({**fields, name: value}))
+        assert expire_snapshots(table, dry_run=True).ok
     for planted in (
         5,
         {"snapshot-id": []},
@@ -339,3 +346,65 @@ def test_metadata_of_format_version_1_hides_nothing(tmp_path: Path) -> None:
     path = Path(urlsplit(table.document.fields["metadata-log"][0]["metadata-file"]).path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 1}))
     assert what_old_keys_open(catalog_table(None, str(tmp_path / "t")), KMS).is_proved
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_files_of_a_commit_that_is_tried_again_stay(tmp_path: Path, staged: bool) -> None:
+    """A REST catalog gets a snapshot before a branch has it, and loses it again if that is refused: not its files."""
+    place = tmp_path / "t"
+    table = new_table(place, files=3)
+    newest = table.document.fields["snapshots"][-1]["snapshot-id"]
+    found = catalog_table(None, str(place))
+
+    def commit(change: Callable[[dict[str, Any]], None]) -> None:
+        state = found.load()
+        fields = json.loads(state.document.text)
+        change(fields)
+        found.commit(state, fields)
+
+    def unnamed(fields: dict[str, Any]) -> None:
+        """No branch has the newest one, nor had."""
+        before = fields["snapshots"][-2]["snapshot-id"]
+        fields["refs"]["main"]["snapshot-id"] = fields["current-snapshot-id"] = before
+        fields["snapshot-log"] = [each for each in fields["snapshot-log"] if each["snapshot-id"] != newest]
+        if staged:
+            fields["snapshots"][-1]["summary"]["wap.id"] = "audit"
+        fields["metadata-log"].clear()
+
+    def without(fields: dict[str, Any]) -> None:
+        del fields["snapshots"][-1]
+
+    commit(unnamed)
+    log = found.load().document.fields["metadata-log"]
+    for each in log:
+        Path(urlsplit(each["metadata-file"]).path).unlink()
+    commit(without)
+    before = data_and_manifests(place)
+    report = expire_snapshots(opened(place))
+    assert (newest in report.removed_before) is staged
+    removed = before - data_and_manifests(place)
+    assert any("/data/" in each for each in removed) is staged
+
+
+def test_clean_removes_plaintext_elsewhere_that_a_killed_decryption_has_not_recorded(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
+    schema = pyarrow.schema([("id", pyarrow.int64())])
+    create_table(None, str(place), schema, kms=KMS, key_id="lake", properties={"write.data.path": str(elsewhere)})
+
+    def table() -> EncryptedTable:
+        return load_table(None, str(place), kms=KMS, allowed_locations=[str(elsewhere)])
+
+    for number in range(3):
+        table().append(pyarrow.table({"id": [number]}))
+    before = data_and_manifests(elsewhere)
+
+    def child() -> None:
+        journal.Records.add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        decrypt_table(table(), threads=1)
+
+    assert ended(in_child(child)) == -signal.SIGKILL
+    plaintext = data_and_manifests(elsewhere) - before
+    assert plaintext
+    assert {path for path in clean(table(), older_than=NOW).paths if path in plaintext} == plaintext
+    assert data_and_manifests(elsewhere) == before
+    assert table().scan().count() == 3

@@ -13,8 +13,9 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.types import StringType
 
 from ags1.errors import ConflictError, UnsupportedError
-from ags1.iceberg import create_table, decrypt_table, encrypt_table, load_table
+from ags1.iceberg import create_table, decrypt_table, encrypt_table, expire_snapshots, load_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.catalogs._rest import RestTable
 from ags1.kms import MemoryKms
 from tests.iceberg.catalog_cases import changed, check_conversions, fields_of, race, with_snapshot
 from tests.iceberg_tables.keys import MASTER_KEYS
@@ -269,3 +270,30 @@ def test_pyicebergs_object_changes_a_table_of_the_server(case: RestCase) -> None
     assert found.table.properties["owner"] == "me"
     assert found.scan().to_arrow().num_rows == 3
     assert found.verify(None).ok
+
+
+@pytest.mark.parametrize("moment", ["before it is checked", "behind that"])
+def test_no_row_is_lost_to_an_expiry_between_two_requests_of_a_commit(
+    case: RestCase, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The threat: a snapshot has no ref yet, so its files are removed, and the next attempt names them again."""
+    kms = MemoryKms(MASTER_KEYS)
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+    table = create_table(case.catalog(), f"db.{case.name}", rows.schema, kms=kms, key_id="keyA", location=case.location)
+    table.append(rows)
+    check = RestTable._check_snapshots
+
+    def checked(self: RestTable, now: Any, *rest: Any) -> None:
+        monkeypatch.undo()
+        report = expire_snapshots(load_table(case.catalog(), f"db.{case.name}", kms=kms))
+        assert report.files["data"] == 1
+        check(self, self.load() if moment == "before it is checked" else now, *rest)
+
+    monkeypatch.setattr(RestTable, "_check_snapshots", checked)
+    with pytest.raises(OSError, match=r"others have expired the new snapshot .* write it again"):
+        table.append(rows)
+    for count in (3, 6):
+        found = load_table(case.catalog(), f"db.{case.name}", kms=kms)
+        assert found.scan().count() == count
+        assert found.verify().ok
+        found.append(rows)

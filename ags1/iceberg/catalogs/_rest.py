@@ -74,15 +74,22 @@ class RestTable(CatalogTable):
         added = Updates(
             [each for each in updates.first if each["action"] == "add-encryption-key"], updates.snapshots, []
         )
+        is_added = False
         try:
             if updates.first:
                 found = self._send(found, requirements[:1], updates.first)
             found = self._send(found, _requirements_now(requirements, found), updates.snapshots)
+            is_added = True
             # Load again, because the reply may differ from the stored state.
             self._check_snapshots(self.load(), fields, added)
             return self._committed(self._send(found, _requirements_now(requirements, found), updates.last))
-        except (ConflictError, UnsupportedError, RefusedError):
-            self._take_back(before, added)
+        except (ConflictError, UnsupportedError, RefusedError) as error:
+            if not self._take_back(before, added) and is_added:
+                # Their data files are gone too, so another attempt would name what is not there.
+                raise RefusedError(
+                    f"{self.name}: others have expired the new snapshot before a branch had it, with its files. "
+                    "Nothing was committed: write it again"
+                ) from error
             raise
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
@@ -243,11 +250,13 @@ class RestTable(CatalogTable):
         if any(has.get(key_id) != entry for key_id, entry in keyed(fields, "encryption-keys", "key-id").items()):
             raise self._loses_keys()
 
-    def _take_back(self, before: Mapping[str, Any], added: Updates) -> None:
-        """Remove snapshots and keys that were added and that no ref has."""
+    def _take_back(self, before: Mapping[str, Any], added: Updates) -> bool:
+        """Remove snapshots and keys that were added and that no ref has; return whether the snapshots were there."""
+        is_there = True
         try:
             now = self.load().document.fields
             wanted = {each["snapshot"]["snapshot-id"] for each in added.snapshots}
+            is_there = wanted <= keyed(now, "snapshots", "snapshot-id").keys()
             named = {each.get("snapshot-id") for each in refs_of(now).values()}
             snapshots = sorted((wanted - named) & keyed(now, "snapshots", "snapshot-id").keys())
             updates: list[Update] = []
@@ -267,6 +276,7 @@ class RestTable(CatalogTable):
         except (ConflictError, OSError):
             # They are harmless if they stay: no ref has them, and expiring snapshots removes them.
             pass
+        return is_there
 
 
 _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snapshot-log")

@@ -46,7 +46,7 @@ from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
-from ags1.iceberg.metadata.metadata_document import DATA_PATH, partition_in, partition_names
+from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -251,6 +251,8 @@ class Conversion:
             self._journal = Journal.begin(
                 self._journal_directory(view), seal.name, self._work_key, seal, self._purpose(view)
             )
+        if self._journal is not None and seal is not None and not self._is_listed(view):
+            self._journal.records(seal).plan([self._target(view, path) for path in entries])
         if self.perform is None:
             results: Iterable[FileResult] = self._in_threads(view, list(entries.values()), seal)
         else:
@@ -333,6 +335,11 @@ class Conversion:
             if self.change.location is None:
                 view.places.check(known)
         return known
+
+    def _is_listed(self, view: TableAtOnce) -> bool:
+        """Whether new files lie below the table's location, where `clean` finds what a killed run has left."""
+        fields = view.metadata.fields
+        return self.change.location is not None or data_directory(fields).startswith(f"{view.metadata.location}/")
 
     def _names(self, view: TableAtOnce) -> TableFiles:
         """Return a maker of file names for the changed table; the same for all files of a state of the table."""

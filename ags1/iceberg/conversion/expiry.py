@@ -322,9 +322,9 @@ def _elsewhere(
     except (Ags1Error, OSError) as error:
         refused("run.json", error)
         return
-    for each in killed.results:
-        if each.target.startswith(f"{directory}/") and ".." not in each.target.split("/"):
-            yield each.target
+    for target in dict.fromkeys((*killed.planned, *(each.target for each in killed.results))):
+        if target.startswith(f"{directory}/") and ".." not in target.split("/"):
+            yield target
 
 
 def _removed_elsewhere(

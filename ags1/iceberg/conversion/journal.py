@@ -1,7 +1,8 @@
 """Finished work of a conversion, so that the next run resumes a killed one.
 
     <metadata directory>/ags1-conversion/<run>/run.json        what the run does, and its wrapped key
-    <metadata directory>/ags1-conversion/<run>/<uuid>.sealed   files that are moved and durable, with their keys
+    <metadata directory>/ags1-conversion/<run>/<uuid>.sealed   files that are moved and durable, with their keys; and
+                                                               before, names of new files where they cannot be listed
 
 :mod:`ags1.kms.run_records` says how they are sealed, and when they are believed. A record is written after its files
 are durable, so every file in it is complete. A conversion that has no key has no journal.
@@ -29,7 +30,8 @@ DIRECTORY = "ags1-conversion"
 
 KIND, _MAINTENANCE = "table conversion", "table maintenance"
 _RUN, _MAX_RUN = "run.json", 1 << 20
-_RESULTS = "files-"
+_RESULTS, _PLANNED = "files-", "planned-"
+_NAMES_AT_ONCE = 100_000
 
 
 def new_name(table: str) -> RunName:
@@ -49,6 +51,11 @@ class Records:
     def add(self, result: FileResult) -> None:
         """Add a moved file."""
         self._write(result, self._at_once)
+
+    def plan(self, targets: list[str]) -> None:
+        """Write the names of files before they are made, for `clean`: outside of the table, it does not list."""
+        for begin in range(0, len(targets), _NAMES_AT_ONCE):
+            self._records.add(f"{_PLANNED}{uuid.uuid4()}", targets[begin : begin + _NAMES_AT_ONCE])
 
     def flush(self) -> None:
         """Write all added files."""
@@ -102,6 +109,7 @@ class Killed:
     seal: RunSeal
     purpose: dict[str, Any]
     results: list[FileResult] = field(repr=False)
+    planned: list[str] = field(repr=False)
 
     def touch(self) -> None:
         """Add an empty record, so that `clean` sees that the files of the run are needed."""
@@ -128,7 +136,8 @@ def open_run(found: FoundRun, kms: Any, key_id: str, table: str, refused: Callab
             results += [_result(each) for each in value]
         except (ValueError, TypeError) as error:
             refused(name, FormatError(f"{name}: has an unknown form: {error}"))
-    return Killed(found, opened.seal, opened.about, results)
+    planned = [str(each) for _, value in opened.records(_PLANNED, refused) for each in value]
+    return Killed(found, opened.seal, opened.about, results, planned)
 
 
 def below_metadata(directory: Location) -> Location:

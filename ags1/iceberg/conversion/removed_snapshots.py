@@ -23,7 +23,7 @@ from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_document
 from ags1.iceberg.walk.table_walk import FAULTS
-from ags1.iceberg.writing.metadata import statistics_of
+from ags1.iceberg.writing.metadata import STAGED, statistics_of
 from ags1.storage import SMALL_FILES_AT_ONCE, read_whole
 from ags1.support.parallel import in_parallel
 
@@ -122,10 +122,11 @@ def removed_snapshots(
         if isinstance(document, Exception):
             # Nothing that the table needs is in it.
             continue
+        had = _had(document)
         gone = {
             each["snapshot-id"]: each
             for each in document.fields.get("snapshots") or ()
-            if each["snapshot-id"] not in known and each.get("timestamp-ms", 0) <= until_ms
+            if each["snapshot-id"] in had - known and each.get("timestamp-ms", 0) <= until_ms
         }
         known |= gone.keys()
         unnamed = sorted(_statistics(document) - named)
@@ -161,10 +162,30 @@ def _check(document: Document) -> None:
         times = [each.get("timestamp-ms", 0) for each in document.fields.get("snapshots") or ()]
         lists = [each.get("manifest-list", "") for each in document.fields.get("snapshots") or ()]
         statistics = _statistics(document)
+        _had(document)
     except (AttributeError, KeyError, TypeError) as error:
-        raise FormatError(f"a snapshot, or the statistics, are no objects with their fields: {error}") from error
+        raise FormatError(f"a snapshot, a ref, or the statistics, are no objects with their fields: {error}") from error
     if not all(type(each) is int for each in times) or not all(isinstance(each, str) for each in (*lists, *statistics)):
         raise FormatError("the time of a snapshot is no number, or a path is no text")
+
+
+def _had(document: Document) -> set[int]:
+    """Return the snapshots that a branch or tag has or had, and those that were staged to be published.
+
+    A writer whose commit to a REST catalog was refused has added and removed others. It tries again, with the same data
+    files.
+    """
+    fields = document.fields
+    snapshots = fields.get("snapshots") or ()
+    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in snapshots}
+    staged = [each for each in snapshots if STAGED in (each.get("summary") or {})]
+    named = [*(fields.get("refs") or {}).values(), *(fields.get("snapshot-log") or ()), *staged]
+    found = set[int]()
+    for number in (fields.get("current-snapshot-id"), *(each["snapshot-id"] for each in named)):
+        while number in parents and number not in found:
+            found.add(number)
+            number = parents[number]
+    return found
 
 
 def _statistics(document: Document) -> set[str]:

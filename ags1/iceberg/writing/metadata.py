@@ -23,7 +23,7 @@ _VERSIONS = (2, 3)
 _DATA_KEY_LENGTHS = (16, 24, 32)
 _STATISTICS = ("statistics", "partition-statistics")
 _GC = "gc.enabled"
-_STAGED, _PUBLISHED = "wap.id", "published-wap-id"
+STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 
 
 def statistics_of(fields: Mapping[str, Any]) -> list[str]:
@@ -118,9 +118,9 @@ class TableMetadata:
                 history.add(number)
                 number = parents.get(number)
         return {
-            number: summary[_STAGED]
+            number: summary[STAGED]
             for number, summary in summaries.items()
-            if _STAGED in summary and summary[_STAGED] not in published and number not in history
+            if STAGED in summary and summary[STAGED] not in published and number not in history
         }
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ags1 import dataset
+from ags1.dataset import transaction
 from ags1.dataset.names import run_of
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers, read_latest
@@ -375,3 +376,26 @@ def test_a_file_is_not_moved_to_where_a_directory_is_nor_below_a_file(tmp_path: 
         vault.mv("d/x", "d")
         vault.decrypt(tmp_path / "back")
     assert read_tree(tmp_path / "back") == {"d": b"1", "y": b"2", "f": b"3", "g": b"4"}
+
+
+def test_a_commit_whose_reply_was_lost_and_that_was_expired_is_not_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threat: told that nothing was committed, a writer removes its objects, and later versions name them."""
+    commit(tmp_path, {"a": b"1"})
+    mine = begin(tmp_path)
+    put_all(mine, {"mine": b"2"})
+
+    def lost(*arguments: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        publish(*arguments, **options)
+        commit(tmp_path, {"b": b"3"})
+        expire(tmp_path)
+        raise FileExistsError("as a store says it to the second request")
+
+    publish = transaction.publish
+    monkeypatch.setattr(transaction, "publish", lost)
+    with pytest.raises(OSError, match="whether it was this one is unknown") as caught:
+        mine.commit()
+    assert not isinstance(caught.value, FileExistsError)
+    assert newest(tmp_path) == {"a": b"1", "b": b"3", "mine": b"2"}
