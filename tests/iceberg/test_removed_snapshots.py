@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry, journal, operations, removed_snapshots
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.kms import MemoryKms
+from ags1.spark.engine._iceberg_work import _own
 from tests.iceberg import test_leaks as leaks
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, new_table, opened
 from tests.iceberg.test_fleet import Lake, check_nothing_old
@@ -405,6 +407,13 @@ def test_clean_removes_plaintext_elsewhere_that_a_killed_decryption_has_not_reco
     assert ended(in_child(child)) == -signal.SIGKILL
     plaintext = data_and_manifests(elsewhere) - before
     assert plaintext
+    # As attempts of tasks of Spark name what they make.
+    for path in list(plaintext):
+        made = _own(path)
+        shutil.copy(path, made)
+        plaintext.add(made)
+    stranger = elsewhere / f"{uuid.uuid4()}.parquet"
+    stranger.write_bytes(b"theirs")
     assert {path for path in clean(table(), older_than=NOW).paths if path in plaintext} == plaintext
-    assert data_and_manifests(elsewhere) == before
+    assert data_and_manifests(elsewhere) == before | {str(stranger)}
     assert table().scan().count() == 3
