@@ -235,7 +235,9 @@ def test_an_old_metadata_file_that_somebody_has_damaged_does_not_prevent_expiry(
         ("snapshots", [{**usual, "summary": 5}]), ("snapshots", [{**usual, "parent-snapshot-id": []}]),
     ):  # fmt: skip
         path.write_text(json.dumps({**fields, name: value}))
-        assert expire_snapshots(table, dry_run=True).ok
+        planned = expire_snapshots(table, dry_run=True)
+        assert planned.ok
+        assert f"NOT read, so that what a killed run has left may stay: metadata file: {path.as_uri()}" in str(planned)
     for planted in (
         5,
         {"snapshot-id": []},

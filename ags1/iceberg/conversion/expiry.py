@@ -129,6 +129,7 @@ def expire_snapshots(
         going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found is not None}
         left = removed_snapshots(opened, client, state, limit, lambda path: _seen(own(path)) is not None)
         report.removed_before, report.unread = left.snapshots, left.unread
+        report.unread_metadata = left.unread_metadata
         going |= left.files
         staged, named = metadata.staged, metadata.statistics
         report.staged = {number: staged[number] for number in report.snapshots if number in staged}
