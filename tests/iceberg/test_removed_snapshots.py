@@ -419,3 +419,13 @@ def test_clean_removes_plaintext_elsewhere_that_a_killed_decryption_has_not_reco
     assert {path for path in clean(table(), older_than=NOW).paths if path in plaintext} == plaintext
     assert data_and_manifests(elsewhere) == before | {str(stranger)}
     assert table().scan().count() == 3
+
+
+def test_a_metadata_file_counts_once_however_it_is_spelled(tmp_path: Path) -> None:
+    """The log has URLs, and the table was opened by its path."""
+    table = new_table(tmp_path / "t", files=2)
+    before = {each.as_uri() for each in (tmp_path / "t/metadata").glob("*.metadata.json")}
+    rekey_table(table, key_id="other")
+    report = what_old_keys_open(catalog_table(None, str(tmp_path / "t")), KMS)
+    assert set(report.metadata_files) < before
+    assert len(report.metadata_files) == 2
