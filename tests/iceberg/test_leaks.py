@@ -103,6 +103,16 @@ def test_no_statistics_file_outlives_what_makes_a_table_secret(tmp_path: Path) -
         expire_snapshots(table, statistics="burn")
 
 
+def test_a_table_that_was_only_enabled_is_not_said_to_be_encrypted(tmp_path: Path) -> None:
+    place = plaintext_table(tmp_path)
+    table = load_table(None, place, kms=KMS, allow_plaintext=True)
+    for steps in (["enable"], ["enable", "expire"]):
+        assert "files that are plaintext stay so" in str(encrypt_table(table, key_id="lake", steps=steps))
+    assert not table.refresh().verify().ok
+    assert "stay so" not in str(encrypt_table(table, key_id="lake"))
+    assert load_table(None, place, kms=KMS).verify(None).ok
+
+
 def test_plans_name_the_statistics_that_go(tmp_path: Path) -> None:
     table = with_statistics(plaintext_table(tmp_path))
     plan = iceberg.plan_conversion(table, key_id="lake")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry, journal, operations, removed_snapshots
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.kms import MemoryKms
+from ags1.spark.engine._iceberg_work import _own
 from tests.iceberg import test_leaks as leaks
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, new_table, opened
 from tests.iceberg.test_fleet import Lake, check_nothing_old
@@ -233,7 +235,9 @@ def test_an_old_metadata_file_that_somebody_has_damaged_does_not_prevent_expiry(
         ("snapshots", [{**usual, "summary": 5}]), ("snapshots", [{**usual, "parent-snapshot-id": []}]),
     ):  # fmt: skip
         path.write_text(json.dumps({**fields, name: value}))
-        assert expire_snapshots(table, dry_run=True).ok
+        planned = expire_snapshots(table, dry_run=True)
+        assert planned.ok
+        assert f"NOT read, so that what a killed run has left may stay: metadata file: {path.as_uri()}" in str(planned)
     for planted in (
         5,
         {"snapshot-id": []},
@@ -405,6 +409,23 @@ def test_clean_removes_plaintext_elsewhere_that_a_killed_decryption_has_not_reco
     assert ended(in_child(child)) == -signal.SIGKILL
     plaintext = data_and_manifests(elsewhere) - before
     assert plaintext
+    # As attempts of tasks of Spark name what they make.
+    for path in list(plaintext):
+        made = _own(path)
+        shutil.copy(path, made)
+        plaintext.add(made)
+    stranger = elsewhere / f"{uuid.uuid4()}.parquet"
+    stranger.write_bytes(b"theirs")
     assert {path for path in clean(table(), older_than=NOW).paths if path in plaintext} == plaintext
-    assert data_and_manifests(elsewhere) == before
+    assert data_and_manifests(elsewhere) == before | {str(stranger)}
     assert table().scan().count() == 3
+
+
+def test_a_metadata_file_counts_once_however_it_is_spelled(tmp_path: Path) -> None:
+    """The log has URLs, and the table was opened by its path."""
+    table = new_table(tmp_path / "t", files=2)
+    before = {each.as_uri() for each in (tmp_path / "t/metadata").glob("*.metadata.json")}
+    rekey_table(table, key_id="other")
+    report = what_old_keys_open(catalog_table(None, str(tmp_path / "t")), KMS)
+    assert set(report.metadata_files) < before
+    assert len(report.metadata_files) == 2

@@ -6,6 +6,7 @@ clean    files below the table --> that neither its metadata nor a snapshot nor 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import math
@@ -37,7 +38,7 @@ from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.run_records import FoundRun, found_runs
-from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, read_whole, remove, status
+from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, list_names, read_whole, remove, status
 from ags1.support.parallel import in_parallel
 
 _OLD = datetime.timedelta(days=3)
@@ -128,6 +129,7 @@ def expire_snapshots(
         going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found is not None}
         left = removed_snapshots(opened, client, state, limit, lambda path: _seen(own(path)) is not None)
         report.removed_before, report.unread = left.snapshots, left.unread
+        report.unread_metadata = left.unread_metadata
         going |= left.files
         staged, named = metadata.staged, metadata.statistics
         report.staged = {number: staged[number] for number in report.snapshots if number in staged}
@@ -254,7 +256,7 @@ def clean(
             began = min(began, run.begun)
             continue
         given_up.append(run)
-        elsewhere += _elsewhere(run, client, metadata, names, report)
+        elsewhere += _elsewhere(run, client, metadata, names, own, report)
     elsewhere += _removed_elsewhere(opened, client, state, own, identity, report)
     outside = {identity(each.location): each for path in elsewhere if (each := _seen(own(path))) is not None}
     outside = {name: each for name, each in outside.items() if name not in listed}
@@ -302,7 +304,7 @@ def _ahead(older_than: datetime.timedelta) -> int:
 
 
 def _elsewhere(
-    run: FoundRun, kms: Any, metadata: TableMetadata, names: TableFiles, report: CleanReport
+    run: FoundRun, kms: Any, metadata: TableMetadata, names: TableFiles, own: _Own, report: CleanReport
 ) -> Iterable[str]:
     """Files of a killed run where this table writes, if that is not below its location, where all files are listed.
 
@@ -322,9 +324,16 @@ def _elsewhere(
     except (Ags1Error, OSError) as error:
         refused("run.json", error)
         return
-    for target in dict.fromkeys((*killed.planned, *(each.target for each in killed.results))):
-        if target.startswith(f"{directory}/") and ".." not in target.split("/"):
-            yield target
+    targets = dict.fromkeys((*killed.planned, *(each.target for each in killed.results)))
+    inside = [each for each in targets if each.startswith(f"{directory}/") and ".." not in each.split("/")]
+    yield from inside
+    # Each attempt of a task of Spark has added something of its own to the name.
+    stems = {each.rpartition("/")[2].partition(".")[0] for each in inside}
+    for place in {each.rpartition("/")[0] for each in inside}:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in list_names(own(place)):
+                if name.partition(".")[0].rpartition("-")[0] in stems:
+                    yield f"{place}/{name}"
 
 
 def _removed_elsewhere(

@@ -17,6 +17,7 @@ from typing import Any
 
 from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
 from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.catalogs.file import as_the_table_spells_it
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
 from ags1.iceberg.conversion.removed_snapshots import logged, older_documents
 from ags1.iceberg.conversion.work import WorkKey
@@ -148,7 +149,9 @@ class _Only:
 def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict[str, Document]:
     """The other metadata files of the table."""
     paths = dict.fromkeys(logged(state.document.fields))
-    directory = state.metadata_location.rpartition("/")[0]
+    # As the log spells it: each file once.
+    current = as_the_table_spells_it(state.metadata_location, state.document.fields)
+    directory = current.rpartition("/")[0]
     try:
         names = list_names(location_of(directory, table.io_properties))
     except OSError:
@@ -156,6 +159,7 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
         report.unread.append(f"{directory}/ (not listed)")
         names = []
     paths |= dict.fromkeys(f"{directory}/{name}" for name in names if name.endswith(METADATA_SUFFIX))
+    paths.pop(current, None)
     found = {}
     for path, each in older_documents(table, state, paths):
         if isinstance(each, Exception):

@@ -33,6 +33,7 @@ REWRAPPED = (
     "no file has a new key: an older metadata file, which stays, and the old master key still open all of them; "
     "new data keys (`ags1 iceberg rekey`) end that"
 )
+ENABLED = 'new files are encrypted; files that are plaintext stay so until the step "convert"'
 STEPS = ("enable", "convert", "expire")
 """The steps of :func:`encrypt_table`, in this order."""
 
@@ -112,6 +113,7 @@ def encrypt_table(
         report = _conversion(table, opened, client, change, threads, progress, perform).run()
     else:
         report = _changed_metadata(opened, client, change)
+        report.notes.append(ENABLED)
     return _finished(report, opened, client, statistics, converted="convert" in wanted, expire="expire" in wanted)
 
 

@@ -39,11 +39,14 @@ class RemovedSnapshots:
         Files that they name, and statistics files, that are there, with their kinds. The table may need some.
     unread : dict of int to str
         Those whose files could not be found, and why.
+    unread_metadata : list of str
+        Metadata files of the log that could not be read.
     """
 
     snapshots: list[int] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     unread: dict[int, str] = field(default_factory=dict)
+    unread_metadata: list[str] = field(default_factory=list)
 
 
 def older_documents(
@@ -121,6 +124,7 @@ def removed_snapshots(
     for path, document in older_documents(table, state, logged(state.document.fields)):
         if isinstance(document, Exception):
             # Nothing that the table needs is in it.
+            report.unread_metadata.append(path)
             continue
         had = _had(document)
         gone = {

@@ -168,6 +168,8 @@ class ExpiryReport(Report):
         Snapshots that the table had lost before, of which a killed run has left files. `files` and `paths` have these.
     unread : dict of int to str
         Such snapshots whose files could not be found, and why. :func:`clean` removes them.
+    unread_metadata : list of str
+        Older metadata files that could not be read: such snapshots may be in them.
     metadata_hash : str or None
         Hash of the new metadata file; None if none was written.
     dry_run : bool
@@ -183,6 +185,7 @@ class ExpiryReport(Report):
     kept_statistics: list[str] = field(default_factory=list)
     removed_before: list[int] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)
+    unread_metadata: list[str] = field(default_factory=list)
     metadata_hash: str | None = None
     dry_run: bool = False
 
@@ -214,6 +217,7 @@ class ExpiryReport(Report):
             "`ags1 iceberg clean` removes those below the table's location"
             for number, error in self.unread.items()
         ]
+        lines += _lines("NOT read, so that what a killed run has left may stay: metadata file", self.unread_metadata)
         return "\n".join(lines)
 
 

@@ -142,7 +142,7 @@ class TableMoving:
 
 
 def _own(path: str) -> str:
-    """A new, unique path beside another one."""
+    """A new, unique path beside another one; `clean` knows it by the beginning of its name."""
     directory, slash, name = path.rpartition("/")
-    suffix = name.rpartition(".")[2] if "." in name else ""
-    return f"{directory}{slash}{uuid.uuid4()}{'.' if suffix else ''}{suffix}"
+    stem, dot, suffix = name.partition(".")
+    return f"{directory}{slash}{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
