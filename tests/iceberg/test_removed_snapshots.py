@@ -237,7 +237,7 @@ def test_an_old_metadata_file_that_somebody_has_damaged_does_not_prevent_expiry(
         path.write_text(json.dumps({**fields, name: value}))
         planned = expire_snapshots(table, dry_run=True)
         assert planned.ok
-        assert f"NOT read, so that what a killed run has left may stay: metadata file: {path.as_uri()}" in str(planned)
+        assert f"NOT read, so that what a killed run has left may stay: {path.as_uri()}" in str(planned)
     for planted in (
         5,
         {"snapshot-id": []},
@@ -429,3 +429,27 @@ def test_a_metadata_file_counts_once_however_it_is_spelled(tmp_path: Path) -> No
     report = what_old_keys_open(catalog_table(None, str(tmp_path / "t")), KMS)
     assert set(report.metadata_files) < before
     assert len(report.metadata_files) == 2
+
+
+def test_a_store_that_refuses_to_say_what_is_there_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 says 403 of a missing object to who may not list: such as those of every snapshot that was expired before."""
+    place = leaks.plaintext_table(tmp_path)
+    encrypt_table(leaks.with_statistics(place), key_id="lake", steps=("enable", "convert", "expire"))
+    seen = expiry._seen
+
+    def refused(location: Any) -> Any:
+        found = seen(location)
+        if found is None:
+            raise PermissionError(13, "Access Denied", location.text)
+        return found
+
+    monkeypatch.setattr(expiry, "_seen", refused)
+    table = load_table(None, place, kms=leaks.KMS)
+    for _ in range(2):
+        assert not encrypt_table(table, key_id="lake").removed_before
+        report = expire_snapshots(table)
+        assert not report.ok
+        assert "Access Denied" in report.unread[next(iter(report.unread))]
+        assert [each.rpartition(".")[2] for each in report.unread_metadata] == ["stats", "stats"]
+    monkeypatch.undo()
+    assert expire_snapshots(table).ok
