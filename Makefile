@@ -114,9 +114,9 @@ test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, co
 SOAKS = $(sort $(shell find tests -name 'soak_*.py'))
 SOAK_ARGS ?=
 
-soak: build $(STAMPS)/test $(STAMPS)/java ## run what takes hours: SOAK_ARGS='--seconds 60' runs a minute of each
-	@set -e; for module in $(subst /,.,$(SOAKS:.py=)); do echo "$$module $(SOAK_ARGS)"; \
-		$(BIN)/python -m $$module $(SOAK_ARGS); done
+soak: build $(STAMPS)/test $(STAMPS)/java ## run what takes hours, as many at once as there are processors: SOAK_ARGS='--seconds 60' runs a minute of each
+	@printf '%s\n' $(subst /,.,$(SOAKS:.py=)) | PYTHONUNBUFFERED=1 xargs -P "$$(nproc)" -I{} \
+		bash -o pipefail -c '$(BIN)/python -m {} $(SOAK_ARGS) 2>&1 | sed -u "s/^/{}: /"'
 
 # Those that a release of Spark may change something for. All of tests/spark run with it too: SPARK_TESTS=tests/spark
 SPARK_TESTS ?= $(addprefix tests/spark/test_,$(addsuffix .py,connect encrypt_files engine leaks source_spark \

@@ -16,6 +16,7 @@ import importlib.metadata
 import io
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def _cross(version: Version, directory: Path, machine: str, work: Path) -> dict[
     return {
         **tools,
         "LDSHARED": f"{tools['CC']} -shared",
-        "CFLAGS": f"-I{headers / name} -I{chosen}",
+        "CFLAGS": shlex.join([f"-I{headers / name}", f"-I{chosen}"]),
         "PYTHONPATH": str(chosen),
         "_PYTHON_SYSCONFIGDATA_NAME": settings,
         "_PYTHON_HOST_PLATFORM": f"linux-{machine}",

@@ -356,7 +356,7 @@ class FailingReads(ShortReads):
 
     def readinto(self, buffer: Any, /) -> int | None:
         if self.tell() + len(memoryview(buffer)) > self._after:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise OSError(errno.EIO, "Input/output error")
         return super().readinto(buffer)
 
 

@@ -6,7 +6,8 @@ Python that runs this is left out: ``make test`` runs everything on it.
 
 With ``--wheels dist`` the package is taken from the wheels that `make wheels` made, and Debian's Pythons are run too.
 With ``--installed`` the tests run on this Python alone, with the ags1 that is installed for it, a wheel's;
-``--requirements`` prints what that needs.
+``--requirements`` prints what that needs. ``--installed --each`` runs each file in a process of its own, so that one
+that hangs, as on an emulated CPU, does not stop the others.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from buildtools import interpreters
 from buildtools.openssl_source import cache_directory
@@ -50,11 +53,14 @@ CORE = (
     "test_vectors",
     "streams/test_verify",
 )
+# Of one file: under emulation, on a busy machine, the longest takes half an hour.
+FILE_SECONDS = 2 * 3600
 # Of the test extra, which says the versions.
 NEEDED = (
     "cryptography",
     "cryptography-vectors",
     "cython",
+    "fsspec",
     "hypothesis",
     "jsonschema",
     "numpy",
@@ -67,24 +73,66 @@ NEEDED = (
 
 
 def requirements() -> list[str]:
-    """What to install for the core tests, with the versions of the extra "test"."""
-    of_extra = [
-        each.partition(";")[0].strip()
-        for each in importlib.metadata.requires("ags1") or ()
-        if re.search(r"""extra == ['"]test['"]""", each)
-    ]
-    found = [each for each in of_extra if re.split(r"[^\w-]", each)[0] in NEEDED]
+    """What to install for the core tests: of the extra "test", and the extra "iceberg", with their versions."""
+
+    def of(extra: str) -> list[str]:
+        wanted = rf"""extra == ['"]{extra}['"]"""
+        return [
+            each.partition(";")[0].strip()
+            for each in importlib.metadata.requires("ags1") or ()
+            if re.search(wanted, each)
+        ]
+
+    found = [each for each in of("test") if re.split(r"[^\w-]", each)[0] in NEEDED]
     assert len(found) == len(NEEDED), found
-    return found
+    # The vectors have whole tables.
+    return [*found, *of("iceberg")]
 
 
-def core(python: Path, library: Path, arguments: list[str], env: Mapping[str, str]) -> int:
-    """Run the core tests on a Python with the package in `library`; return the exit status."""
+def core(
+    python: Path,
+    library: Path,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    files: Sequence[str] = CORE,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Run the core tests on a Python with the package in `library`; options are subprocess.run's."""
     # Not from the checkout: a program of a test would find the package there, without modules for this Python.
     command = [python, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider"]
-    command += ["-o", f"pythonpath={library} {ROOT}", *arguments, *(ROOT / "tests" / f"{each}.py" for each in CORE)]
+    command += ["-o", f"pythonpath={library} {ROOT}", *arguments, *(ROOT / "tests" / f"{each}.py" for each in files)]
     with tempfile.TemporaryDirectory() as empty:
-        return subprocess.run(command, cwd=empty, env={**env, "PYTHONPATH": str(library)}, check=False).returncode
+        env = {**env, "PYTHONPATH": str(library)}
+        return subprocess.run(command, cwd=empty, env=env, check=False, text=True, **options)
+
+
+def each_file(python: Path, library: Path, arguments: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run each file of the core tests by itself, as many at once as there are CPUs; return an exit status.
+
+    The last lines printed are the tests that were skipped, and the numbers of all files.
+    """
+    counts, skipped, status = dict.fromkeys(("passed", "failed", "skipped", "error"), 0), list[str](), 0
+
+    def run_one(file: str) -> tuple[int, str]:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": FILE_SECONDS}
+        try:
+            done = core(python, library, [*arguments, "--no-fold-skipped"], env, [file], **options)
+        except subprocess.TimeoutExpired:
+            return 1, f"killed after {FILE_SECONDS} seconds\n"
+        return done.returncode, done.stdout
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file, (code, said) in zip(CORE, pool.map(run_one, CORE), strict=True):
+            print(f"{file}\n{said}", flush=True)
+            status = status or code
+            lines = said.splitlines() or [""]
+            skipped += (line for line in lines if line.startswith("SKIPPED "))
+            found = re.findall(r"(\d+) (passed|failed|skipped|error)", lines[-1])
+            # A file that ended before pytest counted is one error.
+            for number, word in found or [(1, "error")]:
+                counts[word] += int(number)
+    print(*skipped, ", ".join(f"{number} {word}" for word, number in counts.items()), sep="\n")
+    return status
 
 
 def run(version: tuple[int, ...], python: Path, wheels: Path | None, arguments: list[str]) -> int:
@@ -101,11 +149,11 @@ def run(version: tuple[int, ...], python: Path, wheels: Path | None, arguments: 
         library = home / "wheel"
         shutil.rmtree(library, ignore_errors=True)
         shutil.unpack_archive(wheel, library, "zip")
-        return core(own, library, arguments, env)
+        return core(own, library, arguments, env).returncode
     build = [own, "setup.py", "--quiet", "build", "--build-base", home / "build"]
     subprocess.run(build, cwd=ROOT, env=env, check=True)
     (library,) = (home / "build").glob("lib.*")
-    return core(own, library, arguments, env)
+    return core(own, library, arguments, env).returncode
 
 
 def main(arguments: list[str]) -> int:
@@ -114,7 +162,10 @@ def main(arguments: list[str]) -> int:
         print(*requirements(), sep="\n")
         return 0
     if arguments[:1] == ["--installed"]:
-        return core(Path(sys.executable), Path(sysconfig.get_path("platlib")), arguments[1:], os.environ)
+        own, library = Path(sys.executable), Path(sysconfig.get_path("platlib"))
+        if arguments[1:2] == ["--each"]:
+            return each_file(own, library, arguments[2:], os.environ)
+        return core(own, library, arguments[1:], os.environ).returncode
     wheels, found = None, interpreters.installed()
     if arguments[:1] == ["--wheels"]:
         wheels, arguments = Path(arguments[1]).resolve(), arguments[2:]

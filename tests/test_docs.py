@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,31 @@ def test_no_block_is_forgotten() -> None:
             assert f'"{page.name}"' in tests or f"docs/{page.name}" in tests, page.name
     for page in (DOCS / "guides").glob("*.md"):
         assert languages(page) <= {"", "sh", f'python title="examples/{_script(page)}"'}, page.name
+
+
+NEEDED = {
+    "cryptography": "pip install [^`]*cryptography",
+    "fsspec": r"'ags1\[fsspec\]'",
+    "pandas": "pip install [^`]*pandas",
+    "polars": "pip install [^`]*polars",
+    "pyarrow": r"(arrow|iceberg|spark)\]'",
+    "pyiceberg": r"iceberg\]'",
+    "pyspark": r"'ags1\[spark",
+    "sqlalchemy": "pip install sqlalchemy",
+}
+"""What a page says of a module that its blocks import: the extra that has it, or its own name."""
+
+
+def test_a_page_says_what_to_install_for_what_it_imports() -> None:
+    for page in (ROOT / "README.md", *DOCS.glob("*.md"), *(DOCS / "guides").glob("*.md")):
+        text = page.read_text()
+        code = "\n".join(re.findall(r"^ *```python.*?\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL))
+        prose = re.sub(r"^ *```python.*?\n(.*?)^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        used = set(re.findall(r"^ *(?:import|from) (\w+)", code, re.MULTILINE))
+        # PyIceberg's catalog in a file.
+        used |= {"sqlalchemy"} if "pyiceberg.catalog.sql" in code else set()
+        for module in used & NEEDED.keys():
+            assert re.search(NEEDED[module], prose), f"{page.name} imports {module}"
 
 
 def test_the_policies_to_copy_are_json() -> None:

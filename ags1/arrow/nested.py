@@ -192,6 +192,13 @@ def _read(kind: Any, counts: NDArray[np.int64], parts: _Parts, valid: Any) -> An
         sizes: NDArray[np.int64] = places[ends] - places[ends - counts]
         return places, sizes
 
+    def read_entries(sizes: NDArray[np.int64]) -> Any:
+        # PyArrow ends the process if one is null; before its version 26, also if it has not counted that none is.
+        if not (parts.read(sizes).all() and parts.read(sizes).all()):
+            raise FormatError(f"the decrypted values are not of type {kind}: an entry of a map, or its key, is null")
+        children = [_read(kind.key_type, sizes, parts, None), read_child(kind.item_type, sizes)]
+        return pa.StructArray.from_arrays(children, fields=[kind.key_field, kind.item_field])
+
     def made(of: Any, *buffers: Any, children: Any = None) -> Any:
         return pa.Array.from_buffers(of, total, [validity, *buffers], children=children)
 
@@ -199,8 +206,7 @@ def _read(kind: Any, counts: NDArray[np.int64], parts: _Parts, valid: Any) -> An
         return made(kind, children=[read_child(field.type, counts) for field in kind])
     if types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind):
         places, sizes = read_lengths()
-        is_map = types.is_map(kind)
-        child = read_child(pa.struct([kind.key_field, kind.item_field]) if is_map else kind.value_type, sizes)
+        child = read_entries(sizes) if types.is_map(kind) else read_child(kind.value_type, sizes)
         wide = np.int64 if types.is_large_list(kind) else np.int32
         if places[-1] > np.iinfo(wide).max:
             raise FormatError(f"{places[-1]} elements are too many for one array of type {kind}: make smaller batches")

@@ -90,10 +90,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (Ags1Error, OSError, ValueError, MemoryError, ImportError) as error:
         return _failed(options, error)
     except Exception as error:
-        # Such as what PyIceberg's own way to an object store raises.
+        # Such as what PyIceberg's own way to an object store raises, or its import, which reads its configuration.
+        from ags1.iceberg.configuration import configuration_fault
         from ags1.storage import as_os_error
 
-        fault = as_os_error(error)
+        fault = as_os_error(error) or configuration_fault()
         if fault is None:
             raise
         return _failed(options, fault)
@@ -112,7 +113,8 @@ def describe(error: BaseException, options: Any = None) -> str:
     """One line for a person, with the options of this command: what, where, and no traceback."""
     from ags1.support.remedies import in_options
 
-    return in_options(_describe(error), old=hasattr(options, "old_footer_key"))
+    old, properties = hasattr(options, "old_footer_key"), hasattr(options, "property")
+    return in_options(_describe(error), old=old, properties=properties)
 
 
 def say(line: str, *, flush: bool = False, raw: bool = False) -> None:

@@ -76,6 +76,8 @@ class AgeKeys:
             return bytes(age.passphrase.decrypt(data, self._secret(new=False)))
         except age.DecryptError as error:
             given = "these identities" if self._identities else "this passphrase"
+            if self._file:
+                given = f"the passphrase in {self._file}"
             raise KeyAccessError(f"{path} does not open with {given}, or it is damaged: {error}") from None
 
     def _secret(self, *, new: bool) -> str:

@@ -7,6 +7,7 @@ import contextlib
 
 from ags1.cli import say, say_json, warn
 from ags1.cli.report import Reporter
+from ags1.support.remedies import in_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ def audit(options: argparse.Namespace) -> int:
     elif options.quiet:
         for each in report.findings:
             if each.severity in ("error", "violation") or not report.files:
-                warn(f"ags1: {each}")
+                warn(f"ags1: {in_options(str(each))}")
     else:
-        for line in str(report).split("\n"):
+        for line in in_options(str(report)).split("\n"):
             say(line)
         if options.html is not None:
             say(f"{options.html}: the same as a page")

@@ -1,27 +1,32 @@
-"""Asking before something is done that can't be undone."""
+"""Asking before something is done that can't be undone. What would be done is shown first, wherever that is.
+
+A plan of nothing asks nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from ags1.cli import say_json, warn
 from ags1.support.exit_codes import UsageError
+from ags1.support.typing import Any
 
 
-def need_consent(options: argparse.Namespace, question: str = "") -> None:
-    """Refuse to go on, with a UsageError, where nobody can be asked and --yes is not given."""
-    if not options.yes and (options.json or sys.stdin is None or not sys.stdin.isatty()):
-        where = f"{question} Nobody can be asked here".strip()
-        raise UsageError(f"{where}: say --dry-run to see what would be done, or --yes to have it done")
+def agreed(options: argparse.Namespace, question: str, plan: dict[str, Any] | None = None) -> bool:
+    """Ask, unless --yes is given. After another answer than yes, say that nothing was changed.
 
-
-def agreed(options: argparse.Namespace, question: str) -> bool:
-    """Ask, unless --yes is given. After another answer than yes, say that nothing was changed."""
+    UsageError: there is nobody to ask. With --json, the object `plan` is printed then, with the error.
+    """
     if options.yes:
         return True
-    need_consent(options, question)
+    if options.json or sys.stdin is None or not sys.stdin.isatty():
+        refusal = f"{question} Nobody can be asked here: say --yes to have it done"
+        if options.json and plan is not None:
+            say_json({**plan, "error": refusal})
+        raise UsageError(refusal)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
-    print("ags1: nothing was changed", file=sys.stderr)
+    warn("ags1: nothing was changed")
     return False

@@ -13,7 +13,7 @@ from ags1.cli.standard import refuse_terminal, write_out
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
-from ags1.streams.metadata_files import SUFFIX, metadata_beside, text_of_prefix
+from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.support.exit_codes import UsageError
 from ags1.support.key_files import key_of_variable, looks_like_key, parse_key, read_key_file, write_secret
 
@@ -45,18 +45,26 @@ class Keys:
             metadata = self._from_metadata(self._options.key_metadata or _age_beside(path), path, name)
             return metadata if length is None else metadata.with_length(length)
         if self._key is None:
-            self._key = self._load()
+            self._key = self._load(path)
         return KeyMetadata(self._key, aad_prefix(self._options, name), length)
 
-    def _load(self) -> Key:
+    def _load(self, path: str) -> Key:
         options = self._options
         if options.key_file:
             _refuse_key_as_name(options.key_file, "--key-file", "the name of a file")
-            return Key(parse_key(self._read(options.key_file), options.key_file, note=_note))
+            makes = hasattr(options, "key_metadata_out")
+            hint = f"`ags1 keygen {options.key_file}` makes one" if makes else ""
+            return Key(parse_key(self._read(options.key_file, hint=hint), options.key_file, note=_note))
         if options.key_env:
             if options.key_env not in os.environ:
                 _refuse_key_as_name(options.key_env, "--key-env", "the name of a variable")
             return Key(key_of_variable(options.key_env))
+        for suffix, way in (
+            (AGE_SUFFIX, "--identity FILE, --passphrase or --passphrase-file FILE"),
+            (KEY_METADATA_SUFFIX, f"--key-metadata {path}{KEY_METADATA_SUFFIX}"),
+        ):
+            if os.path.exists(path + suffix):
+                raise UsageError(f"a key is needed: beside {path} stands {path}{suffix}, for {way}")
         raise UsageError(
             "a key is needed: --key-file FILE, --key-env NAME, --key-metadata PATH, --identity FILE or --passphrase"
         )
@@ -74,11 +82,24 @@ class Keys:
         return self._metadata
 
     def _decoded(self, path: str) -> KeyMetadata:
-        data = self._read(path)
+        if self._options.key_metadata is None:
+            data = self._read(
+                path, "age file", "it stands beside the file, under that name; else give it as --key-metadata"
+            )
+        else:
+            data = self._read(
+                path, "key metadata", "give what --key-metadata-out named: a file, or a directory of them"
+            )
         return decode_metadata(self.age.open(data, path) if is_age_file(data) else data, path)
 
-    def _read(self, path: str) -> bytes:
-        data, mode = read_key_file(path)
+    def _read(self, path: str, kind: str = "key file", hint: str = "") -> bytes:
+        """The bytes of a file; if it is missing, `hint` says what to do."""
+        try:
+            data, mode = read_key_file(path, kind)
+        except KeyAccessError as error:
+            if hint and isinstance(error.__cause__, FileNotFoundError):
+                raise KeyAccessError(f"{error}: {hint}") from error
+            raise
         self._warned = self._warned or _warned_of_readers(path, mode)
         return data
 

@@ -8,7 +8,7 @@ import os
 import sys
 
 from ags1.cli import say, say_json
-from ags1.cli.consent import agreed, need_consent
+from ags1.cli.consent import agreed
 from ags1.cli.keys import write_private
 from ags1.cli.paths import STANDARD, shown
 from ags1.cli.standard import ask_password, refuse_terminal, standard_input, write_out
@@ -148,8 +148,6 @@ def _rotate(options: argparse.Namespace) -> int:
 
 def _remove(options: argparse.Namespace) -> int:
     path, key_id = _local_path(options), _one_key_id(options)
-    if not (options.dry_run or options.yes):
-        need_consent(options)
     with _local(options) as client:
         with client.without(key_id, old_versions=options.old_versions) as rest:
             lost = [use for dataset in options.files for use in _uses(dataset, key_id, client, rest)]

@@ -181,3 +181,8 @@ class ExpireReport(Report):
     object_bytes: int
     young_objects: int
     dry_run: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not (self.versions or self.objects)

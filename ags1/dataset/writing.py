@@ -21,11 +21,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
-from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, version_number
+from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, run_of, version_number
 from ags1.dataset.pins import Pins
+from ags1.dataset.references import walk
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, remove_record
 from ags1.dataset.selection import Filter
@@ -38,11 +40,14 @@ from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
 from ags1.streams.files import Progress
 from ags1.support.typing import Any
+from ags1.support.words import counted
 
 _LOG = logging.getLogger("ags1.dataset")
 
 _RECORD_BYTES = 1 << 30
 _RECORD_SECONDS = 10.0
+# Objects that are looked at where a new dataset is to be.
+_MOST_LISTED = 10_000
 
 
 @dataclass
@@ -130,6 +135,8 @@ class _Writing:
         """Make the run; return its report, and the version that it made or found."""
         options, report = self._options, self._report
         _LOG.info("%s: run %s begins on version %d", self._target, self._transaction.run.id, report.version)
+        if self._transaction.base is None:
+            self._note_others()
         if options.resume:
             self._take_over()
         if options.progress is not None and not options.dry_run:
@@ -183,6 +190,24 @@ class _Writing:
                 else:
                     self._settle(outcome)
         self._put_known()
+
+    def _note_others(self) -> None:
+        """Say what stands already where a new dataset is to be: nobody would look for it there later."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            listed = list(islice(walk(self._target), _MOST_LISTED))
+            names = [
+                each.name
+                for each in listed
+                if each.kind != "leftover" and run_of(each.name) is None and record_of(each.name) is None
+            ]
+            if names:
+                least = "at least " if len(listed) == _MOST_LISTED else ""
+                text = (
+                    f"{least}{counted(len(names), 'file')} stood here before the dataset, such as {names[0]}: not "
+                    "encrypted by this run, and named as foreign whenever the dataset is verified; move them away, or "
+                    "encrypt into a directory of its own"
+                )
+                self._report.notes.append((self._target.text, text))
 
     # -- an interrupted run ----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ Names are loaded on first use.
 from __future__ import annotations
 
 from ags1.support.lazy import lazy_names
+from ags1.support.typing import Any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ __all__ = [
     "relocate_table",
 ]
 
-__getattr__, __dir__ = lazy_names(
+_get, __dir__ = lazy_names(
     __name__,
     {
         "keys._entries": ("EncryptedKey",),
@@ -110,3 +111,15 @@ __getattr__, __dir__ = lazy_names(
         ("pyarrow", "pyiceberg"),
     ),
 )
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _get(name)
+    except Exception:
+        from ags1.iceberg.configuration import configuration_fault
+
+        fault = configuration_fault()
+        if fault is None:
+            raise
+        raise fault from None

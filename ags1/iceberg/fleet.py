@@ -57,8 +57,11 @@ _OPENED = (
         "`ags1 iceberg clean` removes them",
     ),
     (
-        *("metadata_files", "metadata file with a key that they unwrap", "metadata files with keys that they unwrap"),
-        "these keys open only what the other lines name",
+        *("metadata_files", "old metadata file", "old metadata files"),
+        (
+            "they still unwrap a key in each. What such a key opens, the other lines name: without such lines it opens "
+            "nothing that is there, and nothing has to be done"
+        ),
     ),
 )
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from ags1.kms._base import KeyManagementClient
-from ags1.kms.services import SERVICES
+from ags1.kms.services import COMMON_OPTIONS, LOCAL_OPTIONS, REMOTE_OPTIONS, SERVICES
 from ags1.support.typing import Any
 
 _METHODS = ("wrap_key", "unwrap_key", "supports_key_generation", "generate_key", "initialize", "close")
-_COMMON: dict[str, Callable[[str], Any]] = {"cache_seconds": float, "attempts": int}
 _FORMS = ", ".join([*(each.form for each in SERVICES.values()), "local:PATH", "module:package.module.Class"])
 # Option names that people may use for a secret. The error names a better place for it.
 _SECRET = re.compile(r"pass|secret|token|access_?key|credential|api_?key|^key$|^pin$", re.IGNORECASE)
@@ -106,7 +105,7 @@ class _Query:
 
 def _service(scheme: str, path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:
     service = SERVICES[scheme]
-    arguments = query.arguments({**_COMMON, "timeout": float, **service.options}, options)
+    arguments = query.arguments({**REMOTE_OPTIONS, **service.options}, options)
     if "ca_file" in arguments:
         arguments["verify"] = arguments.pop("ca_file")
     has_address = "://" in service.form
@@ -127,8 +126,7 @@ def _local(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementCl
     if {"password", "password_file", "key_file"} & set(options):
         for name in ("password_file", "key_file"):
             query.pairs.pop(name, None)
-    known: dict[str, Callable[[str], Any]] = {**_COMMON, "password_file": str, "key_file": str}
-    return LocalKms(os.path.expanduser(path), **query.arguments(known, options))
+    return LocalKms(os.path.expanduser(path), **query.arguments({**COMMON_OPTIONS, **LOCAL_OPTIONS}, options))
 
 
 def _module(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementClient:

@@ -374,7 +374,7 @@ class LocalKms(KeyManagementClient):
                         data = stream.read(_keystore.LARGEST + 1)
                     store = self._connected = self._opened(data, found)
             except OSError as error:
-                hint = ": make it with LocalKms.create or `ags1 kms init`" if error.errno == 2 else ""
+                hint = ": make it with `LocalKms.create`" if error.errno == 2 else ""
                 raise Unusable(f"the keystore {file} cannot be read: {error.strerror}{hint}") from None
             except Refusal as error:
                 raise Unusable(f"the keystore {file} cannot be opened: {error}") from None
@@ -486,6 +486,9 @@ class _Given:
             raise Refusal(str(error)) from None
 
     def protect(self) -> _keystore.Protection:
+        if self._key_file is not None and not os.path.lexists(self._key_file):
+            name = os.fspath(self._key_file)
+            raise Refusal(f"there is no key file {name}: `ags1 keygen {name}` makes one")
         key = self.key()
         if key is not None:
             return _keystore.Protection.by_key(key)
@@ -520,7 +523,10 @@ def _alone(path: str) -> Iterator[None]:
     except ImportError:
         yield
         return
-    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, error.strerror, path) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

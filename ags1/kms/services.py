@@ -49,3 +49,8 @@ SERVICES: dict[str, ServiceEntry] = {
         {**dict.fromkeys(("mount", "namespace", "token_file", "ca_file"), str), "data_key_bits": int},
     ),
 }  # fmt: skip
+
+LOCAL_OPTIONS: dict[str, Callable[[str], Any]] = {"key_file": str, "password_file": str}
+COMMON_OPTIONS: dict[str, Callable[[str], Any]] = {"attempts": int, "cache_seconds": float}
+REMOTE_OPTIONS: dict[str, Callable[[str], Any]] = {**COMMON_OPTIONS, "timeout": float}
+"""Options of ``local:`` URLs, of all URLs, and of those of services."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
-from ags1.spark.engine._column_keys import ColumnRecord, create_key, newest_key
+from ags1.errors import AlreadyEncryptedError
+from ags1.spark.engine._column_keys import ColumnRecord, create_key, is_empty, newest_key
 from ags1.spark.engine._column_work import (
     ANY_ROW_KEY,
     DecryptColumns,
@@ -29,7 +31,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from ags1.storage import Location
+
 _FORMS = ("ags1", "gcm")
+# Metadata of an encrypted field, which Spark and Parquet files keep: by it a second encryption is noticed.
+_ENCRYPTED = "ags1.encrypted"
 
 
 def encrypt_columns(
@@ -73,10 +79,13 @@ def encrypt_columns(
     Returns
     -------
     DataFrame
-        The columns are binary.
+        The columns are binary; metadata of their fields has the key ``ags1.encrypted``.
 
     Raises
     ------
+    AlreadyEncryptedError
+        A column's field has that metadata: Spark keeps it, and so do Parquet files, but not Iceberg tables, CSV and
+        JSON.
     ValueError, TypeError
         A wrong argument: a column that does not exist or that has another type, `deterministic`.
     KeyAccessError
@@ -105,6 +114,11 @@ def encrypt_columns(
     check_choice(form, _FORMS, "form")
     schema = _schema_of(df, columns, row_key)
     for name in columns:
+        if _ENCRYPTED in schema[name].metadata:
+            raise AlreadyEncryptedError(
+                f"column {name!r} is encrypted already; to encrypt it twice, remove its metadata first: "
+                f"df.withMetadata({name!r}, {{}})"
+            )
         _arrow_type(schema[name])
     table = locate(keys, df.sparkSession)
     bound = _bound(schema, row_key)
@@ -112,7 +126,10 @@ def encrypt_columns(
         create_key(table, kms, name, key_id, form=form, field=schema[name].jsonValue(), row_key=bound)
         for name, key_id in columns.items()
     ]
-    fields = [StructField(each.name, BinaryType(), each.nullable) if each.name in columns else each for each in schema]
+    fields = [
+        StructField(each.name, BinaryType(), each.nullable, {_ENCRYPTED: form}) if each.name in columns else each
+        for each in schema
+    ]
     return df.mapInArrow(EncryptColumns(made, row_key, kms), StructType(fields))
 
 
@@ -153,6 +170,8 @@ def decrypt_columns(
     ------
     ValueError, TypeError
         A wrong argument. ValueError also without a key of a column in `keys` and without its type.
+    FileNotFoundError
+        There is no key table at `keys`, and a type is to be found in it.
     AuthenticationError, FormatError, KeyAccessError
         The newest key of a column is damaged, of another form or row key, or under another master key.
 
@@ -178,7 +197,7 @@ def decrypt_columns(
         if name in given:
             field = StructField(name, given[name])
         else:
-            field = _recorded(newest_key(table, kms, name, key_id), Opening(name, key_id, form, bound), keys)
+            field = _recorded(table, kms, Opening(name, key_id, form, bound), keys)
         opening = Opening(name, key_id, form, bound, field.jsonValue()["type"], exact=name not in given)
         openings.append((opening, _arrow_type(field)))
         # An outer join may have added nulls since.
@@ -353,10 +372,16 @@ def _arrow_type(field: StructField) -> Any:
     return found
 
 
-def _recorded(key: ColumnRecord | None, opening: Opening, keys: str | os.PathLike[str]) -> StructField:
-    """The field that a key's record has."""
+def _recorded(table: Location, kms: str, opening: Opening, keys: str | os.PathLike[str]) -> StructField:
+    """The field that the record of a column's newest key has."""
     name = opening.column
+    key = newest_key(table, kms, name, opening.key_id)
     if key is None or key.field is None:
-        raise ValueError(f"{os.fspath(keys)} has no key of the column {name!r}, to say its type: give types=")
+        where = os.fspath(keys)
+        if key is None and is_empty(table):
+            raise FileNotFoundError(
+                errno.ENOENT, "there is no key table: `keys` is where encrypt_columns wrote one", where
+            )
+        raise ValueError(f"{where} has no key of the column {name!r}, to say its type: give types=")
     opening.check(key)
     return StructField.fromJson(key.field)

@@ -14,6 +14,7 @@ from typing import Any
 
 import ags1.spark
 from ags1.errors import Ags1Error
+from ags1.iceberg.configuration import configuration_fault
 from ags1.spark.job_parser import JOB_OPTIONS, parse
 from ags1.spark.job_session import SparkFailed, as_error, make_session
 from ags1.support.command_line import no_file_left
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table", "compact_table"})
+# Errors whose message says enough.
+_SAID = (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)
 _RESUMED = ("encrypt", "decrypt", "rekey")
 
 
@@ -81,6 +84,8 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
 
             traceback.print_exc()
         seen = as_error(error)
+        if not isinstance(seen, _SAID):
+            seen = configuration_fault() or seen
         code = EXIT_USAGE if isinstance(seen, UsageError) else exit_code(seen)
         return job.failed(_described(seen), code, getattr(error, "result", None))
     finally:
@@ -90,7 +95,7 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
 def _described(error: BaseException) -> str:
     """One line that describes an error, without a traceback."""
     text = describe(error)
-    if not isinstance(error, (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)):
+    if not isinstance(error, _SAID):
         text = f"{type(error).__name__}: {text} (--traceback shows where)"
     return in_options(" ".join(text.splitlines()))
 
@@ -234,6 +239,11 @@ class _Job:
         wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
         return self._session() if self._spark is not None or wanted or not locate(place).is_local else None
 
+    def _need_consent(self) -> None:
+        """Refuse what cannot be undone unless it is said. Even its plan would take a session."""
+        if not (self._arguments["dry_run"] or self._options.yes):
+            raise UsageError("a job cannot ask: give --dry-run to see what it would do, or --yes to have it done")
+
     def _checked_kms(self) -> Any:
         """The URL. An invalid one is refused before Spark is started."""
         from ags1.kms import load
@@ -286,9 +296,9 @@ class _Job:
             text = str(result).replace("see the rows with status 'error'", f"{where} has a row for each")
             _write(sys.stdout if self._arguments.get("progress", True) else sys.stderr, in_options(text))
             for path, reason in result.notes[:_SHOWN]:
-                _complain(f"left out: {path}: {reason}")
+                _complain(f"warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
-                _complain(f"left out: ... and {len(result.notes) - _SHOWN:,} more")
+                _complain(f"warning: ... and {len(result.notes) - _SHOWN:,} more")
         return EXIT_OK if result.ok else worst_code([_code_of(each) for each in result.kinds])
 
     def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
@@ -339,17 +349,27 @@ class _Job:
     # -- commands that have no Result ------------------------------------------------------------------------------
 
     def _clean(self) -> int:
+        self._need_consent()
         arguments = dict(self._arguments)
         target = arguments.pop("target")
         if arguments["kms"] is not None:
             self._checked_kms()
         removed = ags1.spark.clean(self._session_for(target), target, **arguments)
         if self._options.json:
-            self._say_json({"command": self._command, "ok": True, "error": None, "removed": removed})
+            self._say_json(
+                {
+                    "command": self._command,
+                    "ok": True,
+                    "error": None,
+                    "removed": removed,
+                    "dry_run": arguments["dry_run"],
+                }
+            )
             return EXIT_OK
         for each in removed:
             _write(sys.stdout, each)
-        _write(sys.stdout, f"removed {len(removed):,} leftovers of {target}")
+        verb = "would remove" if arguments["dry_run"] else "removed"
+        _write(sys.stdout, f"{verb} {counted(len(removed), 'leftover')} of {target}")
         return EXIT_OK
 
     def _rewrap(self) -> int:
@@ -377,13 +397,12 @@ class _Job:
         if self._options.json:
             self._say_json({"command": self._command, "ok": report.exit_code == 0, "error": None, **report.to_dict()})
         elif self._arguments["progress"] or report.exit_code:
-            _write(sys.stdout, str(report))
+            _write(sys.stdout, in_options(str(report)))
         return report.exit_code
 
     def _convert(self, function: str) -> int:
+        self._need_consent()
         dry_run: bool = self._arguments["dry_run"]
-        if not (dry_run or self._options.yes):
-            raise UsageError("A job cannot ask: give --dry-run to see what it would do, or --yes to do it")
         arguments = {**self._arguments, "kms": self._checked_kms()}
         report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
         problems = getattr(report, "problems", []) if dry_run else []
@@ -392,7 +411,7 @@ class _Job:
             error = problems[0] if problems else None
             self._say_json({"command": self._command, "ok": not problems, "error": error, **found})
         elif dry_run or arguments["progress"]:
-            _write(sys.stdout, str(report))
+            _write(sys.stdout, in_options(str(report)))
         return EXIT_DATA if problems else EXIT_OK
 
     def _plan(

@@ -236,10 +236,11 @@ def _add_dataset_commands(command: _Add) -> None:
         "clean",
         _place("target", "DATASET", "the dataset"),
         "remove what interrupted runs left at a dataset: their records, and with --kms their objects",
-        "workers-kms pin grace JOB",
-        more="The files stay as they are. Resuming a run, with the same command, costs less than starting over.",
-        local=f"vault/ {_LOCAL_KMS}",
-        remote=f"s3a://vault {_AWS}",
+        "workers-kms pin grace dry-run yes JOB",
+        more="The files stay as they are. Resuming a run, with the same command, costs less than starting over. "
+        "Without --yes nothing is removed; --dry-run says what would be.",
+        local=f"vault/ {_LOCAL_KMS} \\\n      --dry-run",
+        remote=f"s3a://vault {_AWS} --yes",
         function="clean",
     )
 

@@ -14,6 +14,7 @@ from ags1.dataset.runs import records, remove_record
 from ags1.dataset.versions import numbers, read_latest
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
+from ags1.support.words import counted
 
 _DAY = 24 * 3600.0
 
@@ -58,6 +59,7 @@ def clean(
     kms: str | None = None,
     grace: float = _DAY,
     pins: Pins | None = None,
+    dry_run: bool = False,
 ) -> list[str]:
     """Remove the leftovers of interrupted runs at a target.
 
@@ -77,11 +79,13 @@ def clean(
         Seconds. Younger objects stay, because their writer may still commit them. By the clock of the store.
     pins : Pins, optional
         What the dataset must be, if `kms` is given; see :func:`ags1.dataset.open`.
+    dry_run : bool
+        Remove nothing.
 
     Returns
     -------
     list of str
-        What was removed.
+        What was removed, or would be.
 
     Raises
     ------
@@ -96,14 +100,16 @@ def clean(
         pins.check(last, location)
     if not names and not versions:
         raise FileNotFoundError(2, "there is no ags1 dataset here, and no leftover of a run", location.text)
-    for run in names:
+    for run in () if dry_run else names:
         remove_record(location, run)
     removed = [f"{RUNS}/{run}" for run in sorted(names)]
     if kms is not None and versions:
         client = kms_client(kms_reference(kms))
         report = expire(
-            location, client, keep=len(versions) + 1, older_than=None, grace=grace, dry_run=False, pins=pins
+            location, client, keep=len(versions) + 1, older_than=None, grace=grace, dry_run=dry_run, pins=pins
         )
         if report.objects:
-            removed.append(f"{report.objects:,} objects that no version names")
+            # A dry run finds the records, too.
+            among = ", some of them of these runs' records" if dry_run and names else ""
+            removed.append(f"{counted(report.objects, 'object')} that no version names{among}")
     return removed

@@ -262,8 +262,8 @@ def _limited(location: Location, call: Callable[[], Result]) -> Result:
             return within(seconds, call)
         except TimeoutError:
             text = (
-                f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, set a "
-                "longer timeout in storage_options, or have the store repaired"
+                f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, or "
+                "have the store repaired, or set a longer timeout in `storage_options`"
             )
             raise OSError(errno.ETIMEDOUT, text, location.text) from None
 

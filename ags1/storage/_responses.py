@@ -59,7 +59,7 @@ _VARIABLES = {
     "az": _AZURE,
     "abfss": _AZURE,
 }
-_OPTIONS = " (or `storage_options` in Python)"
+_OPTIONS = ", or `storage_options`"
 
 
 def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
@@ -89,7 +89,7 @@ def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
     if code in _ELSEWHERE and (region := _first(_REGION, text)):
         return errno.EACCES, f"{_OTHER_REGION} to {region}{_OPTIONS}"
     if code in _NOT_ALLOWED:
-        return errno.EACCES, f"access refused ({code}): the credentials of {credentials} may not do this{_OPTIONS}"
+        return errno.EACCES, f"access refused ({code}): the credentials of {credentials}{_OPTIONS} may not do this"
     if response is None:
         return None
     if code in _REFUSED or BY_STATUS.get(status) == errno.EACCES:

@@ -483,7 +483,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "catalog": {
             "metavar": "NAME",
             "help": "TABLE is the table's name, such as db.events, in this catalog of PyIceberg's configuration "
-            "(.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI)",
+            "(.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI), or with --property uri=...",
         },
         "allow-location": {
             "dest": "allowed_locations",

@@ -1,7 +1,7 @@
 """Arguments of functions in messages, as options of commands.
 
 Messages of the library have an argument in backquotes, as `name` or `name=value`. In Python it is read so; a command
-has its option there.
+has its option there. Where it has none, the environment is the way, and the argument is left out.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from functools import cache
 
-_ARGUMENT = re.compile(r"`([A-Za-z]\w*)(?:=([^`]*))?`")
+_ARGUMENT = re.compile(r"`([A-Za-z][\w.]*)(?:=([^`]*))?`")
+# One of several ways, at the end of a list: commands take settings of a storage from the environment, or --property.
+_STORAGE = re.compile(", or (set [a-z ]+ in )?`storage_options`")
 # Where a file is re-keyed, the options for reading begin with --old-.
 _READING = re.compile("--(?=footer|column|key-for|key-metadata|aad)")
 # Arguments and functions that have another name on a command line.
 _OTHER_NAMES = {
+    "LocalKms.create": "`ags1 kms init`",
     "column_keys": "--column-key",
-    "decryption": "--footer-key, --kms or --key-metadata",
+    "decryption": "--footer-key, --key-for, --kms or --key-metadata",
     "encrypt_table": "`ags1 iceberg encrypt`",
     "key": "--key-file",
     "key_retriever": "--key-for",
@@ -25,11 +28,12 @@ _OTHER_NAMES = {
 }
 
 
-def in_options(text: str, *, old: bool = False) -> str:
+def in_options(text: str, *, old: bool = False, properties: bool = False) -> str:
     """Return a message of the library with options in the place of arguments. What has no option stays.
 
-    `old` is whether the options for reading are old ones.
+    `old` is whether the options for reading are old ones, `properties` whether there is --property.
     """
+    text = _STORAGE.sub(r", or \1--property" if properties else "", text)
 
     def spelled(found: re.Match[str]) -> str:
         name, value = found[1], found[2]
@@ -52,6 +56,8 @@ def options_of_arguments() -> dict[tuple[str, str | None], str]:
     from ags1.support.command_options import OPTIONS
 
     found: dict[tuple[str, str | None], str] = {(name, None): option for name, option in _OTHER_NAMES.items()}
+    # Of what opens a dataset; what makes one has --key-id.
+    found["key_id", "..."] = "--expected-key-id"
     for section in OPTIONS.values():
         for name, given in section.items():
             flag = given.get("flags", (f"--{name}",))[-1]

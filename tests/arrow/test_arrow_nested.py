@@ -116,6 +116,24 @@ def test_what_lies_in_the_memory_of_nulls_is_not_in_a_value() -> None:
     assert b"secret" not in pack(listed)[0].as_py()
 
 
+@pytest.mark.parametrize("place", [4, 5, 6, 7])
+def test_a_null_entry_or_key_of_a_map_is_refused_and_does_not_end_the_process(place: int) -> None:
+    """The threat: a value that some key holder wrote ends whoever reads it."""
+    kind = pa.map_(pa.string(), pa.int64())
+    value = bytearray(pack(pa.array([[("a", 1), ("b", 2)]], kind))[0].as_py())
+    # The number of entries, then of each entry and each key whether it is there.
+    assert value[:8] == b"\x02\0\0\0" + b"\x01" * 4
+    value[place] = 0
+    for of, data in ((kind, value), (pa.struct([("a", kind)]), b"\x01" + value), (pa.list_(kind), listed(value))):
+        with pytest.raises(ags1.FormatError, match=r"an entry of a map, or its key, is null"):
+            unpack(pa.array([None, bytes(data)], pa.large_binary()), of)
+
+
+def listed(value: bytes) -> bytes:
+    """The bytes of a list with this one value in it."""
+    return b"\x01\0\0\0" + b"\x01" + value
+
+
 def test_bytes_of_another_type_are_refused() -> None:
     number, text = pa.struct([("a", pa.int64())]), pa.struct([("a", pa.string())])
     packed = pack(pa.array([{"a": 1}, None], number))

@@ -223,7 +223,7 @@ def test_versions_and_their_differences_are_shown(vault: Path, run: Run) -> None
 def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> None:
     run("dataset", "rm", "vault", "sub", "-q")
     kept = run("dataset", "expire", "vault", "--yes")
-    assert "removed 0 versions, and 0 objects (0 B) that no version needs; kept 2 versions" in kept.out
+    assert kept.out.startswith("there is nothing to remove; kept 2 versions -> vault, version 2\n")
     assert "more versions than --keep stay, because they were replaced not long ago: --older-than" in kept.out
     assert "more versions" not in run("dataset", "expire", "vault", "--keep", "2", "--yes").out
     record = run("dataset", "expire", "vault", "--older-than", "0s", "--grace", "0s", "--json", "--yes").records[0]
@@ -244,7 +244,13 @@ def test_expire_asks_first_and_does_nothing_where_nobody_can_be_asked(
     now = ("--older-than", "0", "--grace", "0")
     for further in ((), ("--json",)):
         refused = run("dataset", "expire", "vault", *now, *further)
-        assert (refused.code, "--dry-run to see what would be done" in refused.err) == (2, True), refused.err
+        assert (refused.code, "Do it? Nobody can be asked here: say --yes" in refused.err) == (2, True), refused.err
+        if further:
+            assert (refused.records[0]["versions"], "say --yes" in refused.records[0]["error"]) == ([1], True)
+        else:
+            assert refused.out == run("dataset", "expire", "vault", *now, "--dry-run").out
+        nothing = run("dataset", "expire", "vault", *further)
+        assert (nothing.code, nothing.err) == (0, ""), "there is nothing to do, so nothing to be asked"
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     kept = run("dataset", "expire", "vault", *now)
     assert "would have removed 1 version, and 4 objects" in kept.out
@@ -469,7 +475,7 @@ def test_a_further_master_key_opens_a_dataset_where_it_is_named(vault: Path, run
     assert run("dataset", "add-wrap", "vault", "--new-key-id", "next").code == 2
     kms.LocalKms("keys.json", key_file="kek").remove_key("lake")
     refused = run("dataset", "cat", "vault", "a.txt")
-    assert (refused.code, "--expected-key-id) to open it by the master key 'next'" in refused.err) == (3, True)
+    assert (refused.code, "; give --expected-key-id to open it by the master key 'next'" in refused.err) == (3, True)
     assert run("dataset", "cat", "vault", "a.txt", "--expected-key-id", "next").raw == b"first"
     assert run("dataset", "rm-wrap", "vault", "--key-id", "next", "--expected-key-id", "next").code == 2
     assert run("dataset", "rewrap", "vault", "--new-key-id", "next", "--expected-key-id", "next").code == 0

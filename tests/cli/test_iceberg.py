@@ -79,7 +79,7 @@ def test_wrong_usage_is_told_in_one_line(run: Run, work: Path, arguments: str, m
 def test_a_catalog_that_is_not_configured_is_named_in_words_of_this_command(run: Run, work: Path) -> None:
     result = run("iceberg", "encrypt", "db.people", "--catalog", "misspelt", "--key-id", "k", "--kms", "local:k")
     assert (result.code, result.err.count("\n")) == (2, 1)
-    assert "configuration has no catalog 'misspelt': .pyiceberg.yaml, or --property uri=" in result.err
+    assert "there is no catalog 'misspelt' in PyIceberg's configuration, which has " in result.err
 
 
 @pytest.mark.parametrize("command", ["verify", "encrypt --key-id k", "rewrap --new-key-id k"])

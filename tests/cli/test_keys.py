@@ -55,7 +55,14 @@ def test_a_large_file_is_no_key(run: Run, work: Path) -> None:
 
 def test_a_key_file_that_cannot_be_read_is_told_with_the_reason(run: Run, work: Path) -> None:
     missing = run("encrypt", "plain", "out", "--key-file", "missing")
-    assert (missing.code, missing.err) == (3, "ags1: the key file missing cannot be read: No such file or directory\n")
+    said = "the key file missing cannot be read: No such file or directory"
+    assert (missing.code, missing.err) == (3, f"ags1: {said}: `ags1 keygen missing` makes one\n")
+    # A new key opens nothing.
+    assert run("verify", "plain", "--key-file", "missing").err.endswith(f"{said}\n")
+    for command in (("verify", "plain"), ("decrypt", "plain", "out")):
+        lost = run(*command, "--key-metadata", "missing/")
+        assert (lost.code, "the key metadata missing/ cannot be read: No such" in lost.err) == (3, True)
+        assert "give what --key-metadata-out named: a file, or a directory of them" in lost.err
     (work / "directory").mkdir()
     directory = run("encrypt", "plain", "out", "--key-file", "directory")
     assert (directory.code, directory.err) == (3, "ags1: the key file directory cannot be read: Is a directory\n")

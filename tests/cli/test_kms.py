@@ -128,6 +128,9 @@ def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
     assert run(*remove, "--dry-run").out == said
     shown = run(*remove, "--dry-run", "--json").records
     assert shown == [{"dataset": "vault", "version": 2, "pattern": "tenant=a/**", "key_id": "sea"}]
+    for more, plan in (((), said), (("--json",), f"{json.dumps(shown[0])}\n")):
+        refused = run(*remove, *more)
+        assert (refused.code, refused.out, "Nobody can be asked here: say --yes" in refused.err) == (2, plan, True)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for answer in ("n\n", "", "no\n"):
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
@@ -317,6 +320,19 @@ def test_help_lists_every_service(run: Run) -> None:
         assert re.search(rf"^  {re.escape(each.form)} +{re.escape(each.what)}$", shown, re.MULTILINE)
 
 
+def test_help_lists_the_options_that_each_url_takes(run: Run) -> None:
+    shown = run("kms", "--help").out.partition("options of a URL")[2]
+    lines = {line.split()[0]: set(re.findall(r"\w+", line)) for line in shown.splitlines() if line.startswith("  ")}
+    for scheme, form in {**{name: each.form for name, each in SERVICES.items()}, "local": "local:k"}.items():
+        with pytest.raises(ValueError, match="has no option 'wrong'; it has ") as refused:
+            kms.load(f"{form.partition('?')[0]}?wrong=1")
+        taken = set(str(refused.value).partition("; it has ")[2].split(", "))
+        assert taken == (lines[scheme] - {scheme}) | {"attempts", "cache_seconds"} | (
+            {"timeout"} if scheme != "local" else set()
+        )
+    assert lines["any"] >= {"attempts", "cache_seconds", "timeout"}
+
+
 def test_any_service_that_has_a_url_wraps(run: Run, work: Path) -> None:
     result = run("kms", "wrap", "k", "w", "--kms", "module:tests.cli.test_kms.OwnKms", "--key-id", "lake")
     assert result.code == 0
@@ -329,6 +345,22 @@ def test_any_service_that_has_a_url_wraps(run: Run, work: Path) -> None:
 def test_the_password_may_stand_in_the_environment(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGS1_KMS_PASSWORD", PASSWORD)
     assert run("kms", "list", "--kms", URL).out == "lake\nsea\n"
+
+
+def test_what_is_missing_to_make_a_keystore_is_said_with_its_place(run: Run, work: Path) -> None:
+    init = ("kms", "init", "--key-id", "lake", "--kms")
+    for more in (("local:new.json", "--key-file", "none.key"), ("local:new.json?key_file=none.key",)):
+        missing = run(*init, *more)
+        assert missing.code == 3
+        assert "there is no key file none.key: `ags1 keygen none.key` makes one" in missing.err
+    nowhere = run(*init, "local:none/new.json", "--key-file", "k")
+    assert (nowhere.code, "none/new.json: there is no directory none: make it first" in nowhere.err) == (4, True)
+    absent = run("kms", "list", "--kms", "local:new.json", "--key-file", "k")
+    assert absent.code == 3
+    assert absent.err.endswith(
+        "the keystore new.json cannot be read: No such file or directory: make it with `ags1 kms init`\n"
+    )
+    assert not (work / "new.json").exists()
 
 
 def test_without_a_terminal_nothing_is_asked(run: Run, store: Path) -> None:
@@ -413,8 +445,6 @@ def test_no_output_shows_a_key_or_a_password(run: Run, store: Path, monkeypatch:
         ("rotate --kms local:k", "`ags1 kms rotate` takes one --key-id"),
         ("remove --kms local:k --key-id a --key-id b", "`ags1 kms remove` takes one --key-id"),
         ("remove --kms aws: --key-id a", "`ags1 kms remove` is for local keystores"),
-        ("remove --kms local:k --key-id a", "Nobody can be asked here: say --dry-run to see what would be done"),
-        ("remove --kms local:k --key-id a --json", "Nobody can be asked here"),
         ("rotate --kms local:k --key-id a --old-versions", "--old-versions is for `ags1 kms remove`"),
         ("list --kms local:k --yes", "--yes is for `ags1 kms remove`"),
         ("init --kms local:k --new-key-file p", "--new-key-file is for `ags1 kms password`"),

@@ -40,9 +40,14 @@ def test_arguments_become_the_options_of_commands() -> None:
         ("with `allowed_locations`", "with --allow-location"),
         ("although `column_keys` has one", "although --column-key has one"),
         ("use `rekey_file`", "use `ags1 parquet rekey`"),
-        ("`ags1 parquet rekey` and `storage_options`", "`ags1 parquet rekey` and `storage_options`"),
+        ("set AWS_REGION, or `storage_options`", "set AWS_REGION"),
+        ("access refused: A or B, or `storage_options` may not do this", "access refused: A or B may not do this"),
+        ("try again, or set a longer timeout in `storage_options`", "try again"),
     ):
         assert in_options(text) == wanted
+    assert in_options("set A, or `storage_options`", properties=True) == "set A, or --property"
+    longer = "try again, or set a longer timeout in --property"
+    assert in_options("try again, or set a longer timeout in `storage_options`", properties=True) == longer
     assert in_options("give `footer_key` or `key_retriever`", old=True) == "give --old-footer-key or --old-key-for"
 
 

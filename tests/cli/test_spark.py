@@ -77,7 +77,7 @@ def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> N
     for action in ("plan", "clean"):
         result = run("dataset", action, "tree")
         assert (result.code, result.err) == (2, f"ags1: `ags1 dataset {action}` runs on Spark: add --spark\n")
-    result = run("dataset", "clean", "nothing", "--spark")
+    result = run("dataset", "clean", "nothing", "--spark", "--yes")
     assert result.code == 4
     assert "there is no ags1 dataset here, and no leftover of a run" in result.err
     result = run("dataset", "encrypt", "plain", "vault", "--spark", "--key", "00112233445566778899aabbccddeeff")

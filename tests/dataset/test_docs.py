@@ -29,19 +29,13 @@ def blocks(page: Path, language: str) -> list[str]:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A directory with what the pages take for granted, and the command."""
-    files = ("raw/day=1/sales.csv", "raw/day=2/sales.csv", "raw/readme.txt", "today/sales.csv")
-    for name in (*files, "customers/tenant=a/orders", "customers/tenant=b/orders"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(SALES)
-    (tmp_path / "keys.key").write_text("11" * 32)
-    (tmp_path / "keys.key").chmod(0o600)
-    (tmp_path / "safe.key").write_text("22" * 32)
-    (tmp_path / "safe.key").chmod(0o600)
+    """A directory with what the page makes first, and the command."""
     command = tmp_path / "bin" / "ags1"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ags1 "$@"\n')
     command.chmod(0o755)
+    (script,) = blocks(GUIDE, 'sh title="the files of the examples"')
+    run(["sh", "-eu", "-c", script], tmp_path)
     return tmp_path
 
 

@@ -249,6 +249,27 @@ def test_a_file_of_several_objects_is_verified_in_all_of_them(tmp_path: Path) ->
     assert kinds(verify_all(target)) == {"large": "swapped"}
 
 
+def test_what_stands_where_a_new_dataset_is_to_be_is_said_before_it_is_found_to_be_foreign(tmp_path: Path) -> None:
+    raw = write(tmp_path / "raw", {"a": b"1"})
+    target = write(tmp_path / "vault", {"_SUCCESS": b"", "a": b"plaintext", "sub/b.csv": b"1"})
+    (target / "link").symlink_to("a")
+    (target / ".a.00.ags1-tmp").write_bytes(b"")
+    for dry_run in (True, False):
+        act = dataset.preview if dry_run else dataset.encrypt
+        made = act(raw, target, client(), "lake")
+        report = made if isinstance(made, dataset.RunReport) else made.report
+        assert report is not None
+        ((path, note),) = report.notes
+        assert (path, note[:41]) == (str(target), "4 files stood here before the dataset, su")
+    foreign = [name for name, kind in kinds(found(target)).items() if kind == "foreign"]
+    assert sorted(foreign) == ["_SUCCESS", "a", "link", "sub/b.csv"]
+    # Once: the dataset that is there is verified, not listed by each run. And of what runs have left nothing is said.
+    for place in (target, tmp_path / "new", write(tmp_path / "left", {f"x.{new_run()}-01234567.ags1": b""})):
+        again = dataset.encrypt(raw, place, client(), "lake")
+        assert again.report is not None
+        assert again.report.notes == []
+
+
 @every("kind", ["missing", "truncated", "damaged", "unreferenced", "foreign"])
 def test_an_object_store_is_verified_as_a_directory_is(
     tmp_path: Path, s3_server: S3Server, s3_bucket: str, kind: str

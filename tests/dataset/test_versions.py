@@ -312,6 +312,8 @@ def test_versions_under_a_destroyed_master_key_are_given_up_by_name_only(tmp_pat
             opened.expire(give_up=3)
         assert numbers(Location(tmp_path / "vault")) == [1, 2, 3]
         assert opened.expire(keep=10, grace=0, give_up=2, dry_run=True).versions == [1, 2]
+        # Those that are old enough go in any case, and nobody needs to read them.
+        assert opened.expire(keep=1, older_than=None, grace=0, dry_run=True).versions == [1, 2]
         report = opened.expire(keep=10, grace=0, give_up=2)
         assert (report.versions, report.kept) == ([1, 2], [3, 4])
         assert plain_of(opened) == {"a": b"1"}

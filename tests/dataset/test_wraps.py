@@ -80,7 +80,7 @@ def test_a_further_master_key_is_not_tried_unless_it_is_named(vault: Path) -> No
     asked: list[str] = []
     both = CountingKms(dr=OTHER)
     both._unwrap = lambda wrapped, key_id: asked.append(key_id) or b""  # type: ignore[func-returns-value, method-assign]
-    with pytest.raises(KeyAccessError, match=r"give key_id= \(--expected-key-id\) to open it by the master key 'dr'"):
+    with pytest.raises(KeyAccessError, match=r"give `key_id=...` to open it by the master key 'dr'"):
         dataset.open(vault, both)
     assert asked == ["lake"]
     named = CountingKms("lake", tenant=THIRD, dr=OTHER)

@@ -6,6 +6,7 @@ import collections
 import hashlib
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -147,6 +148,11 @@ def test_a_run_that_was_killed_between_its_commits_is_finished(lake: Lake) -> No
     second = lake.fleet().rekey("new", expire=True)
     assert [each.outcome for each in second.tables] == ["done"] * 3
     assert all(each.old_keys is not None and not each.old_keys.snapshots for each in second.tables)
+    (line,) = (
+        each for each in str(second).splitlines() if each.startswith("old keys open ") and "nothing of" not in each
+    )
+    assert re.match(r"old keys open \d+ old metadata files in 3 tables: they still unwrap a key in each", line)
+    assert "without such lines it opens nothing that is there, and nothing has to be done" in line
     check_nothing_old(lake, 3)
 
 

@@ -29,18 +29,23 @@ def test_a_table_is_compacted_from_the_command_line(run: Run) -> None:
     assert (said["plan"]["files"], said["report"]["files"], said["report"]["added_files"]) == (6, 6, 1)
     rows = [json.loads(line) for line in run("scan", "t", "--format", "json", "-q").out.splitlines()]
     assert [each["id"] for each in rows] == sorted([*range(6)] * 6, reverse=True)
-    assert "nothing to compact" in run("compact", "t", "--yes").out
+    nothing = run("compact", "t")
+    assert (nothing.code, "asked" in nothing.err) == (0, False)
+    assert "nothing to compact" in nothing.out
 
 
 def test_a_table_is_maintained_from_the_command_line(run: Run) -> None:
     filled(run)
-    assert run("maintain", "t").code == 2
+    refused = run("maintain", "t")
+    assert (refused.code, "6 files" in refused.out, "say --yes" in refused.err) == (2, True, True)
     assert "6 files" in run("maintain", "t", "--dry-run").out
     done = run("maintain", "t", "--yes", "--json", "--older-than", "0s", "--orphans-older-than", "0s")
     assert done.code == 0
     report = json.loads(done.out)["report"]
     assert len(report["expired"]["snapshots"]) > 5
     assert len(list(pyarrow.parquet.read_table("rows.parquet").to_pylist())) == 6
+    nothing = run("maintain", "t", "--older-than", "0s", "--orphans-older-than", "0s")
+    assert (nothing.code, nothing.out.splitlines()[-1]) == (0, "there is nothing to do")
     assert run("verify", "t").code == 0
     listed = run("files", "t", "--snapshot", "all", "--format", "json")
     assert [json.loads(line)["kind"] for line in listed.out.splitlines()].count("data") == 1

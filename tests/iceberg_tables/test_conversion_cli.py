@@ -36,8 +36,10 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     command = ["encrypt", str(place), "--key-id", "keyA"]
     refused = run(*command)
     assert refused.code == 2
-    assert "--yes" in refused.err
-    assert refused.out == ""
+    assert "Do it? Nobody can be asked here: say --yes" in refused.err
+    assert refused.out == run(*command, "--dry-run").out, "the plan is shown before it is refused"
+    said = json.loads(run(*command, "--json").out)
+    assert (said["plan"]["ok"], said["report"], "say --yes" in said["error"]) == (True, None, True)
     missing = run("encrypt", f"{place}/metadata/00077-x.metadata.json", "--key-id", "keyA")
     assert (missing.code, "00077-x" in missing.err, "--yes" in missing.err) == (4, True, False)
     planned = run(*command, "--dry-run")
@@ -56,14 +58,36 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     assert said["error"] is None
     copied = run("relocate", str(place), f"{place}-copy", "--yes", "-q")
     assert (copied.code, copied.out) == (0, ""), copied.err
+    (place / "data" / "orphan").write_bytes(b"")
     for action in (["expire", str(place)], ["clean", str(place), "--older-than", "0s"]):
+        refused = run(*action)
+        assert (refused.code, "would be removed" in refused.out, "Do it?" in refused.err) == (2, True, True)
         done = run(*action, "--yes")
         assert done.code == 0, done.err
+        for more in ((), ("--yes",), ("--json",)):
+            nothing = run(*action, *more)
+            assert (nothing.code, "asked" in nothing.err) == (0, False)
+            assert json.loads(nothing.out)["report"] is None if more == ("--json",) else "nothing to do" in nothing.out
     for each in (place, Path(f"{place}-copy")):
         done = run("decrypt", str(each), "--yes", "--expire")
         assert done.code == 0, done.err
         assert not beginning_with(each, ENCRYPTED)
         assert read_rows(_table(each), table_kms) == rows
+
+
+def test_what_only_an_encrypted_table_has_is_not_planned_for_a_plaintext_one(run: Run, place: Path) -> None:  # noqa: F811
+    for action in (
+        ("rekey", "--new-key-id", "keyB"),
+        ("rekey",),
+        ("rewrap", "--new-key-id", "keyB"),
+        ("compact",),
+        ("maintain",),
+        ("delete", "--filter", "id = 1"),
+    ):
+        refused = run(action[0], str(place), *action[1:])
+        assert (refused.code in (1, 2), refused.out) == (True, ""), action
+        assert "is not encrypted" in refused.err, action
+        assert "`ags1 iceberg encrypt`" in refused.err, action
 
 
 def test_a_plan_with_problems_fails(run: Run, place: Path) -> None:  # noqa: F811

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import pythons
 from tests.packaging import bare, systems
 
 ONE = {
@@ -64,3 +69,33 @@ def test_what_cannot_be_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert systems.main(["debian-12-aarch64", "--wheels", str(tmp_path)]) == 1
     said = capsys.readouterr().out
     assert said.startswith("NOT RUN: debian-12-aarch64: no wheel: python -m buildtools.wheels 3.11")
+
+
+def test_a_file_that_fails_crashes_or_hangs_does_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "good": "import pytest\ndef test_a(): pass\n@pytest.mark.skip(reason='no such CPU')\ndef test_b(): pass\n",
+        "bad": "def test_a(): pass\ndef test_b(): assert 0\n",
+        "crash": "import os\ndef test_a(): os._exit(3)\n",
+        "hang": "",
+        "last": "def test_a(): pass\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    core = pythons.core
+
+    def or_hang(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        if arguments[4] == [str(tmp_path / "hang")]:
+            raise subprocess.TimeoutExpired("pytest", options["timeout"])
+        return core(*arguments, **options)
+
+    monkeypatch.setattr(pythons, "core", or_hang)
+    monkeypatch.setattr(pythons, "CORE", [str(tmp_path / name) for name in files])
+    assert pythons.each_file(Path(sys.executable), tmp_path, [], os.environ) != 0
+    *_, skipped, last = capfd.readouterr().out.splitlines()
+    assert skipped.startswith("SKIPPED ")
+    assert skipped.endswith("::test_b - Skipped: no such CPU")
+    assert bare.counts(last) == {"passed": 3, "failed": 1, "skipped": 1, "error": 2}
+    monkeypatch.setattr(pythons, "CORE", [str(tmp_path / "last")])
+    assert pythons.each_file(Path(sys.executable), tmp_path, [], os.environ) == 0

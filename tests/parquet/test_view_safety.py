@@ -286,7 +286,7 @@ def test_errors_of_the_source_come_through() -> None:
 
         def read(self, size: int | None = -1, /) -> bytes:
             if self.broken:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+                raise OSError(errno.EIO, "Input/output error")
             return super().read(size)
 
     file = Broken(encrypted(NAME, "uniform"))

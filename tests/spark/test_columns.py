@@ -16,6 +16,7 @@ pa = pytest.importorskip("pyarrow")
 import ags1  # noqa: E402
 import ags1.spark  # noqa: E402
 from ags1 import arrow  # noqa: E402
+from ags1.errors import AlreadyEncryptedError  # noqa: E402
 from tests.checks import KEY, flip  # noqa: E402
 
 if TYPE_CHECKING:
@@ -67,6 +68,22 @@ def test_the_decrypted_data_frame_equals_the_first_one(frame: DataFrame, keys: d
     assert fetched(plain) == fetched(frame)
     shown = str(fetched(sealed))
     assert "Ada" not in shown
+
+
+def test_a_column_is_not_encrypted_twice_by_mistake(frame: DataFrame, keys: dict[str, Any], tmp_path: Path) -> None:
+    columns = {"text": "lake"}
+    sealed = ags1.spark.encrypt_columns(frame, {**columns, "data": "lake"}, **keys)
+    sealed.write.parquet(str(tmp_path / "stored"))
+    stored = frame.sparkSession.read.parquet(str(tmp_path / "stored"))
+    for each in (sealed, sealed.select("id", "text").where("id > 1"), stored):
+        with pytest.raises(AlreadyEncryptedError, match=r"column 'text' is encrypted already; .*withMetadata\('text'"):
+            ags1.spark.encrypt_columns(each, columns, **keys)
+    # Of a column that was decrypted, and of others, the metadata says nothing; and who wants it twice can have it.
+    ags1.spark.encrypt_columns(ags1.spark.decrypt_columns(stored, columns, **keys), columns, **keys)
+    ags1.spark.encrypt_columns(stored, {"word": "lake"}, **keys)
+    twice = ags1.spark.encrypt_columns(stored.withMetadata("data", {}), {"data": "lake2"}, **keys)
+    once = ags1.spark.decrypt_columns(twice, {"data": "lake2"}, **keys)
+    assert [row.data for row in fetched(once)] == [row.data for row in fetched(stored)]
 
 
 def test_a_frame_that_is_evaluated_twice_is_encrypted_twice_and_both_are_right(
@@ -141,7 +158,7 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_written(
         (lambda: encrypt([], {"text": "lake"}, **keys), TypeError, "df must be a DataFrame"),
         (lambda: encrypt(frame.selectExpr("null AS v"), {"v": "lake"}, **keys), TypeError, "cannot be encrypted"),
         (lambda: decrypt(frame, {"text": "lake"}, **keys), TypeError, "is not binary but string"),
-        (lambda: decrypt(frame, {"data": "lake"}, **keys), ValueError, "give types="),
+        (lambda: decrypt(frame, {"data": "lake"}, **keys), FileNotFoundError, "there is no key table"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys, on_error="skip"), ValueError, "on_error must be one of"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys, types={"text": "string"}), ValueError, "not decrypted: text"),
     ):
@@ -183,6 +200,16 @@ def test_a_stream_is_encrypted_goes_on_after_a_restart_and_is_decrypted_as_a_str
 
 
 # -- SQL -----------------------------------------------------------------------------------------------------
+
+
+def test_a_key_table_that_is_not_there_is_told_from_one_without_a_key(
+    frame: DataFrame, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    sealed = ags1.spark.encrypt_columns(frame, {"text": "lake"}, **keys)
+    with pytest.raises(FileNotFoundError, match=r"there is no key table: `keys` is where .*: '.*/misspelt'"):
+        ags1.spark.decrypt_columns(sealed, {"text": "lake"}, kms=keys["kms"], keys=tmp_path / "misspelt")
+    with pytest.raises(ValueError, match=r"/keys has no key of the column 'data', to say its type: give types="):
+        ags1.spark.decrypt_columns(frame, {"data": "lake"}, **keys)
 
 
 def test_views_encrypt_and_decrypt_only_where_that_is_asked_for(

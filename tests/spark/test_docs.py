@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from ags1 import Key
-from ags1.kms import LocalKms
+from tests.pages import run_shell
 
 GUIDES = ("spark_cluster.py", "pyspark_hour.py")
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -24,14 +24,7 @@ def _blocks(name: str, language: str) -> list[str]:
 def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
     tmp_path: Path, run_spark: Callable[..., CompletedProcess[str]]
 ) -> None:
-    (tmp_path / "keys.key").write_text("00" * 32)
-    (tmp_path / "keys.key").chmod(0o600)
-    with LocalKms.create(tmp_path / "keys.json", key_file=tmp_path / "keys.key") as client:
-        client.add_key("lake")
-    for day, amount in ((1, 10.5), (2, 99.9)):
-        directory = tmp_path / "raw" / f"day={day}"
-        directory.mkdir(parents=True)
-        (directory / "sales.json").write_text(f'{{"id": {day}, "amount": {amount}}}\n')
+    run_shell(*_blocks("docs/spark.md", 'sh title="before the examples"'), tmp_path)
     (tmp_path / "column.key").write_bytes(bytes(Key.generate()))
     (tmp_path / "column.key").chmod(0o600)
     pages = [_blocks(name, 'python title="Spark"') for name in ("docs/spark.md", "docs/batches.md")]

@@ -34,6 +34,7 @@ from ags1.spark.engine._results import raise_for
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.job import main
 from ags1.spark.job_session import SparkFailed, as_error
+from tests import checks
 from tests.checks import HANG_SECONDS, pattern
 from tests.parquet import corpus
 from tests.spark.sessions import LOCAL, environment, need_spark, prepare
@@ -116,11 +117,20 @@ class NoSession:
         raise AssertionError(f"the session's {name} was asked for")
 
 
-@pytest.mark.parametrize("command", ["encrypt lake.db.t --key-id k", "decrypt t", "rekey t"])
-def test_no_table_is_converted_without_being_told_so(command: str, job: Job, kms_url: str) -> None:
-    answer = job("iceberg", *command.split(), "--kms", kms_url, spark=NoSession())
+@checks.every(
+    "command",
+    [
+        "iceberg encrypt lake.db.t --key-id k",
+        "iceberg decrypt t",
+        "iceberg rekey t",
+        "iceberg compact t",
+        "dataset clean t",
+    ],
+)
+def test_nothing_that_cannot_be_undone_is_done_without_being_told_so(command: str, job: Job, kms_url: str) -> None:
+    answer = job(*command.split(), "--kms", kms_url, spark=NoSession())
     assert answer.code == 2
-    assert "--dry-run to see what it would do, or --yes to do it" in answer.err
+    assert "--dry-run to see what it would do, or --yes to have it done" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,7 @@ def test_what_cannot_work_is_told_before_spark_is_started(job: Job, more: str, m
 
 def test_a_master_beside_that_of_spark_submit_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    answer = job("dataset", "clean", "x", "--master", "local")
+    answer = job("dataset", "clean", "x", "--yes", "--master", "local")
     assert answer.code == 2
     assert "spark-submit has chosen the master already: give it --master" in answer.err
 
@@ -349,7 +359,7 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     assert not contents(plain)
     assert spark_job("dataset", "decrypt", vault, plain, "--exclude", "empty").code == 0
     assert contents(plain) == {name: data for name, data in FILES.items() if name != "empty"}
-    assert spark_job("dataset", "clean", vault).out.endswith(f"removed 0 leftovers of {vault}\n")
+    assert spark_job("dataset", "clean", vault, "--yes").out == f"removed 0 leftovers of {vault}\n"
 
 
 def test_files_of_a_pattern_get_their_own_master_key(
@@ -406,7 +416,11 @@ def test_problems_are_found_reported_and_change_the_exit_code(
 def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, source: Path, tmp_path: Path) -> None:
     for arguments, code, message in (
         (("dataset", "verify", tmp_path / "none"), 4, "there is no ags1 dataset here"),
-        (("dataset", "clean", tmp_path / "none"), 4, "there is no ags1 dataset here, and no leftover of a run"),
+        (
+            ("dataset", "clean", tmp_path / "none", "--yes"),
+            4,
+            "there is no ags1 dataset here, and no leftover of a run",
+        ),
         (
             ("dataset", "encrypt", source, tmp_path / "v", "--key-id", "nobody"),
             3,
@@ -610,6 +624,6 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
 
     done = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--json")
     assert (done.code, done.record["counts"]) == (0, {"skipped": 1, "ok": 1})
-    assert spark_job("dataset", "clean", vault, "--kms", kms_url, "--grace", "0s").code == 0
+    assert spark_job("dataset", "clean", vault, "--kms", kms_url, "--grace", "0s", "--yes").code == 0
     assert unfinished(vault) == []
     assert spark_job("dataset", "verify", vault).code == 0

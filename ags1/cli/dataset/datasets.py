@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ags1.cli import describe, say, say_json, warn, warn_some
-from ags1.cli.consent import agreed, need_consent
+from ags1.cli.consent import agreed
 from ags1.cli.dataset.pins import load_pins, save_pins
 from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.report import Reporter, in_time
@@ -272,18 +272,18 @@ def _tell_wrap(options: argparse.Namespace, report: DatasetRewrapReport, state: 
 def expire(options: argparse.Namespace) -> int:
     with opened(options, ("removing", "removed")) as (vault, reporter):
         asks = not (options.dry_run or options.yes)
-        if asks:
-            need_consent(options)
         do = partial(
             vault.expire, keep=options.keep, older_than=options.older_than, grace=options.grace, give_up=options.give_up
         )
         report = do(dry_run=options.dry_run or asks)
-        if asks:
+        if asks and not report.is_empty:
             with reporter.paused():
-                _tell_expired(options, report)
-                if not agreed(options, "Do it?"):
+                if not options.json:
+                    _tell_expired(options, report)
+                if not agreed(options, "Do it?", {"dataset": options.vault, **vars(report)}):
                     return 0
             report = do()
+        report.dry_run = options.dry_run
     _tell_expired(options, report)
     return 0
 
@@ -296,7 +296,9 @@ def _tell_expired(options: argparse.Namespace, report: ExpireReport) -> None:
         gone, kept = (counted(len(each), "version") for each in (report.versions, report.kept))
         objects = f"{counted(report.objects, 'object')} ({size_text(report.object_bytes)})"
         what = f"{verb} {gone}, and {objects} that no version needs; kept {kept}"
-        made_one = bool(report.versions or report.objects)
+        made_one = not report.is_empty
+        if not made_one:
+            what = f"there is nothing to remove; kept {kept}"
         if made_one:
             what += ", one of them new"
         say(f"{what} -> {options.vault}, version {report.version}")

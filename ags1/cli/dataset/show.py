@@ -10,6 +10,7 @@ from ags1.cli.dataset.datasets import opened
 from ags1.cli.report import in_time
 from ags1.cli.standard import copy_out, standard_output
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, UsageError, worst_code
+from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by, size_text
 
 TYPE_CHECKING = False
@@ -82,11 +83,11 @@ def verify(options: argparse.Namespace) -> int:
     else:
         for each in report.problems:
             if not each.is_harmless:
-                warn(f"ags1: {each.kind}: {each.detail}")
+                warn(f"ags1: {each.kind}: {in_options(each.detail)}")
         if not options.quiet:
             harmless = [each for each in report.problems if each.is_harmless]
             for each in harmless[:_SHOWN]:
-                warn(f"ags1: warning: {each.kind}: {each.detail}")
+                warn(f"ags1: warning: {each.kind}: {in_options(each.detail)}")
             if len(harmless) > _SHOWN:
                 warn(f"ags1: warning: and {len(harmless) - _SHOWN:,} more in no version (--json lists them)")
             what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"

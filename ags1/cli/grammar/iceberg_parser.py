@@ -10,7 +10,17 @@ from ags1.cli.grammar.parser import lazily
 from ags1.support.command_line import CommandParser
 from ags1.support.typing import Any
 
-_HELP = """\
+_TABLE_HELP = """\
+table:
+  With --catalog, TABLE is the table's name there, such as db.events. Without,
+  it is the location of a metadata file: a path or a URL such as
+  s3://lake/db/t/metadata/00007-....metadata.json. A directory stands for the
+  metadata file with the highest number in it, or in metadata/ below it, which
+  may be older or newer than what a catalog has; which one that is, is said.
+"""
+
+_HELP = f"""\
+{_TABLE_HELP}
 examples:
   ags1 iceberg inspect t/metadata/00007-ab.metadata.json --kms local:keys.json
   ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \\
@@ -21,15 +31,6 @@ examples:
 
 `ags1 iceberg ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms. Needs the extra: ags1[iceberg].
-"""
-
-_TABLE_HELP = """\
-table:
-  With --catalog, TABLE is the table's name there, such as db.events. Without,
-  it is the location of a metadata file: a path or a URL such as
-  s3://lake/db/t/metadata/00007-....metadata.json. A directory stands for the
-  metadata file with the highest number in it, or in metadata/ below it, which
-  may be older or newer than what a catalog has; which one that is, is said.
 """
 
 _FLEET_HELP = """
@@ -131,7 +132,7 @@ _CHANGE_FIELDS = (
     "table, operation, snapshot_id (null: nothing to do), added_files, added_rows, added_bytes, removed_files, "
     "deleted_rows, metadata_location, metadata_hash (null: nothing to do), error"
 )
-_TABLE = {"table": ("TABLE", "metadata.json, or directory of the table; a path or URL")}
+_TABLE = {"table": ("TABLE", "its metadata.json or directory, a path or URL; with --catalog its name")}
 _ALL = {"snapshot": {"default": "all"}}
 _BRANCH = {"ref": {"metavar": "BRANCH", "help": "the branch that it works on (main)"}}
 

@@ -53,7 +53,13 @@ services:
   Secrets never stand in the URL, where every user of the machine could read
   them. The variable AGS1_KMS stands for --kms.
 
+options of a URL, ?NAME=VALUE&NAME=VALUE behind it, in quotes for the shell:
+{options}; of a service also timeout
+
 examples:
+  ags1 keygen keystore.key
+  export AGS1_KMS='local:keys.json?key_file=keystore.key'
+  ags1 kms init --key-id lake
   ags1 kms init --kms local:keys.json --key-id lake
   ags1 kms remove vault/ --kms local:keys.json --key-id tenant-a
   ags1 kms wrap my.key my.key.wrapped --kms local:keys.json --key-id lake
@@ -110,9 +116,14 @@ def file_places(what: str) -> dict[str, tuple[str, str]]:
 
 
 def _kms_help() -> str:
-    from ags1.kms.services import SERVICES
+    from ags1.kms.services import COMMON_OPTIONS, LOCAL_OPTIONS, SERVICES
 
-    return _KMS_HELP.format(services="\n".join(f"  {each.form:<37}  {each.what}" for each in SERVICES.values()))
+    options = {"local": LOCAL_OPTIONS, **{name: each.options for name, each in SERVICES.items()}}
+    options["any"] = COMMON_OPTIONS
+    return _KMS_HELP.format(
+        services="\n".join(f"  {each.form:<37}  {each.what}" for each in SERVICES.values()),
+        options="\n".join(f"  {name:<9} {', '.join(sorted(each))}" for name, each in options.items()),
+    )
 
 
 def source_places(what: str) -> dict[str, tuple[Any, ...]]:

@@ -6,12 +6,13 @@ import argparse
 import datetime
 
 from ags1.cli import say, say_json
-from ags1.cli.consent import agreed, need_consent
+from ags1.cli.consent import agreed
 from ags1.cli.iceberg import fleet
 from ags1.cli.iceberg.opening import Opened, opened
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
 from ags1.support.exit_codes import EXIT_DATA, UsageError
+from ags1.support.remedies import in_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,16 +135,15 @@ def planned_and_done(
     with opened(options) as table:
         if table.kms is None:
             raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
-        if not (options.dry_run or options.yes):
-            # Before the plan, which reads all manifests, and after what --yes would not help.
-            table.io.read_metadata(table.location)
-            need_consent(options)
         with Reporter(options, ("planning", "planned")):
             planned = plan(table)
         said["plan"] = planned.to_dict()
         if not options.json and not (options.quiet and options.yes):
             _say(str(planned))
-        if not options.dry_run and agreed(options, "Do it?"):
+        empty = getattr(planned, "is_empty", False)
+        if empty and planned.ok and not (options.json or options.quiet):
+            say("there is nothing to do")
+        if not (options.dry_run or empty) and agreed(options, "Do it?", said):
             with Reporter(options, words) as reporter:
                 report = work(table, reporter.progress_of(table.location))
             said["report"] = report.to_dict()
@@ -152,9 +152,9 @@ def planned_and_done(
     problems = getattr(planned, "problems", []) if options.dry_run else []
     if options.json:
         say_json({**said, "error": problems[0] if problems else None})
-    return EXIT_DATA if problems or not (report is None or report.ok) else 0
+    return 0 if (planned if report is None else report).ok else EXIT_DATA
 
 
 def _say(text: str) -> None:
-    for line in text.splitlines():
+    for line in in_options(text).splitlines():
         say(line)

@@ -91,6 +91,7 @@ def _run(
 ) -> int:
     from ags1.cli.kms import client_of
     from ags1.iceberg import Fleet
+    from ags1.iceberg.catalogs import other_catalogs
 
     for name, option in _OF_ONE.items():
         if getattr(options, name, None):
@@ -98,8 +99,9 @@ def _run(
     if not options.kms:
         raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
     with client_of(options) as client:
+        catalog = catalog_of(options)
         fleet = Fleet(
-            catalog_of(options),
+            catalog,
             options.table,
             kms=client,
             at_once=options.tables_at_once,
@@ -108,7 +110,7 @@ def _run(
         )
         if asked is not None and not getattr(options, "yes", True):
             names = fleet.tables()
-            if not agreed(options, f"{asked} {counted(len(names), 'table')}, {', '.join(names[:3])}...?"):
+            if names and not agreed(options, f"{asked} {counted(len(names), 'table')}, {', '.join(names[:3])}...?"):
                 return 0
         with Reporter(options, ("tables", "tables")) as reporter:
             report = work(fleet, lambda done, total: reporter.phase("tables", done, total))
@@ -122,7 +124,8 @@ def _run(
             elif not options.quiet:
                 say(line)
     if not report.tables:
-        raise FileNotFoundError(2, "the catalog has no table of such a name", options.table)
+        others = other_catalogs(catalog)
+        raise FileNotFoundError(2, f"the catalog has no table of such a name{others}", options.table)
     if report.ok:
         return 0 if report.is_proved else EXIT_KEY
     failed = [each for each in report.tables if not each.ok]

@@ -76,7 +76,8 @@ class _Change:
         self.made: TableState | None = None
         if not self.base.document.entries() and not properties_of(self.fields).get(KEY_ID):
             raise FormatError(
-                f"{location}: the table is not encrypted: it has neither the property {KEY_ID} nor encryption-keys"
+                f"{location}: the table is not encrypted: it has neither the property {KEY_ID} nor encryption-keys; "
+                "`ags1 iceberg encrypt` encrypts it"
             )
 
     def commit(self, keys: EncryptionKeys) -> None:

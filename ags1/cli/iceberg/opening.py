@@ -163,14 +163,7 @@ def catalog_of(options: argparse.Namespace) -> Any:
 
     properties = properties_of(options)
     check_catalog_properties(properties)
-    try:
-        return loaded(options.catalog, **properties)
-    except ValueError as error:
-        # PyIceberg's words name an option of its own command.
-        if "--uri" not in str(error):
-            raise
-        wanted = ".pyiceberg.yaml, or --property uri=..."
-        raise UsageError(f"PyIceberg's configuration has no catalog {options.catalog!r}: {wanted}") from error
+    return loaded(options.catalog, **properties)
 
 
 def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:

@@ -47,6 +47,8 @@ def rollback(options: argparse.Namespace) -> int:
         old, snapshot_id = table.table.metadata.current_snapshot_id, _chosen(options, table)
         if snapshot_id is None:
             raise UsageError("to which snapshot? Say --snapshot ID, --as-of TIME, or --ref TAG")
+        if snapshot_id == old:
+            return _done(options, table, None, f"{old} is the current snapshot already: there is nothing to do", old)
         change = table.table.manage_snapshots().rollback_to_snapshot(snapshot_id)
         if not (options.dry_run or agreed(options, f"Make {snapshot_id} the current snapshot, instead of {old}?")):
             return 0
@@ -180,8 +182,8 @@ def _table(options: argparse.Namespace) -> Iterator[EncryptedTable]:
 
 
 def _done(options: argparse.Namespace, table: EncryptedTable, change: Any, text: str, snapshot_id: int | None) -> int:
-    """Commit a change, unless it is a dry run, and say it."""
-    if not options.dry_run:
+    """Commit a change, if there is one and it is no dry run, and say it."""
+    if change is not None and not options.dry_run:
         change.commit_transaction() if hasattr(change, "commit_transaction") else change.commit()
     if options.json:
         location = None if options.dry_run else table.metadata_location

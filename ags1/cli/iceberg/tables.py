@@ -59,7 +59,7 @@ def audit(options: argparse.Namespace) -> int:
     if options.json:
         say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), **made_by(), "error": problem})
     else:
-        lines = [*str(report).split("\n"), *_advice(found, table)]
+        lines = [*in_options(str(report)).split("\n"), *_advice(found, table)]
         for line in lines if not (report.ok and options.quiet) else lines[:1]:
             if line.startswith("error: "):
                 warn(f"ags1: {line}")

@@ -59,8 +59,12 @@ def append(options: argparse.Namespace) -> int:
 
 
 def delete(options: argparse.Namespace) -> int:
+    from ags1.iceberg.writing.change import WriteTarget
+
     with _table(options) as table:
         ref = options.ref or "main"
+        # Refuses what cannot be changed, before anybody is asked.
+        WriteTarget(table, ref)
         branch = ref if ref in table.refs else None
         with naming(table.metadata_location, table):
             count = table.scan(row_filter=options.filter, ref=branch).count()

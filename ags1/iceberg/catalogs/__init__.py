@@ -20,6 +20,7 @@ from typing import Any
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
+from ags1.iceberg.configuration import configuration_fault
 from ags1.iceberg.metadata.locations import allowing, io_properties_of
 
 __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
@@ -108,17 +109,41 @@ def create_in(
 def loaded(catalog: Any, **properties: str) -> Any:
     """Return the catalog of a name, as PyIceberg's configuration has it; a catalog as it is.
 
-    ImportError: PyIceberg lacks a package for a catalog of this kind.
+    ValueError: PyIceberg's configuration cannot be read, or has no such catalog. ImportError: PyIceberg lacks a package
+    for a catalog of this kind.
     """
     if not isinstance(catalog, str):
         return catalog
-    from pyiceberg.catalog import load_catalog
+    if (fault := configuration_fault()) is not None:
+        raise fault
+    from pyiceberg.catalog import list_catalogs, load_catalog
     from pyiceberg.exceptions import NotInstalledError
 
     try:
         return load_catalog(catalog, **properties)
     except NotInstalledError as error:
         raise ImportError(f"the catalog {catalog!r} needs one more package: {error}") from error
+    except ValueError as error:
+        known = list_catalogs()
+        where = f"PYICEBERG_CATALOG__{catalog.upper().replace('-', '_')}__URI"
+        if catalog.lower() in known:
+            # PyIceberg's words name an option of its own command.
+            said = f"it has no uri there, or in {where}" if "--uri" in str(error) else error
+            raise ValueError(f"the catalog {catalog!r} of PyIceberg's configuration: {said}") from error
+        has = f"which has {', '.join(known)}" if known else "which has none"
+        raise ValueError(
+            f"there is no catalog {catalog!r} in PyIceberg's configuration, {has}: the first "
+            f".pyiceberg.yaml of $PYICEBERG_HOME, the home and the current directory, or {where}"
+        ) from error
+
+
+def other_catalogs(catalog: Any) -> str:
+    """Which other catalogs share a SQL catalog's database, in words; "" if none does."""
+    if not hasattr(catalog, "engine"):
+        return ""
+    from ags1.iceberg.catalogs._sql import other_catalogs
+
+    return other_catalogs(catalog)
 
 
 def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Mapping[str, str]) -> CatalogTable:

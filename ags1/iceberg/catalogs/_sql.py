@@ -62,7 +62,8 @@ class SqlTable(PointerTable):
         with self._catalog.engine.connect() as connection:
             row = connection.execute(select(IcebergTables.metadata_location).where(*self._row())).first()
         if row is None:
-            raise FileNotFoundError(2, "the catalog has no such table", self.name)
+            others = other_catalogs(self._catalog)
+            raise FileNotFoundError(2, f"the catalog has no such table{others}", self.name)
         if not row[0]:
             raise FormatError(f"{self.name}: the catalog has no metadata file for this name")
         return str(row[0])
@@ -75,3 +76,14 @@ class SqlTable(PointerTable):
             IcebergTables.table_namespace == ".".join(self.identifier[:-1]),
             IcebergTables.table_name == self.identifier[-1],
         )
+
+
+def other_catalogs(catalog: Any) -> str:
+    """Which other catalogs have tables in the same database, in words: only the name tells them apart."""
+    from pyiceberg.catalog.sql import IcebergTables
+    from sqlalchemy import select
+
+    with catalog.engine.connect() as connection:
+        names = {row[0] for row in connection.execute(select(IcebergTables.catalog_name).distinct())}
+    others = ", ".join(sorted(names - {catalog.name}))
+    return f", under the name {catalog.name!r}; its database has tables of {others}" if others else ""

@@ -277,6 +277,7 @@ def clean(
         orphans.append(entry)
         report.bytes += entry.size
     report.paths = sorted(entry.path for entry in orphans)
+    report.given_up = len(given_up)
     if not dry_run:
         # What names the files outside is below the table, and is removed after them.
         for last in False, True:

@@ -258,7 +258,8 @@ def plan_conversion(
     elif decrypt:
         change = _decryption(state, opened.name)
     elif data_keys:
-        change = ConversionGoal(REKEY, key_id or _encrypted(state, opened.name), data_key_length)
+        old = _encrypted(state, opened.name)
+        change = ConversionGoal(REKEY, key_id or old, data_key_length)
     else:
         if key_id is None:
             raise ValueError("give `key_id`, `decrypt=True`, `data_keys=True` or `target_location`")

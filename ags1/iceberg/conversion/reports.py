@@ -195,6 +195,11 @@ class ExpiryReport(Report):
         """Whether the files of all snapshots that the table has lost were found."""
         return not self.unread
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not (self.snapshots or self.paths or self.key_entries)
+
     def __str__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
@@ -313,6 +318,8 @@ class CleanReport(Report):
     table : str
     paths : list of str
     bytes : int
+    given_up : int
+        Killed conversions whose records are removed too: they cannot be resumed then.
     recent : int
         Further files that nothing names, too recent to be removed.
     dry_run : bool
@@ -324,13 +331,23 @@ class CleanReport(Report):
     table: str
     paths: list[str] = field(default_factory=list)
     bytes: int = 0
+    given_up: int = 0
     recent: int = 0
     dry_run: bool = False
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not (self.paths or self.given_up)
+
     def __str__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {size_text(self.bytes)}, {what}"]
+        if self.given_up:
+            lines.append(
+                f"{counted(self.given_up, 'record')} of killed conversions {what}: they cannot be resumed then"
+            )
         if self.recent:
             lines.append(f"{counted(self.recent, 'younger file')} that nothing names: left alone")
         lines += _lines("note", self.notes)

@@ -49,9 +49,14 @@ class CompactionReport(Report):
     deleted_rows: int = 0
     left: list[str] = field(default_factory=list)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.files
+
     def __str__(self) -> str:
         before = f"{counted(self.files, 'file')}, {size_text(self.bytes)}"
-        if self.dry_run:
+        if self.dry_run and self.files:
             lines = [f"{self.table}: {self.ref}: would write {before} again"]
         elif self.snapshots:
             after = f"{counted(self.added_files, 'file')}, {size_text(self.added_bytes)}"
@@ -94,6 +99,11 @@ class ManifestReport(Report):
     kept: int = 0
     dangling: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.replaced
+
     def __str__(self) -> str:
         name = f"{self.table}: {self.ref}"
         if self.dry_run and self.replaced:
@@ -135,6 +145,14 @@ class MaintenanceReport(Report):
         """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
         return self.expired is None or self.expired.ok
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no step has anything to do."""
+        return all(each.is_empty for each in self._steps())
+
     def __str__(self) -> str:
+        return "\n".join(map(str, self._steps()))
+
+    def _steps(self) -> list[CompactionReport | ManifestReport | ExpiryReport | CleanReport]:
         steps = (*self.compactions, *self.manifests, self.expired, self.cleaned)
-        return "\n".join(str(each) for each in steps if each is not None)
+        return [each for each in steps if each is not None]

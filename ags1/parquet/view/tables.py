@@ -12,7 +12,7 @@ from ags1.parquet.keys._columns import ColumnNames
 from ags1.parquet.keys.config_arguments import one_of
 from ags1.parquet.keys.properties import DecryptionConfig
 from ags1.parquet.verify.expected import Expected, ExpectedFiles, refuse_other_set
-from ags1.parquet.view.view import MISSING_KEYS, ParquetView, column_names, names_of
+from ags1.parquet.view.view import MISSING_KEYS, ParquetView, column_names, names_of, or_dropped
 from ags1.storage import SMALL_FILES_AT_ONCE, Location, file_system_of, guarded, is_url
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
@@ -121,8 +121,10 @@ def read_table(
         for path, error in missing.items():
             prefixes = names_of(path)
             wanted = names is None or not prefixes.isdisjoint(names)
-            if (wanted and missing_keys == "error") or not prefixes.isdisjoint(filtered):
+            if not prefixes.isdisjoint(filtered):
                 raise error
+            if wanted and missing_keys == "error":
+                raise or_dropped(error)
         options.setdefault("pre_buffer", False)
         if filters is None:
             # PyArrow decides which row groups pass a filter.

@@ -170,7 +170,7 @@ class ParquetView(io.RawIOBase):
                 if wanted[column] and not chunk.readable and column not in missing:
                     missing[column] = chunk.missing or KeyAccessError(f"{chunk.name}: its key is missing")
         if missing and missing_keys == "error":
-            raise next(iter(missing.values()))
+            raise or_dropped(next(iter(missing.values())))
         kept = wanted
         if missing:
             kept = kept_leaves(file, [keep and column not in missing for column, keep in enumerate(wanted)])
@@ -383,6 +383,15 @@ def column_names(columns: Sequence[Any], argument: str) -> ColumnNames:
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise TypeError(f"{argument} must be a list of column names, not {type(columns).__name__}")
     return ColumnNames(names_in_list(list(columns), argument) if columns else [], lambda one, other: True)
+
+
+def or_dropped(error: KeyAccessError) -> KeyAccessError:
+    """The error of a missing key, with what reads the rest of the file. A refused service refuses that too."""
+    if type(error) is not KeyAccessError:
+        return error
+    said = KeyAccessError(f"{error}; `missing_keys='drop'` leaves out the columns whose keys are missing")
+    said.__cause__ = error.__cause__
+    return said
 
 
 def _of_collection(file: SourceFile, column: int, missing: list[int]) -> int:

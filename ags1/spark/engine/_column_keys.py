@@ -34,7 +34,7 @@ from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.kms.run_records import FoundRun, RunRecords, found_runs
 from ags1.spark.engine._sealing import kms_client
-from ags1.storage import Location, Unsynced
+from ags1.storage import Location, Unsynced, iterate_files
 
 RUN, ATTEMPT = 6, 12
 # Bytes in front of a value.
@@ -133,6 +133,14 @@ def newest_key(table: Location, kms: str, column: str, key_id: str) -> ColumnRec
     if failure is not None:
         raise failure
     return None
+
+
+def is_empty(table: Location) -> bool:
+    """Whether a key table has no keys, or does not exist."""
+    try:
+        return next(iter(iterate_files(table.as_root())), None) is None
+    except FileNotFoundError:
+        return True
 
 
 def _opened(found: FoundRun, kms: str, column: str, key_id: str) -> ColumnRecord:

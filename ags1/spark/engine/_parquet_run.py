@@ -267,7 +267,7 @@ class ParquetRun:
         notes = recorder.result.notes
         for each in rows:
             if each.status == LEFT_OUT and len(notes) < _NOTES:
-                notes.append((each.path, each.error or ""))
+                notes.append((each.path, f"was left out: {each.error}"))
         if self._on_error == "fail":
             failed = next((each for each in rows if each.status in ("error", NOT_PROTECTED)), None)
             if failed is not None:

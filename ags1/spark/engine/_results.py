@@ -57,7 +57,7 @@ class Result(Report):
     errors : list of (str, str)
         Paths and messages of the first thousand files that failed.
     notes : list of (str, str)
-        What was left out, and why.
+        What was left out, and why; other remarks.
     version : int or None
         Version of the dataset, where there is one.
     kinds : set of str or None
