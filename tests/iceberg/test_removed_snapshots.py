@@ -34,6 +34,7 @@ from ags1.iceberg import (
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry, journal, operations, removed_snapshots
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
+from ags1.iceberg.files.file_keys import TableFileKeys
 from ags1.kms import MemoryKms
 from ags1.spark.engine._iceberg_work import _own
 from tests.iceberg import test_leaks as leaks
@@ -453,3 +454,18 @@ def test_a_store_that_refuses_to_say_what_is_there_ends_no_run(tmp_path: Path, m
         assert [each.rpartition(".")[2] for each in report.unread_metadata] == ["stats", "stats"]
     monkeypatch.undo()
     assert expire_snapshots(table).ok
+
+
+def test_an_old_metadata_file_that_somebody_has_written_says_nothing_of_keys_to_other_readers(tmp_path: Path) -> None:
+    """PyIceberg's further FileIOs of a process find keys by what was read last."""
+    table = new_table(tmp_path / "t", files=2)
+    path = Path(urlsplit(table.document.fields["metadata-log"][-1]["metadata-file"]).path)
+    current = table.document.fields["snapshots"][-1]
+    fields = {**json.loads(path.read_text()), "encryption-keys": [], "properties": {}, "current-snapshot-id": 1}
+    fields["snapshots"] = [{**current, "snapshot-id": 1, "key-id": None}]
+    path.write_text(json.dumps(fields))
+    assert expire_snapshots(opened(tmp_path / "t"), dry_run=True).unread
+    known = TableFileKeys(KMS).find(current["manifest-list"])
+    assert known is not None
+    assert known.key_metadata is not None
+    assert known.encrypted_table

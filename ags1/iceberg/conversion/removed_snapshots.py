@@ -154,7 +154,8 @@ def removed_snapshots(
             report.snapshots += (each["snapshot-id"] for each in left)
         if not left or kms is None:
             continue
-        source = SnapshotFiles.of(TableState(path, document, None, None, state.locations), kms, table.io_properties)
+        old = TableState(path, document, None, None, state.locations)
+        source = SnapshotFiles.of(old, kms, table.io_properties, is_old=True)
         for snapshot in left:
             number = snapshot["snapshot-id"]
             try:
