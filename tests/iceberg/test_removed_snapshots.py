@@ -469,3 +469,22 @@ def test_an_old_metadata_file_that_somebody_has_written_says_nothing_of_keys_to_
     assert known is not None
     assert known.key_metadata is not None
     assert known.encrypted_table
+
+
+def test_a_planted_metadata_file_does_not_hide_what_old_keys_open(tmp_path: Path) -> None:
+    """It names the manifest list of the current snapshot, as that of another one without a key."""
+    table = new_table(tmp_path / "t", files=2)
+    rekey_table(table, key_id="other")
+    found = catalog_table(None, str(tmp_path / "t"))
+    before = what_old_keys_open(found, KMS)
+    assert before.refs == ["main"]
+    state = found.load()
+    current = state.document.fields["snapshots"][-1]
+    fields = {**json.loads(state.document.text), "encryption-keys": [], "properties": {}, "metadata-log": []}
+    fields["snapshots"] = [{**current, "snapshot-id": 1, "key-id": None}]
+    (tmp_path / "t/metadata/00000-0.metadata.json").write_text(json.dumps(fields))
+    after = what_old_keys_open(found, KMS)
+    assert (after.refs, after.files, after.snapshots) == (before.refs, before.files, before.snapshots)
+    known = TableFileKeys(KMS).find(current["manifest-list"])
+    assert known is not None
+    assert known.key_metadata is not None
