@@ -359,14 +359,19 @@ class _MetadataFile:
         self._path = path
         self._seal = seal
         self._pending: str | None = None
+        self._replaced: str | None = None
         if path is None:
             return
         directory = os.path.dirname(path)
         if directory:
             os.makedirs(directory, exist_ok=True)
         if fresh:
-            write_private(path + _PENDING, self._encoded(metadata), replace=True)
-            self._pending = path + _PENDING
+            pending = path + _PENDING
+            if os.path.lexists(pending):
+                # It may be the only key of what is there, as long as this does not replace that.
+                self._replaced, pending = pending, f"{pending}-{os.urandom(4).hex()}"
+            write_private(pending, self._encoded(metadata), replace=True)
+            self._pending = pending
 
     def commit(self, metadata: KeyMetadata, target: str) -> None:
         """Publish it, now with the length."""
@@ -380,6 +385,8 @@ class _MetadataFile:
                 raise OSError(error.errno, text, self._path) from None
             raise
         self.abort()
+        if self._replaced is not None:
+            os.unlink(self._replaced)
 
     def fail(self, target: str, watched: Watched, read: Callable[[], object]) -> None:
         """Remove a fresh key, unless the target has it: an interrupt or a lost reply may have come behind that.

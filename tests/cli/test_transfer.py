@@ -487,6 +487,18 @@ def test_a_fresh_key_is_kept_if_its_file_is_there_when_the_work_is_ended(
     assert run("verify", "out", "--key-metadata", "meta.pending").code == 0
 
 
+def test_the_fresh_key_of_a_killed_run_stays_until_its_file_is_replaced(run: Run, work: Path) -> None:
+    assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 0
+    (work / "meta").rename(work / "meta.pending")
+    again = ("out", "--key-metadata-out", "meta", "--replace-key-metadata")
+    assert run("encrypt", "missing", *again).code != 0
+    assert run("verify", "out", "--key-metadata", "meta.pending").code == 0
+    assert not (work / "meta").exists()
+    assert run("encrypt", "plain", *again).code == 0
+    assert run("verify", "out", "--key-metadata", "meta").code == 0
+    assert not list(work.glob("meta.*"))
+
+
 def test_a_fresh_key_whose_file_was_not_replaced_goes(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -34,6 +34,7 @@ from ags1.iceberg import (
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry, journal, operations, removed_snapshots
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
+from ags1.iceberg.files.file_keys import TableFileKeys
 from ags1.kms import MemoryKms
 from ags1.spark.engine._iceberg_work import _own
 from tests.iceberg import test_leaks as leaks
@@ -237,7 +238,7 @@ def test_an_old_metadata_file_that_somebody_has_damaged_does_not_prevent_expiry(
         path.write_text(json.dumps({**fields, name: value}))
         planned = expire_snapshots(table, dry_run=True)
         assert planned.ok
-        assert f"NOT read, so that what a killed run has left may stay: metadata file: {path.as_uri()}" in str(planned)
+        assert f"NOT read, so that what a killed run has left may stay: {path.as_uri()}" in str(planned)
     for planted in (
         5,
         {"snapshot-id": []},
@@ -429,3 +430,61 @@ def test_a_metadata_file_counts_once_however_it_is_spelled(tmp_path: Path) -> No
     report = what_old_keys_open(catalog_table(None, str(tmp_path / "t")), KMS)
     assert set(report.metadata_files) < before
     assert len(report.metadata_files) == 2
+
+
+def test_a_store_that_refuses_to_say_what_is_there_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 says 403 of a missing object to who may not list: such as those of every snapshot that was expired before."""
+    place = leaks.plaintext_table(tmp_path)
+    encrypt_table(leaks.with_statistics(place), key_id="lake", steps=("enable", "convert", "expire"))
+    seen = expiry._seen
+
+    def refused(location: Any) -> Any:
+        found = seen(location)
+        if found is None:
+            raise PermissionError(13, "Access Denied", location.text)
+        return found
+
+    monkeypatch.setattr(expiry, "_seen", refused)
+    table = load_table(None, place, kms=leaks.KMS)
+    for _ in range(2):
+        assert not encrypt_table(table, key_id="lake").removed_before
+        report = expire_snapshots(table)
+        assert not report.ok
+        assert "Access Denied" in report.unread[next(iter(report.unread))]
+        assert [each.rpartition(".")[2] for each in report.unread_metadata] == ["stats", "stats"]
+    monkeypatch.undo()
+    assert expire_snapshots(table).ok
+
+
+def test_an_old_metadata_file_that_somebody_has_written_says_nothing_of_keys_to_other_readers(tmp_path: Path) -> None:
+    """PyIceberg's further FileIOs of a process find keys by what was read last."""
+    table = new_table(tmp_path / "t", files=2)
+    path = Path(urlsplit(table.document.fields["metadata-log"][-1]["metadata-file"]).path)
+    current = table.document.fields["snapshots"][-1]
+    fields = {**json.loads(path.read_text()), "encryption-keys": [], "properties": {}, "current-snapshot-id": 1}
+    fields["snapshots"] = [{**current, "snapshot-id": 1, "key-id": None}]
+    path.write_text(json.dumps(fields))
+    assert expire_snapshots(opened(tmp_path / "t"), dry_run=True).unread
+    known = TableFileKeys(KMS).find(current["manifest-list"])
+    assert known is not None
+    assert known.key_metadata is not None
+    assert known.encrypted_table
+
+
+def test_a_planted_metadata_file_does_not_hide_what_old_keys_open(tmp_path: Path) -> None:
+    """It names the manifest list of the current snapshot, as that of another one without a key."""
+    table = new_table(tmp_path / "t", files=2)
+    rekey_table(table, key_id="other")
+    found = catalog_table(None, str(tmp_path / "t"))
+    before = what_old_keys_open(found, KMS)
+    assert before.refs == ["main"]
+    state = found.load()
+    current = state.document.fields["snapshots"][-1]
+    fields = {**json.loads(state.document.text), "encryption-keys": [], "properties": {}, "metadata-log": []}
+    fields["snapshots"] = [{**current, "snapshot-id": 1, "key-id": None}]
+    (tmp_path / "t/metadata/00000-0.metadata.json").write_text(json.dumps(fields))
+    after = what_old_keys_open(found, KMS)
+    assert (after.refs, after.files, after.snapshots) == (before.refs, before.files, before.snapshots)
+    known = TableFileKeys(KMS).find(current["manifest-list"])
+    assert known is not None
+    assert known.key_metadata is not None

@@ -213,14 +213,27 @@ def _look(
     fields = state.document.fields
     entries: dict[str, EncryptedKey] = {}
     snapshots: dict[int, Any] = {}
+    owners: dict[str | None, int] = {}
     for document in documents:
         for entry in document.entries():
             entries.setdefault(entry.key_id, entry)
         for each in document.fields.get("snapshots") or ():
-            snapshots.setdefault(each["snapshot-id"], each)
+            number = each["snapshot-id"]
+            # A planted file that names the list of another snapshot must not hide that one.
+            if number == owners.setdefault(each.get("manifest-list"), number):
+                snapshots.setdefault(number, each)
     keys = [each.to_dict() for each in {**entries, **opened}.values()]
     everything = {**fields, "snapshots": list(snapshots.values()), "encryption-keys": keys}
-    found = _walked(table, state, everything, _Only(kms, report.opened))
+    try:
+        found = _walked(table, state, everything, _Only(kms, report.opened))
+        _judge(table, state, kms, found, report)
+    finally:
+        # Readers of this process that find keys by the metadata file are to find its own.
+        file_io_at(state, table.io_properties, kms).read_metadata(state.metadata_location)
+
+
+def _judge(table: CatalogTable, state: TableState, kms: Any, found: TableWalk, report: OldKeyReport) -> None:
+    fields = state.document.fields
     numbers = {
         each.snapshot_id
         for each in found.snapshots
@@ -236,8 +249,6 @@ def _look(
         heads = {ref["snapshot-id"] for ref in refs.values()}
         current = {**fields, "snapshots": [each for each in fields["snapshots"] if each["snapshot-id"] in heads]}
         report.files = sum(each.path in reached for each in _walked(table, state, current, kms))
-    # Readers of this process that find keys by the metadata file are to find its own.
-    file_io_at(state, table.io_properties, kms).read_metadata(state.metadata_location)
 
 
 def _walked(table: CatalogTable, state: TableState, fields: Mapping[str, Any], kms: Any) -> TableWalk:

@@ -40,7 +40,7 @@ class RemovedSnapshots:
     unread : dict of int to str
         Those whose files could not be found, and why.
     unread_metadata : list of str
-        Metadata files of the log that could not be read.
+        Metadata files of the log that could not be read, and statistics files that may be there.
     """
 
     snapshots: list[int] = field(default_factory=list)
@@ -104,6 +104,7 @@ def removed_snapshots(
     """
     report, known = RemovedSnapshots(), {each["snapshot-id"] for each in state.document.fields.get("snapshots") or ()}
     places, named = table.places(state), _statistics(state.document)
+    refused = dict[str, str]()
 
     def check(path: str) -> None:
         places.check(path)
@@ -119,6 +120,10 @@ def removed_snapshots(
             return is_there(path)
         except (UnsupportedError, ValueError):
             # Of another place: this table was copied, or registered, from there. Or no path at all.
+            return False
+        except OSError as error:
+            # A store says so of a missing object, too, to who may not list.
+            refused[path] = str(error)
             return False
 
     for path, document in older_documents(table, state, logged(state.document.fields)):
@@ -138,12 +143,19 @@ def removed_snapshots(
         lists = [each.get("manifest-list") for each in gone.values()]
         there = [*in_parallel(is_left, (*unnamed, *lists), SMALL_FILES_AT_ONCE)]
         report.files |= dict.fromkeys(itertools.compress(unnamed, there), "statistics")
+        report.unread_metadata += (each for each in unnamed if each in refused)
+        report.unread |= {
+            each["snapshot-id"]: refused[each["manifest-list"]]
+            for each in gone.values()
+            if each.get("manifest-list") in refused
+        }
         left = [*itertools.compress(gone.values(), there[len(unnamed) :])]
         if kms is None:
             report.snapshots += (each["snapshot-id"] for each in left)
         if not left or kms is None:
             continue
-        source = SnapshotFiles.of(TableState(path, document, None, None, state.locations), kms, table.io_properties)
+        old = TableState(path, document, None, None, state.locations)
+        source = SnapshotFiles.of(old, kms, table.io_properties, is_old=True)
         for snapshot in left:
             number = snapshot["snapshot-id"]
             try:

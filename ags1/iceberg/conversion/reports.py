@@ -169,7 +169,8 @@ class ExpiryReport(Report):
     unread : dict of int to str
         Such snapshots whose files could not be found, and why. :func:`clean` removes them.
     unread_metadata : list of str
-        Older metadata files that could not be read: such snapshots may be in them.
+        Older metadata files that could not be read, in which such snapshots may be, and statistics files that may be
+        there.
     metadata_hash : str or None
         Hash of the new metadata file; None if none was written.
     dry_run : bool
@@ -212,12 +213,15 @@ class ExpiryReport(Report):
         lines += _lines(_KEPT, self.kept_statistics)
         if self.key_entries:
             lines.append(f"{counted(self.key_entries, 'key entry', 'key entries')} {what}")
-        lines += [
-            f"NOT removed: files of snapshot {number}, which the table no longer has: {error}. "
-            "`ags1 iceberg clean` removes those below the table's location"
-            for number, error in self.unread.items()
-        ]
-        lines += _lines("NOT read, so that what a killed run has left may stay: metadata file", self.unread_metadata)
+        lines += _lines(
+            "NOT removed",
+            [
+                f"files of snapshot {number}, which the table no longer has: {error}. `ags1 iceberg clean` removes "
+                "those below the table's location"
+                for number, error in self.unread.items()
+            ],
+        )
+        lines += _lines("NOT read, so that what a killed run has left may stay", self.unread_metadata)
         return "\n".join(lines)
 
 

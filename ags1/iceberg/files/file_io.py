@@ -403,10 +403,18 @@ class SnapshotFiles:
         self._io = file_io
 
     @classmethod
-    def of(cls, state: TableState, kms: Any, io_properties: Mapping[str, str]) -> SnapshotFiles:
-        """Open a table in a state, also if some of its files are plaintext."""
+    def of(
+        cls, state: TableState, kms: Any, io_properties: Mapping[str, str], *, is_old: bool = False
+    ) -> SnapshotFiles:
+        """Open a table in a state, also if some of its files are plaintext.
+
+        An old state, for which nobody vouches, says nothing to other readers of this process.
+        """
         file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
-        file_io.read_metadata(state.metadata_location)
+        if is_old:
+            file_io.keys.learn_metadata(state.metadata_location, state.document, shared=False)
+        else:
+            file_io.read_metadata(state.metadata_location)
         return cls(file_io)
 
     def manifests(self, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -132,8 +132,8 @@ class TableFileKeys:
         with self._lock.lock:
             return self._promised or any(each.encrypted for each in self._own.values())
 
-    def learn_metadata(self, location: str, metadata: bytes | Document) -> None:
-        """Learn the keys of a metadata file."""
+    def learn_metadata(self, location: str, metadata: bytes | Document, *, shared: bool = True) -> None:
+        """Learn the keys of a metadata file; unless it is `shared`, for this object alone."""
         try:
             table = _Table(metadata if isinstance(metadata, Document) else Document(metadata))
         except Ags1Error as error:
@@ -141,8 +141,9 @@ class TableFileKeys:
         with self._lock.lock:
             self._own.pop(location, None)
             self._own[location] = table
-        _tables.drop(location)
-        _tables.keep(location, table)
+        if shared:
+            _tables.drop(location)
+            _tables.keep(location, table)
 
     def find(self, path: str) -> KnownFile | None:
         """Return the facts about a file; None if no file above has named it.
