@@ -99,7 +99,8 @@ def test_every_function_of_trees_takes_storage_options(s3_server: S3Server, s3_b
         f"{where}/one", f"{where}/two", reading, config, shared_keys=True, resume=True, storage_options=options
     )
     assert not again.errors
-    assert sorted(again.done + again.finished_before) == done
+    # Whether _SUCCESS is copied again depends on the second in which it was written: S3 keeps no smaller part.
+    assert sorted({*again.done, *again.finished_before} - {"_SUCCESS"}) == done
     assert verify_tree(f"{where}/two", reading, storage_options=options).done == done
     decrypt_tree(f"{where}/two", tmp_path / "back", reading, storage_options=options)
     for name in done:
