@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from ags1.errors import AlreadyEncryptedError
 from ags1.spark.engine._column_keys import ColumnRecord, create_key, is_empty, newest_key
 from ags1.spark.engine._column_work import (
     ANY_ROW_KEY,
+    ArrowTask,
     DecryptColumns,
     EncryptColumns,
     KeyTable,
@@ -21,6 +23,7 @@ from ags1.spark.engine._column_work import (
     OpeningColumn,
     SealingColumn,
     error_column,
+    with_names,
 )
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._runner import check_choice
@@ -130,7 +133,7 @@ def encrypt_columns(
         StructField(each.name, BinaryType(), each.nullable, {_ENCRYPTED: form}) if each.name in columns else each
         for each in schema
     ]
-    return df.mapInArrow(EncryptColumns(made, row_key, kms), StructType(fields))
+    return _mapped(df, EncryptColumns(made, row_key, kms), fields)
 
 
 def decrypt_columns(
@@ -209,7 +212,13 @@ def decrypt_columns(
         fields[schema.names.index(name)] = field
     hidden = KeyTable.of(table, kms, next(iter(columns.values())))
     task = DecryptColumns(openings, hidden, row_key, on_error, kms)
-    return df.mapInArrow(task, StructType(fields))
+    return _mapped(df, task, fields)
+
+
+def _mapped(df: DataFrame, task: ArrowTask, fields: list[StructField]) -> DataFrame:
+    """The rows of a task; mapInArrow itself takes ``a.b`` for a field of ``a``, which may be there too."""
+    numbered = df.toDF(*map(str, range(len(df.columns))))
+    return numbered.mapInArrow(partial(with_names, task, df.columns), StructType(fields))
 
 
 def register_columns(

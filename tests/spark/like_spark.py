@@ -1,4 +1,4 @@
-"""Random CSV and JSON, read by ``spark.read`` and by the decoders of the data source over the same bytes.
+"""Random CSV, JSON and names of directories, read by ``spark.read`` and by the data source over the same bytes.
 
 Many files or lines share one query of Spark's. A difference is an AssertionError that shows the record, as short as it
 can be made without Spark.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ags1.spark.source._directories import constant, escaped, inferred, values_of
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import decoder_for
 from ags1.spark.source.decoders._json_values import scanned
@@ -437,7 +438,56 @@ def json_schemas(spark: SparkSession, directory: Path, chance: random.Random, nu
     assert ("late" in found) == bool(number % 2)
 
 
+DIRECTORIES = [
+    *(
+        words("1 +4 007 0 \u0661"),
+        words("2147483648 1 -9223372036854775808"),
+        words("9223372036854775808 1 2147483648 1.5"),
+    ),
+    *(
+        words("1e2 100 1E+2 1. 0e50 0.0 1e37 1e38"),
+        words("1.5 2 .5 1d 2f NaN -Infinity Inf 0x1p3"),
+        [" 1", "2 ", "1.5"],
+    ),
+    *(
+        words("9" * 38 + " 5 1.5 " + "0" * 43 + "1"),
+        words("2024-01-01 2024-02-29 2024-02-30 1582-10-10 0001-01-01"),
+    ),
+    *(["2024-01-01", "2024-03-31 02:30:00", "2024-10-27 02:30:00.5"], ["2024-01-01 10:00:00.000001", "2024-01-01"]),
+    *(["2024-01-01 24:00:00", "1800-01-01 00:00:00", "9999-12-31 23:59:59", "1"], words("true TRUE a 1"), WORDS[2:]),
+]
+"""What directories may be named."""
+
+
+def directories(spark: SparkSession, directory: Path, chance: random.Random, number: int) -> None:
+    """Types and values of columns that are directories, found with their names in any case."""
+    columns, null = 16, "__HIVE_DEFAULT_PARTITION__"
+    picked = [chance.sample(pool, min(len(pool), 3)) for pool in chance.choices(DIRECTORIES, k=columns)]
+    names = []
+    for _ in range(4):
+        texts = [null if chance.random() < 0.1 else escaped(chance.choice(few)) for few in picked]
+        names.append(
+            "".join(f"{'pP'[chance.randrange(2)]}{index}={text}/" for index, text in enumerate(texts)) + "f.txt"
+        )
+    for name in sorted(set(names)):
+        (directory / name).parent.mkdir(parents=True)
+        (directory / name).write_text("x")
+    zone = ZONES[number % len(ZONES)]
+    frame = spark.read.option("timeZone", zone).text(str(directory)).drop("value")
+    kinds = inferred(sorted(set(names)))
+    schema = pa.schema(kinds)
+    assert schema.types == arrow_schema(frame.schema).types, picked
+    theirs = frame.toArrow()
+    rows = []
+    for name in set(names):
+        found = {key.lower(): value for key, value in values_of(name).items()}
+        row = [pa.array([constant(found[each.name.lower()], each, name, zone)], each.type) for each in schema]
+        rows += values(pa.Table.from_arrays(row, schema=schema))
+    assert sorted(rows) == sorted(values(theirs.rename_columns(schema.names).cast(schema))), picked
+
+
 SCENARIOS = {
+    "directories": (directories, len(ZONES)),
     "csv dialects": (csv_dialects, len(DIALECTS)),
     "csv documents": (csv_documents, 1),
     "csv types": (csv_types, len(ZONES)),

@@ -1,4 +1,4 @@
-"""CSV and JSON against Spark's own readers: random texts, the same rows and the same schemas.
+"""CSV, JSON and names of directories against Spark's own readers: random texts, the same rows and the same schemas.
 
     python -m tests.spark.soak_like_spark --rounds 1000 [--seed 0] [--seconds 3600] [--only "csv types"]
 

@@ -70,6 +70,17 @@ def test_the_decrypted_data_frame_equals_the_first_one(frame: DataFrame, keys: d
     assert "Ada" not in shown
 
 
+def test_a_column_may_have_the_name_of_a_path_to_another(spark: SparkSession, keys: dict[str, Any]) -> None:
+    frame = spark.createDataFrame(
+        [(1, ("field",), "column", "é")], "id int, a struct<b: string>, `a.b` string, ```` string"
+    )
+    columns = {"a.b": "lake", "`": "lake"}
+    sealed = ags1.spark.encrypt_columns(frame, columns, **keys, row_key="id")
+    assert tuple(sealed.first())[:2] == tuple(frame.first())[:2]
+    plain = ags1.spark.decrypt_columns(sealed, columns, **keys, row_key="id")
+    assert (plain.schema, plain.collect()) == (frame.schema, frame.collect())
+
+
 def test_a_column_is_not_encrypted_twice_by_mistake(frame: DataFrame, keys: dict[str, Any], tmp_path: Path) -> None:
     columns = {"text": "lake"}
     sealed = ags1.spark.encrypt_columns(frame, {**columns, "data": "lake"}, **keys)

@@ -206,8 +206,15 @@ def test_directories_are_columns() -> None:
     [
         (["1", "-2"], pa.int32()),
         (["1", "5000000000"], pa.int64()),
-        (["1", "99999999999999999999"], pa.string()),
-        (["1", "1.5", "1e3"], pa.float64()),
+        (["1", "99999999999999999999"], pa.decimal128(20, 0)),
+        (["1", "1.5"], pa.float64()),
+        # A double would not have the digits of both.
+        (["5000000000", "1.5"], pa.string()),
+        (["2026-01-01 10:00:00", "2026-01-01"], pa.timestamp("us", "UTC")),
+        # As a write names them.
+        (["2026-01-01T10:00:00.000000Z"], pa.timestamp("us", "UTC")),
+        (["2026-01-01T10:00:00.000001"], pa.timestamp("us")),
+        (["2026-01-01T10:00:00.000001", "2026-01-01T10:00:00.000000Z"], pa.string()),
         (["2026-01-01", "2026-12-31"], pa.date32()),
         (["2026-01-01", "2026-13-31"], pa.string()),
         (["2026-01-01", "1"], pa.string()),
@@ -218,6 +225,10 @@ def test_directories_are_columns() -> None:
 )
 def test_types_of_directories(values: list[str], kind: pa.DataType) -> None:
     assert inferred([f"k={value}/file" for value in values]) == [("k", kind)]
+
+
+def test_directories_whose_names_differ_in_case_are_one_column() -> None:
+    assert inferred(["Day=1/file", "day=2/file", "DAY=x/file"]) == [("Day", pa.string())]
 
 
 def test_a_directory_that_is_no_value_of_its_column_is_named() -> None:

@@ -231,6 +231,14 @@ def _row_keys(batch: pa.RecordBatch, name: str | None) -> Any:
     return None if name is None else batch.column(batch.schema.get_field_index(name))
 
 
+ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def with_names(task: ArrowTask, names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a task on columns that have other names."""
+    return task(batch.rename_columns(names) for batch in batches)
+
+
 class EncryptColumns:
     """A task of ``encrypt_columns``, for mapInArrow."""
 

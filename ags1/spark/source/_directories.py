@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import decimal
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,16 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ags1.errors import FormatError
-from ags1.spark.source.decoders._values import parsed
+from ags1.spark.source.decoders._values import parsed, parsed_or_null
 from ags1.spark.source.encoders._texts import has_text, is_octets, text_of
 
+_LONGEST = 100
+_MAX_PRECISION = 38
 NULL = "__HIVE_DEFAULT_PARTITION__"
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-# From the narrowest to the widest; a date fits nothing but itself and text.
-_INT, _LONG, _DOUBLE, _DAY, _TEXT = range(5)
-_TYPES = (pa.int32(), pa.int64(), pa.float64(), pa.date32(), pa.string())
+# As Spark writes them, in the session's zone, and as text_of does, which keeps microseconds and both hours of a clock
+# that is turned back.
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d)?|T\d{2}:\d{2}:\d{2}\.\d{6}(?P<zone>Z?))", re.ASCII)
+_INTEGERS, _INSTANT, _LOCAL = (pa.int32(), pa.int64()), pa.timestamp("us", "UTC"), pa.timestamp("us")
+_DIGITS = {pa.int32(): 10, pa.int64(): 20}
 # What Hive escapes, and so Spark.
 _SPECIAL = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
@@ -43,8 +47,8 @@ def values_of(name: str) -> dict[str, str | None]:
 
 
 def inferred(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
-    """The columns of the directories of some files, in order of appearance, with their types."""
-    kinds: dict[str, int | None] = {}
+    """The columns of the directories of some files, in order of appearance, with the types that Spark gives them."""
+    kinds: dict[str, tuple[str, pa.DataType | None]] = {}
     last = None
     for name in names:
         directory = name.rpartition("/")[0]
@@ -53,34 +57,45 @@ def inferred(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
         last = directory
         for key, value in values_of(name).items():
             kind = None if value is None else _kind_of(value)
-            kinds[key] = _wider(kinds.get(key), kind)
-    return [(key, _TYPES[_TEXT if kind is None else kind]) for key, kind in kinds.items()]
+            first, known = kinds.get(key.lower(), (key, None))
+            kinds[key.lower()] = first, _wider(known, kind)
+    return [(key, pa.string() if kind is None else kind) for key, kind in kinds.values()]
 
 
-def _kind_of(value: str) -> int:
-    if _INTEGER.fullmatch(value):
-        number = int(value) if len(value) < 25 else 1 << 99
-        if -(1 << 31) <= number < 1 << 31:
-            return _INT
-        # A longer text of digits is a name, not a number.
-        return _LONG if -(1 << 63) <= number < 1 << 63 else _TEXT
-    if _NUMBER.fullmatch(value):
-        return _DOUBLE
-    if _DATE.fullmatch(value):
-        try:
-            datetime.date.fromisoformat(value)
-        except ValueError:
-            return _TEXT
-        return _DAY
-    return _TEXT
+def _kind_of(value: str) -> pa.DataType:
+    if _INTEGER.fullmatch(value) and len(value) < _LONGEST:
+        for kind in _INTEGERS:
+            if -(1 << kind.bit_width - 1) <= int(value) < 1 << kind.bit_width - 1:
+                return kind
+    if _NUMBER.fullmatch(value) and len(value) < _LONGEST:
+        number = decimal.Decimal(value).as_tuple()
+        digits = len(number.digits) + int(number.exponent)
+        if number.exponent >= 0 and digits <= _MAX_PRECISION:
+            return pa.decimal128(digits, 0)
+    if _is_value(value, pa.float64()):
+        return pa.float64()
+    if (time := _TIME.fullmatch(value)) and _is_value(value, _INSTANT):
+        return _LOCAL if time["zone"] == "" else _INSTANT
+    return pa.date32() if _DATE.fullmatch(value) and _is_value(value, pa.date32()) else pa.string()
 
 
-def _wider(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
+def _is_value(text: str, kind: pa.DataType) -> bool:
+    return parsed_or_null(pa.array([text.strip()], pa.string()), kind, "UTC", {})[1] is None
+
+
+def _wider(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
+    """The type that has the values of both, which is often text."""
+    if one is None or other is None or one == other:
         return other if one is None else one
-    if one != other and _DAY in (one, other):
-        return _TEXT
-    return max(one, other)
+    both = {one, other}
+    if both <= {pa.date32(), _INSTANT}:
+        return _INSTANT
+    if both == {pa.int32(), pa.float64()}:
+        return pa.float64()
+    if both == set(_INTEGERS):
+        return pa.int64()
+    widths = [_DIGITS.get(each) or (each.precision if pa.types.is_decimal(each) else 99) for each in both]
+    return pa.decimal128(max(widths), 0) if max(widths) <= _MAX_PRECISION else pa.string()
 
 
 def constant(value: str | None, field: pa.Field, name: str, time_zone: str) -> Any:

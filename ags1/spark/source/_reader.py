@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -69,8 +70,8 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     directories = inferred(each.name for each in source.files()) if options.partition_discovery else []
     fields = {field.name: field for field in data}
     for name, kind in directories:
-        # A column of the directories wins over a column of the file.
-        fields.pop(name, None)
+        # A column of the directories wins over a column of the file. Spark does not tell their cases apart.
+        fields = {each: field for each, field in fields.items() if each.lower() != name.lower()}
         fields[name] = pa.field(name, kind)
     if options.path_column and options.path_column not in fields:
         fields[options.path_column] = pa.field(options.path_column, pa.string())
@@ -207,7 +208,7 @@ class _Directories:
         self._path = options.path_column if options.path_column in schema.names else None
         self._directory: str | None = None
         self._scalars: dict[str, Any] = {}
-        self._values: dict[str, Any] = {}
+        self._values: dict[str, Any] | None = None
 
     def constants(self, file: ListedFiles) -> dict[str, Any]:
         """The values of all such columns."""
@@ -219,6 +220,12 @@ class _Directories:
     def values(self, file: ListedFiles) -> dict[str, Any]:
         """The same as values of Python."""
         self._look_at(file)
+        if self._values is None:
+            self._values = {}
+            for name, scalar in self._scalars.items():
+                # Spark has days and times that Python has not: of those, nothing is known here.
+                with suppress(ValueError, OverflowError):
+                    self._values[name] = scalar.as_py()
         return self._values if self._path is None else self._values | {self._path: _text(file.path)}
 
     def may_have(self, file: ListedFiles, conditions: list[Condition]) -> bool:
@@ -242,8 +249,7 @@ class _Directories:
             if index is not None:
                 field = self._schema.field(index)
                 found[field.name] = constant(value, field, file.path, self._options.time_zone)
-        self._directory, self._scalars = directory, found
-        self._values = {name: value.as_py() for name, value in found.items()}
+        self._directory, self._scalars, self._values = directory, found, None
 
 
 def _text(path: str) -> str:

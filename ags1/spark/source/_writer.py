@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from ags1.core.gcm import random_bytes
 from ags1.dataset.classes import ClassKeys, class_of, merge_classes
@@ -34,7 +34,7 @@ from ags1.spark.engine._captured import CapturedSession
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys
 from ags1.spark.source._directories import SourceDirectories, partitioned_schema
-from ags1.spark.source._options import WriteOptions
+from ags1.spark.source._options import LINE_DECODES, WriteOptions
 from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
@@ -47,6 +47,7 @@ _PIECE = 16 << 20
 _GATHERED = 64 << 20
 _GATHERED_OF_MANY = 8 << 20
 _OPEN_FILES = 16
+_LOST = {"variant": "to_json(column)", "time": "a string or a number", "geometry": "WKB", "geography": "WKB"}
 
 
 @dataclass
@@ -63,6 +64,7 @@ def writer_for(
     checked = WriteOptions.parse(options, session)
     columns = arrow_schema(schema)
     _refuse_twins(columns)
+    _refuse_lost(schema, checked.decode)
     encoding = encoding_for(checked, partitioned_schema(columns, checked.partition_by))
     location = locate(checked.path, session).as_root()
     client = kms_client(kms_reference(checked.kms))
@@ -87,7 +89,7 @@ def writer_for(
         refuse_other_columns(checked, columns, encoding.extension)
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
     uuid, version = (None, 0) if base is None else (base.uuid, base.version)
-    return Ags1Writer(checked, location.text, run, uuid, version, encoding, overwrite, dynamic, is_applied)
+    return Ags1Writer(checked, location.text, run, uuid, version, columns, encoding, overwrite, dynamic, is_applied)
 
 
 def _is_dynamic(options: WriteOptions, name: str, kept: bool) -> bool:
@@ -106,9 +108,31 @@ def _is_dynamic(options: WriteOptions, name: str, kept: bool) -> bool:
 def _refuse_twins(schema: pa.Schema) -> None:
     if not schema.names:
         raise ValueError("there is no column to write")
-    twins = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    # Names in Spark are case-insensitive.
+    lower = [name.lower() for name in schema.names]
+    twins = sorted({name for name in schema.names if lower.count(name.lower()) > 1})
     if twins:
         raise ValueError(f"several columns have the name {', '.join(map(repr, twins))}: rename all but one")
+
+
+def _refuse_lost(schema: StructType, decode: str) -> None:
+    """Refuse types that would be others when the rows are read again."""
+    waiting = [(field.name, field.dataType) for field in schema]
+    while waiting:
+        name, kind = waiting.pop()
+        instead = _LOST.get(kind.typeName())
+        if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            instead = "collate(column, 'UTF8_BINARY')"
+        # Texts have no types, also those of Spark.
+        if instead and (decode not in LINE_DECODES or kind.typeName() == "variant"):
+            raise ValueError(
+                f"the column {name!r} has the type {kind.simpleString()}, which would not be there when it is read "
+                f"again: write {instead} in its place"
+            )
+        inside = (getattr(kind, each, None) for each in ("elementType", "keyType", "valueType"))
+        waiting += [
+            (name, each) for each in (*inside, *(field.dataType for field in getattr(kind, "fields", ()))) if each
+        ]
 
 
 @dataclass(eq=False, repr=False)
@@ -123,6 +147,7 @@ class Ags1Writer(DataSourceArrowWriter):
     _run: RunReference
     _uuid: str | None
     _version: int
+    _columns: pa.Schema
     _encoding: Encoding
     _overwrite: bool
     _dynamic: bool
@@ -179,12 +204,24 @@ class Ags1Writer(DataSourceArrowWriter):
         It raises ConflictError if the dataset was removed or replaced meanwhile, if another writer has overwritten the
         same directories in the same moment, or if `expire` has given up this write, which took too long.
         """
+        if self._is_without_schema(messages):
+            files = _Files(self._location, self._run, self._options, self._encoding, f"part-00000-{self._run.run}")
+            messages = [*messages, Written(files.close_without_rows(self._columns))]
         try:
             self._commit(messages)
         except ConflictError:
             # Nothing was committed. After other errors that may be unknown.
             self._remove(messages)
             raise
+
+    def _is_without_schema(self, messages: list[WriterCommitMessage | None]) -> bool:
+        """Whether no file would be left that has the columns, as Spark's Parquet has one also without rows."""
+        if self._is_applied or self._options.decode in LINE_DECODES or self._options.partition_by:
+            return False
+        if any(each.files for each in messages if isinstance(each, Written)):
+            return False
+        base = read_latest(self._location)
+        return self._overwrite or base is None or base.file_count == 0
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
         files = sorted(
@@ -294,6 +331,12 @@ class _Files:
             file.encoder.write(piece)
             if file.writer.tell() >= self._options.max_file_bytes:
                 self._finish(directory)
+
+    def close_without_rows(self, columns: pa.Schema) -> list[Done]:
+        """Write one file that has the columns and no row."""
+        self._open[""] = self._new("")
+        self._open[""].encoder.write(pa.RecordBatch.from_pylist([], columns))
+        return self.close()
 
     def _new(self, directory: str) -> _File:
         path = f"{directory}{self._stem}-c{self._count:03d}{self._encoding.extension}"

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ags1.spark.source._options import WriteOptions
+from ags1.spark.source.decoders._types import conformed
 from ags1.spark.source.encoders import Encoding, FileEncoder, refuse
 
 
@@ -16,7 +17,8 @@ def make(options: WriteOptions, schema: pa.Schema) -> Encoding:
     for field in schema:
         if not _is_known(field.type):
             raise refuse(field, "Parquet", "cast it, or use decode=arrow")
-    return Encoding(".parquet", partial(_ParquetFile, options.compression))
+    columns = pa.schema([field.with_type(_optional(field.type)) for field in schema])
+    return Encoding(".parquet", partial(_ParquetFile, options.compression, columns))
 
 
 def _is_known(kind: pa.DataType) -> bool:
@@ -31,8 +33,21 @@ def _is_known(kind: pa.DataType) -> bool:
     return not types.is_interval(kind)
 
 
+def _optional(kind: pa.DataType) -> pa.DataType:
+    """A type whose structs have no required field: pyarrow refuses one below a struct that is null."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _optional(each.type)) for each in kind])
+    if types.is_map(kind):
+        return pa.map_(*(each.with_type(_optional(each.type)) for each in (kind.key_field, kind.item_field)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_optional(kind.value_type)))
+    return kind
+
+
 class _ParquetFile(FileEncoder):
-    def __init__(self, compression: str, file: Any, gathered_bytes: int) -> None:
+    def __init__(self, compression: str, schema: pa.Schema, file: Any, gathered_bytes: int) -> None:
+        self._schema = schema
         self._file = pa.PythonFile(file, mode="w")
         self._compression = compression
         self._gathered_bytes = gathered_bytes
@@ -41,7 +56,7 @@ class _ParquetFile(FileEncoder):
         self._writer: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._gathered.append(batch)
+        self._gathered.append(conformed(batch, self._schema, "a row"))
         self._size += batch.nbytes
         if self._size >= self._gathered_bytes:
             self._flush()
