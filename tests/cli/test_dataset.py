@@ -68,9 +68,9 @@ def test_a_tree_is_encrypted_listed_shown_verified_and_decrypted(tree: dict[str,
     assert run("dataset", "ls", "vault").out == "a.txt\nsub/\n"
     assert run("dataset", "ls", "vault", "sub/deep").out == "sub/deep/b.bin\n"
     assert run("dataset", "ls", "vault", "-r").out.split() == sorted(tree)
-    assert f"{len(PLAIN):>19,}  sub/deep/b.bin\n" in run("dataset", "ls", "vault", "-r", "-l").out
+    assert f"{len(PLAIN):>19,}  lake  sub/deep/b.bin\n" in run("dataset", "ls", "vault", "-r", "-l").out
     assert run("dataset", "ls", "vault", "sub/a.txt", "--json").records == [
-        {"path": "sub/a.txt", "type": "file", "plaintext_length": 6, "file_length": 42}
+        {"path": "sub/a.txt", "type": "file", "plaintext_length": 6, "file_length": 42, "key_id": "lake"}
     ]
     assert run("dataset", "cat", "vault", "a.txt", "sub/a.txt").raw == b"firstsecond"
     assert run("dataset", "cat", "vault", "sub/deep/b.bin", "--offset", "4000", "--bytes", "7").raw == PLAIN[4000:4007]
@@ -284,7 +284,10 @@ def test_tenants_have_master_keys_of_their_own(tree: dict[str, bytes], run: Run)
     both = ["dataset", "encrypt", "tree", "vault", "--keys", "sub/deep/**=tenant"]
     assert run(*both, "--key-id", "lake").code == 0
     shown = run("dataset", "classes", "vault").out.splitlines()
-    assert [line.split()[1:] for line in shown] == [["sub/deep/**", "tenant"], ["**", "lake"]]
+    assert [line.split()[1:] for line in shown] == [
+        ["sub/deep/**", "tenant", "1", "file"],
+        ["**", "lake", "3", "files"],
+    ]
     # A run that does not repeat the pattern must not put the tenant's files under the other key.
     Path("tree/sub/deep/new").write_bytes(b"new")
     assert "encrypted 1 file, 3 B; 4 unchanged" in run("dataset", "encrypt", "tree", "vault", "--key-id", "lake").out
@@ -470,7 +473,7 @@ def test_a_further_master_key_opens_a_dataset_where_it_is_named(vault: Path, run
     added = run("dataset", "add-wrap", "vault", "--new-key-id", "next")
     assert added.out.startswith("vault is under the master key 'next', too; no file changed\n")
     assert "1 older version: under the other keys only, until removed by" in added.out
-    assert run("dataset", "classes", "vault").out.split()[1:] == ["**", "lake,", "next"]
+    assert run("dataset", "classes", "vault").out.split()[1:5] == ["**", "lake,", "next", "4"]
     assert run("dataset", "classes", "vault", "--json").records[0]["further_key_ids"] == ["next"]
     assert run("dataset", "add-wrap", "vault", "--new-key-id", "next").code == 2
     kms.LocalKms("keys.json", key_file="kek").remove_key("lake")

@@ -185,7 +185,7 @@ def _add_reading(action: _Action) -> None:
         "list the files of a dataset",
         f"recursive long version {_OPEN} LIST",
         more="Names are relative to the dataset; sizes are of the plaintext.",
-        fields="path, type, plaintext_length, file_length",
+        fields="path, type, plaintext_length, file_length, key_id",
         examples="""\
 ags1 dataset ls vault/ -r -l
 ags1 dataset ls vault/ day=7 --version 3""",
@@ -259,10 +259,10 @@ ags1 dataset diff vault/ 3 7 --json""",
         "classes",
         "dataset.show:classes",
         DATASET,
-        "list the classes of keys: which master key the files of a pattern are under",
+        "list the classes of keys: which master key the files of a pattern are under, and how many these are",
         f"version {_OPEN} LIST",
         more="Whoever destroys the master key of a class has destroyed its files, whatever copies exist.",
-        fields="id, pattern (null: it takes no new files), key_id, further_key_ids",
+        fields="id, pattern (null: it takes no new files), key_id, further_key_ids, files",
         examples="ags1 dataset classes vault/",
     )
 
