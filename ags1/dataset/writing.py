@@ -322,6 +322,11 @@ class _Writing:
                 if not self._refuse(found, found.error):
                     return
             elif entry is not None and self._is_same(found, entry):
+                refusal = self._refusal(entry.key_class, found.path, new=False)
+                if refusal is not None:
+                    if not self._refuse(found, refusal):
+                        return
+                    continue
                 self._report.unchanged += 1
                 self._advance(found.identity.size)
             elif self._options.only is not None and (
@@ -342,7 +347,7 @@ class _Writing:
             else:
                 unit = self._unit(found)
                 if not self._options.dry_run:
-                    refusal = self._refusal(unit.key_class)
+                    refusal = self._refusal(unit.key_class, unit.path, new=True)
                     if refusal is not None:
                         if not self._refuse(found, refusal):
                             return
@@ -350,18 +355,30 @@ class _Writing:
                     self._waiting.append(unit)
                 yield unit
 
-    def _refusal(self, class_id: str) -> KeyAccessError | None:
-        """Make the run's key for a class; return the error if the KMS refuses. The KMS is called once."""
+    def _refusal(self, class_id: str, path: str, *, new: bool) -> KeyAccessError | None:
+        """Unwrap the class key, or make the run's key for a `new` file; return the error if the KMS refuses.
+
+        The KMS is called once. A file that is unchanged, and that nobody can read any more, is no success.
+        """
         if class_id not in self._refused:
             try:
-                self._transaction.prove()
-                self._transaction.run.use([class_id])
+                if new:
+                    self._transaction.prove()
+                    self._transaction.run.use([class_id])
+                else:
+                    self._transaction.keys.key(class_id)
                 return None
             except KeyAccessError as error:
                 if is_fatal(error):
                     raise
                 self._refused[class_id] = error
-        return self._refused[class_id]
+        error = self._refused[class_id]
+        key_class = next(each for each in self._transaction.classes if each.id == class_id)
+        what = "cannot be encrypted" if new else "is in the dataset, unchanged, and cannot be read"
+        text = f"{path}: {what}, because its master key {key_class.key_id!r} is not available: {error}"
+        if key_class.pattern not in (None, "**"):
+            text += f"; if that was destroyed, take these files out of the source, or `exclude={key_class.pattern!r}`"
+        return type(error)(text)
 
     def _left_over(self, entry: DatasetEntry) -> None:
         """Handle an entry that the source does not have, or that `include` and `exclude` leave out."""

@@ -173,6 +173,24 @@ def test_a_misspelt_pattern_is_said_before_a_key_is_destroyed_that_shreds_nothin
     assert "own.csv: stays under the master key 'sea', not 'lake': this run has no source for it" in made.err
 
 
+def test_a_file_under_a_key_that_was_destroyed_does_not_pass_for_unchanged(
+    run: Run, tenants: Path, store: Path
+) -> None:
+    of_store = ("--kms", URL, "--password-file", "pw")
+    assert run("kms", "remove", "vault", *of_store, "--key-id", "sea", "--yes").code == 0
+    again = ("dataset", "encrypt", "raw", "vault", *of_store, "--key-id", "lake")
+    Path("raw/z-new.csv").write_text("3\n")
+    for path, what in (("own.csv", "is in the dataset, unchanged, and cannot be read"), ("new", "cannot be encrypted")):
+        Path("raw/tenant=a", path).open("a").close()
+        refused = run(*again, "--keep-going")
+        assert refused.code == 3
+        said = f"tenant=a/{path}: {what}, because its master key 'sea' is not available: "
+        assert (refused.err.count(said), "--exclude tenant=a/**" in refused.err) == (1, True), refused.err
+    assert run(*again).code == 3
+    excluding = run(*again, "--exclude", "tenant=a/**")
+    assert (excluding.code, excluding.err, "2 unchanged" in excluding.out) == (0, "", True), excluding.out
+
+
 def test_removing_the_key_of_the_manifests_loses_all_files_and_an_unused_key_none(
     run: Run, tenants: Path, store: Path
 ) -> None:
