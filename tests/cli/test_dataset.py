@@ -358,6 +358,18 @@ def test_repair_encrypts_anew_what_is_damaged(vault: Path, run: Run) -> None:
     assert run("dataset", "repair", "vault", "tree", "--json").records[0]["repaired"] == 0
 
 
+def test_a_keystore_that_is_not_found_is_to_be_made_only_for_what_is_new(vault: Path, run: Run) -> None:
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    missing = f"there is no keystore keys.json, which is {Path('keys.json').absolute()} from this directory"
+    for there in (("verify", "../vault"), ("encrypt", "../tree", "../vault", "--key-id", "lake")):
+        refused = run("dataset", *there, "--kms", "local:keys.json?key_file=../kek")
+        assert (refused.code, missing in refused.err, "kms init" in refused.err) == (3, True, False), refused.err
+        assert "look for the one that has the keys" in refused.err
+    new = run("dataset", "encrypt", "../tree", "new", "--key-id", "lake", "--kms", "local:keys.json?key_file=../kek")
+    assert (new.code, f"{missing}; `ags1 kms init` makes a new one" in new.err) == (3, True), new.err
+
+
 def test_each_kind_of_failure_has_its_exit_code(
     vault: Path, run: Run, tree: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

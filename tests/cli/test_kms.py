@@ -401,9 +401,8 @@ def test_what_is_missing_to_make_a_keystore_is_said_with_its_place(run: Run, wor
     assert (nowhere.code, "none/new.json: there is no directory none: make it first" in nowhere.err) == (4, True)
     absent = run("kms", "list", "--kms", "local:new.json", "--key-file", "k")
     assert absent.code == 3
-    assert absent.err.endswith(
-        "the keystore new.json cannot be read: No such file or directory: make it with `ags1 kms init`\n"
-    )
+    said = f"there is no keystore new.json, which is {work}/new.json from this directory"
+    assert absent.err.endswith(f"{said}: look for the one that has the keys; a new one would have others\n")
     assert not (work / "new.json").exists()
 
 
