@@ -62,6 +62,7 @@ class Options:
     durable: bool = True
     dry_run: bool = False
     delete: bool = False
+    allow_empty: bool = False
     single_writer: bool = False
     again: bool = False
     pins: Pins | None = None
@@ -149,7 +150,7 @@ class _Writing:
                 report.done += 1
                 report.done_bytes += unit.size
                 report.paths.append(unit.path)
-            self._note_classes()
+            self._check_source()
             return report, self._transaction.base
         try:
             self._execute()
@@ -157,7 +158,7 @@ class _Writing:
                 raise self._fault
             if self._transaction.base is None and options.wanted and not self._found_any():
                 raise ValueError(f"{self._source}: no file is left by include and exclude: correct the patterns")
-            self._note_classes()
+            self._check_source()
             made = self._transaction.commit()
         except BaseException:
             # Record what is complete, for the next run. The first error is raised, not one of this.
@@ -195,7 +196,13 @@ class _Writing:
                     self._settle(outcome)
         self._put_known()
 
-    def _note_classes(self) -> None:
+    def _check_source(self) -> None:
+        report = self._report
+        if report.removed and not (report.unchanged or self._found_any() or self._options.allow_empty):
+            raise ValueError(
+                f"{self._source}: it has no files, so `delete=True` would remove {counted(report.removed, 'file')} of "
+                "the dataset: is it mounted, and the right one? If it is to be so, add `allow_empty=True`"
+            )
         if self._classes is not None:
             self._report.notes += self._classes.notes()
 

@@ -116,6 +116,22 @@ def test_a_source_without_files_is_warned_of(vault: Path, run: Run) -> None:
         assert run("dataset", *command, "--quiet").err == ""
 
 
+@pytest.mark.parametrize("more", [(), ("--include", "sub/**"), ("--dry-run",)])
+def test_a_source_that_is_not_mounted_does_not_empty_a_dataset(vault: Path, run: Run, more: tuple[str, ...]) -> None:
+    Path("empty/lost+found").mkdir(parents=True)
+    delete = ("dataset", "encrypt", "empty", "vault", "--key-id", "lake", "--delete", *more)
+    refused = run(*delete)
+    assert (refused.code, refused.out) == (2, "")
+    count = 3 if "--include" in more else 4
+    assert (
+        f"empty: it has no files, so --delete would remove {count} files of the dataset: is it mounted" in refused.err
+    )
+    assert run("dataset", "ls", "vault", "-r").out.count("\n") == 4
+    allowed = run(*delete, "--allow-empty", "--json")
+    assert (allowed.code, allowed.records[0]["removed"]) == (0, count)
+    assert run("dataset", "ls", "vault", "-r").out.count("\n") == (4 if "--dry-run" in more else 4 - count)
+
+
 def test_a_file_that_is_not_whole_any_more_is_encrypted_again(vault: Path, run: Run) -> None:
     object_of("a.txt").unlink()
     done = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake")

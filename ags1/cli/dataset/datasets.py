@@ -57,7 +57,14 @@ def encrypt(options: argparse.Namespace) -> int:
     if not options.key_id and "**" not in (options.keys or ()):
         raise UsageError("a master key is needed: --key-id ID (`ags1 kms list` shows those of a local keystore)")
     pins = load_pins(options)
-    choice = {**_choice(options), "keys": options.keys, "delete": options.delete, "again": options.again, "pins": pins}
+    choice = {
+        **_choice(options),
+        "keys": options.keys,
+        "delete": options.delete,
+        "allow_empty": options.allow_empty,
+        "again": options.again,
+        "pins": pins,
+    }
 
     def work(kms: Any, reporter: Reporter) -> RunReport:
         if options.dry_run:
