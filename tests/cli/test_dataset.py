@@ -252,6 +252,18 @@ def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> 
     assert (gone.code, "no version 1" in gone.err) == (4, True)
 
 
+def test_what_stays_for_the_grace_time_is_said_and_not_called_interrupted(vault: Path, run: Run) -> None:
+    run("dataset", "rm", "vault", "sub", "-q")
+    expire = ("dataset", "expire", "vault", "--older-than", "0s", "--yes")
+    said = run(*expire).out
+    assert re.search(r"kept for the grace time, .*: \d+ objects in no version; .* or --grace 0s does now", said), said
+    (shown, *_) = run("dataset", "verify", "vault").err.splitlines()
+    assert "is in no version: it is of a version that was removed, or" in shown, shown
+    assert "interrupted" not in shown
+    assert "kept for the grace time" not in run(*expire, "--grace", "0s").out
+    assert run("dataset", "verify", "vault").err == ""
+
+
 def test_expire_asks_first_and_does_nothing_where_nobody_can_be_asked(
     vault: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +344,7 @@ def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run
     assert harmless.code == 0
     assert "ags1: warning: unreferenced: a.txt.0123456789ab-01234567.ags1" in harmless.err
     assert harmless.out.endswith("version 1: all authentic\n")
-    assert "in no version, but young: 1 object; --grace says how long" in run("dataset", "expire", "vault", "--yes").out
+    assert ": 1 object in no version; a later expire" in run("dataset", "expire", "vault", "--yes").out
     more = [left.with_name(f"a.txt.0123456789ab-{number:08}.ags1") for number in range(9)]
     for each in more:
         each.touch()
