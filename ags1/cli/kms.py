@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 
-from ags1.cli import say, say_json
+from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
 from ags1.cli.keys import write_private
 from ags1.cli.paths import STANDARD, shown
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # The most that any of the services takes: AWS.
 _LARGEST = 4096
+_SEE = "`ags1 dataset classes` counts the files of each pattern"
 
 
 def kms(options: argparse.Namespace) -> int:
@@ -156,6 +157,10 @@ def _remove(options: argparse.Namespace) -> int:
             say_json(use) if options.json else say(_said_of(use))
         if options.files and not lost and not options.json:
             say(f"of {', '.join(options.files)}, nothing needs {what}")
+        for dataset in options.files:
+            uses = [use for use in lost if use["dataset"] == dataset]
+            if uses and not any(use["files"] != 0 for use in uses):
+                warn(f"ags1: warning: {dataset}: no file is under {what}, so this shreds none: {_SEE}")
         if options.dry_run:
             return 0
         if not agreed(options, f"Destroy {what}? Nobody can read any more what only that opens."):
@@ -182,15 +187,28 @@ def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) 
                     keys.key(each.id)
                 except KeyAccessError:
                     use = {"dataset": where, "version": version.version, "pattern": each.pattern, "key_id": key_id}
-                    found.append(use)
+                    found.append({**use, "files": _files_of(where, version, each, client)})
     return found
 
 
+def _files_of(where: str, version: Any, key_class: Any, client: LocalKms) -> int | None:
+    """How many files of a version a class opens; those of the default class open the manifests. None: unknown."""
+    from ags1 import dataset
+
+    try:
+        with dataset.open(where, client, version=version.version) as opened:
+            return len(opened.files) if key_class.pattern == "**" else opened.class_counts()[key_class.id]
+    except KeyAccessError:
+        # The manifests are under a key that this keystore does not have any more.
+        return None
+
+
 def _said_of(use: dict[str, Any]) -> str:
-    files = "files of a pattern that was replaced" if use["pattern"] is None else f"the files of {use['pattern']!r}"
+    count = "files" if use["files"] is None else counted(use["files"], "file")
+    files = f"{count} of {'a pattern that was replaced' if use['pattern'] is None else repr(use['pattern'])}"
     if use["pattern"] == "**":
         # The manifests are under this one.
-        files = "all files"
+        files = "all files" if use["files"] is None else f"all files ({use['files']:,})"
     return f"{use['dataset']}, version {use['version']}: {files} can't be read without it"
 
 

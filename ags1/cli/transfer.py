@@ -18,7 +18,7 @@ from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, 
 from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, place_in_target, refuse_reading, shown, size_of
 from ags1.cli.report import Reporter, in_time
 from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
-from ags1.errors import Ags1Error, AlreadyEncryptedError, KeyAccessError
+from ags1.errors import Ags1Error, AlreadyEncryptedError
 from ags1.keys import KeyMetadata
 from ags1.layout import MAGIC
 from ags1.streams.files import decrypt_file, encrypt_file
@@ -63,7 +63,7 @@ def encrypt(options: argparse.Namespace) -> int:
     if not options.replace_key_metadata:
         for target, path in metadata_paths.items():
             if path is not None:
-                _refuse_other_key(path, given.get(target))
+                _refuse_other_key(path, given.get(target), target, _read_a_byte)
     prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
     if fresh and options.aad_prefix is not None:
         prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
@@ -436,8 +436,13 @@ def _may_be_read(target: str, read: Callable[[], object]) -> bool:
         return True
 
 
-def _refuse_other_key(path: str, metadata: KeyMetadata | None) -> None:
-    """Refuse to replace the key metadata at `path` unless it has the key of `metadata`, too."""
+def _refuse_other_key(
+    path: str, metadata: KeyMetadata | None, target: str, read: Callable[[str, KeyMetadata], object]
+) -> None:
+    """Refuse to replace the key metadata at `path` unless it has the key of `metadata`, too.
+
+    A fresh key that a run has left beside it is not replaced if `read` can read the target with it.
+    """
     if os.path.lexists(path):
         kept = read_metadata(path) if metadata is not None else None
         if metadata is not None and kept is not None and kept.encryption_key == metadata.encryption_key:
@@ -447,10 +452,35 @@ def _refuse_other_key(path: str, metadata: KeyMetadata | None) -> None:
         )
         raise FileExistsError(errno.EEXIST, said, path)
     if metadata is None and os.path.lexists(path + _PENDING):
-        raise KeyAccessError(
-            f"{path}{_PENDING} is left from a run that was cut short, and may be the only key of what that encrypted: "
-            "move it away first (--replace-key-metadata replaces it)"
-        )
+        _refuse_pending(path, target, read)
+
+
+def _refuse_pending(path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
+    pending = path + _PENDING
+    # None: it is in an age file.
+    kept = read_metadata(pending)
+
+    def look() -> None:
+        if kept is not None:
+            read(target, kept)
+        else:
+            from ags1.storage import open_source
+
+            open_source(target).close()
+
+    text = (
+        f"may be the only key of {shown(target, 'its output')}: if it opens that, rename it to {path}, else remove it"
+    )
+    if target != STANDARD and not _may_be_read(target, look):
+        if path == target + AGE_SUFFIX:
+            # No other target has its key there.
+            warn(f"ags1: warning: {pending}, which a run that was cut short has left, opens nothing, and is replaced")
+            return
+        text = f"is no key of {target}: remove it, unless that run had another target"
+    elif kept is not None and target != STANDARD:
+        text = f"is the key of {target}: rename it to {path}"
+    text = f"a run that was cut short has left it, and it {text} (--replace-key-metadata replaces it)"
+    raise FileExistsError(errno.EEXIST, text, pending)
 
 
 def _skip(reader: Any, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_fields
 from typing import Literal, overload
@@ -115,6 +116,11 @@ class Dataset(Closing):
     def classes(self) -> tuple[KeyClass, ...]:
         """The classes of keys: patterns with their master keys."""
         return self._view().version.classes
+
+    def class_counts(self) -> dict[str, int]:
+        """How many files of this version each class has, by its `id`. All manifests are read."""
+        found = Counter(entry.key_class for entry in self.files)
+        return {each.id: found[each.id] for each in self.classes}
 
     @property
     def plaintext_bytes(self) -> int:

@@ -29,6 +29,7 @@ def encrypt(
     include: Patterns = None,
     exclude: Patterns = None,
     delete: bool = False,
+    allow_empty: bool = False,
     threads: int | None = None,
     on_error: str = "fail",
     resume: bool = True,
@@ -68,6 +69,9 @@ def encrypt(
         the whole path. It is no error if no file is left: the report then counts none.
     delete : bool
         Remove files from the new version that the source no longer has.
+    allow_empty : bool
+        With `delete`, whether a source without files, which may not be mounted, removes all that it would; otherwise
+        it is refused.
     threads : int, optional
         Threads to use; by default every usable CPU. With 1, no thread is started.
     on_error : {"fail", "collect"}
@@ -111,8 +115,8 @@ def encrypt(
     AlreadyEncryptedError
         A file of the source is an AGS1 stream, or the source is or has a dataset.
     ValueError
-        The dataset is under another master key; source and target overlap; or `include` and `exclude` leave no file
-        for a new dataset.
+        The dataset is under another master key; source and target overlap; the source has no files, with `delete` and
+        without `allow_empty`; or `include` and `exclude` leave no file for a new dataset.
     UnsupportedError
         The store has no create-if-absent, or let several creations of one object succeed; or the dataset has another
         format version.
@@ -126,8 +130,8 @@ def encrypt(
     """
     check_run(on_error, threads)
     options = Options(
-        Filter(include, exclude), threads, on_error, resume, progress, durable, dry_run, delete, single_writer,
-        again=again, pins=pins, attempts=attempts,
+        Filter(include, exclude), threads, on_error, resume, progress, durable, dry_run, delete, allow_empty,
+        single_writer, again=again, pins=pins, attempts=attempts,
     )  # fmt: skip
     where, there = Location(source, source_options), Location(target, storage_options).as_root()
     with kms_client(kms) as (client, close):
@@ -149,6 +153,7 @@ def preview(
     include: Patterns = None,
     exclude: Patterns = None,
     delete: bool = False,
+    allow_empty: bool = False,
     on_error: str = "fail",
     again: bool = False,
     pins: Pins | None = None,
@@ -161,6 +166,7 @@ def preview(
         on_error=on_error,
         dry_run=True,
         delete=delete,
+        allow_empty=allow_empty,
         single_writer=True,
         again=again,
         pins=pins,

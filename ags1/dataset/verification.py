@@ -17,7 +17,7 @@ from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.execution import execute
 from ags1.dataset.manifests import Manifests
-from ags1.dataset.names import CONTROL, RUNS, run_of, sort_key, version_name, version_number
+from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import DatasetVerifyReport, Phase, Problem
 from ags1.dataset.transaction import open_root
@@ -70,6 +70,8 @@ class _Verification:
     unexpected_files: dict[str, Problem] = field(default_factory=dict)
     # Objects that may be copies of others: name -> length, and the path of their file.
     suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    # Runs that have a record, so they go on, or were interrupted.
+    recorded: set[str | None] = field(default_factory=set)
 
     def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> DatasetVerifyReport:
         total = self.view.version.plaintext_bytes
@@ -193,6 +195,7 @@ class _Verification:
     def _is_of_control(self, name: str) -> bool:
         """Whether this is a version, or a record of an interrupted run: no manifest names these."""
         if name.startswith(f"{RUNS}/"):
+            self.recorded.add(record_of(name))
             return True
         above, _, last = name.rpartition("/")
         return above == CONTROL and version_number(last) is not None
@@ -238,7 +241,10 @@ class _Verification:
             return Problem(name, "leftover", f"{name} is a temporary file of an interrupted run: remove it")
         run = run_of(name)
         if run is not None and kind == "file":
-            text = f"{name} is of run {run}, in no version: that goes on, or was interrupted; expire removes it later"
+            why = "of a version that was removed, or of a program that still writes it"
+            if run in self.recorded:
+                why = f"of run {run}, which goes on, or was interrupted"
+            text = f"{name} is in no version: it is {why}; it stays for the grace time, and a later expire removes it"
             return Problem(name, "unreferenced", text)
         if kind == "file":
             size = _size_of(self.view.location.join(name))

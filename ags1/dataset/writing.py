@@ -62,6 +62,7 @@ class Options:
     durable: bool = True
     dry_run: bool = False
     delete: bool = False
+    allow_empty: bool = False
     single_writer: bool = False
     again: bool = False
     pins: Pins | None = None
@@ -100,13 +101,14 @@ def write_files(
         target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable,
         dry_run=options.dry_run, pins=options.pins, attempts=options.attempts,
     ) as transaction, closing(Present(target)) as present:  # fmt: skip
-        return _Writing(source, target, prefix, transaction, kms, options, present).run()
+        names_patterns = isinstance(keys, Mapping)
+        return _Writing(source, target, prefix, transaction, kms, options, present, names_patterns).run()
 
 
 class _Writing:
     def __init__(
         self, source: Location, target: Location, prefix: str, transaction: Transaction, kms: Any, options: Options,
-        present: Present,
+        present: Present, names_patterns: bool = False,
     ) -> None:  # fmt: skip
         self._source = source
         self._target = target
@@ -116,6 +118,7 @@ class _Writing:
         self._options = options
         self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
         self._present = present
+        self._classes = _ClassCount(transaction) if names_patterns else None
         # Items for the transaction, in order: a unit that a worker processes, or a function that puts a known result.
         self._waiting: deque[EncryptUnit | Callable[[], object]] = deque()
         self._unrecorded: list[Done] = []
@@ -147,6 +150,7 @@ class _Writing:
                 report.done += 1
                 report.done_bytes += unit.size
                 report.paths.append(unit.path)
+            self._check_source()
             return report, self._transaction.base
         try:
             self._execute()
@@ -154,6 +158,7 @@ class _Writing:
                 raise self._fault
             if self._transaction.base is None and options.wanted and not self._found_any():
                 raise ValueError(f"{self._source}: no file is left by include and exclude: correct the patterns")
+            self._check_source()
             made = self._transaction.commit()
         except BaseException:
             # Record what is complete, for the next run. The first error is raised, not one of this.
@@ -190,6 +195,16 @@ class _Writing:
                 else:
                     self._settle(outcome)
         self._put_known()
+
+    def _check_source(self) -> None:
+        report = self._report
+        if report.removed and not (report.unchanged or self._found_any() or self._options.allow_empty):
+            raise ValueError(
+                f"{self._source}: it has no files, so `delete=True` would remove {counted(report.removed, 'file')} of "
+                "the dataset: is it mounted, and the right one? If it is to be so, add `allow_empty=True`"
+            )
+        if self._classes is not None:
+            self._report.notes += self._classes.notes()
 
     def _note_others(self) -> None:
         """Say what stands already where a new dataset is to be: nobody would look for it there later."""
@@ -295,6 +310,8 @@ class _Writing:
         for found, entry in self._pairs():
             if entry is None and found is not None and found.error is None:
                 self._refuse_twin(found.path, is_new=True)
+            if self._classes is not None and found is not None and not (found.is_directory or found.error):
+                self._classes.add(found.path, entry, stays=False)
             if found is None:
                 assert entry is not None
                 self._left_over(entry)
@@ -312,6 +329,11 @@ class _Writing:
                 if not self._refuse(found, found.error):
                     return
             elif entry is not None and self._is_same(found, entry):
+                refusal = self._refusal(entry.key_class, found.path, new=False)
+                if refusal is not None:
+                    if not self._refuse(found, refusal):
+                        return
+                    continue
                 self._report.unchanged += 1
                 self._advance(found.identity.size)
             elif self._options.only is not None and (
@@ -332,7 +354,7 @@ class _Writing:
             else:
                 unit = self._unit(found)
                 if not self._options.dry_run:
-                    refusal = self._refusal(unit.key_class)
+                    refusal = self._refusal(unit.key_class, unit.path, new=True)
                     if refusal is not None:
                         if not self._refuse(found, refusal):
                             return
@@ -340,18 +362,30 @@ class _Writing:
                     self._waiting.append(unit)
                 yield unit
 
-    def _refusal(self, class_id: str) -> KeyAccessError | None:
-        """Make the run's key for a class; return the error if the KMS refuses. The KMS is called once."""
+    def _refusal(self, class_id: str, path: str, *, new: bool) -> KeyAccessError | None:
+        """Unwrap the class key, or make the run's key for a `new` file; return the error if the KMS refuses.
+
+        The KMS is called once. A file that is unchanged, and that nobody can read any more, is no success.
+        """
         if class_id not in self._refused:
             try:
-                self._transaction.prove()
-                self._transaction.run.use([class_id])
+                if new:
+                    self._transaction.prove()
+                    self._transaction.run.use([class_id])
+                else:
+                    self._transaction.keys.key(class_id)
                 return None
             except KeyAccessError as error:
                 if is_fatal(error):
                     raise
                 self._refused[class_id] = error
-        return self._refused[class_id]
+        error = self._refused[class_id]
+        key_class = next(each for each in self._transaction.classes if each.id == class_id)
+        what = "cannot be encrypted" if new else "is in the dataset, unchanged, and cannot be read"
+        text = f"{path}: {what}, because its master key {key_class.key_id!r} is not available: {error}"
+        if key_class.pattern not in (None, "**"):
+            text += f"; if that was destroyed, take these files out of the source, or `exclude={key_class.pattern!r}`"
+        return type(error)(text)
 
     def _left_over(self, entry: DatasetEntry) -> None:
         """Handle an entry that the source does not have, or that `include` and `exclude` leave out."""
@@ -361,6 +395,8 @@ class _Writing:
             self._report.removed += not entry.is_directory
             self._take(partial(self._transaction.remove, entry.path))
             return
+        if self._classes is not None and not entry.is_directory:
+            self._classes.add(entry.path, entry, stays=True)
         if wanted:
             self._report.others += not entry.is_directory
         else:
@@ -487,6 +523,38 @@ class _Writing:
         """Report the progress within a large file."""
         if self._options.progress is not None:
             self._options.progress(self._advanced + done, self._total)
+
+
+class _ClassCount:
+    """Files of a run that names patterns, by the class that their paths match and the one that they are under."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._classes = {each.id: each for each in transaction.classes}
+        self._class_of = transaction.class_of
+        self._matched: set[str] = set()
+        # Under another master key than their pattern has: those that stay so, and those that do not.
+        self._others: dict[tuple[bool, str, str], list[Any]] = {}
+
+    def add(self, path: str, entry: DatasetEntry | None, *, stays: bool) -> None:
+        """Count a file; `entry` is what the dataset has there, and `stays` is whether this run leaves it so."""
+        now = self._class_of(path).id
+        self._matched.add(now)
+        if entry is not None and self._classes[entry.key_class].key_id != self._classes[now].key_id:
+            of_kind = self._others.setdefault((stays, entry.key_class, now), [0, path])
+            of_kind[0] += 1
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """What whoever named the patterns may not have meant."""
+        for each in self._classes.values():
+            if each.pattern not in (None, "**") and each.id not in self._matched:
+                text = f"no file matches this pattern, so none is under the master key {each.key_id!r}"
+                yield str(each.pattern), f"{text}: correct it, unless it is for later files"
+        for (stays, old, new), (count, path) in self._others.items():
+            before, after = self._classes[old].key_id, self._classes[new].key_id
+            text = f"is encrypted again under the master key {after!r}, and no more under {before!r}"
+            if stays:
+                text = f"stays under the master key {before!r}, not {after!r}: this run has no source for it"
+            yield path, text + (f"; so for {counted(count - 1, 'other file')}" if count > 1 else "")
 
 
 class Present:

@@ -21,6 +21,7 @@ from ags1.support.typing import Any
 Path = str | os.PathLike[str]
 
 PASSWORD_VARIABLE = "AGS1_KMS_PASSWORD"
+_LOOK = ": look for the one that has the keys; a new one would have others"
 _ICEBERG_PASSWORD_VARIABLE = "KEYSTORE_PASSWORD"
 _ICEBERG_PATH_PROPERTY = "kms.client.keystore.path"
 
@@ -345,7 +346,7 @@ class LocalKms(KeyManagementClient):
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
-        return seal_wrapped(key, _versions(self._load(), key_id)[0])
+        return seal_wrapped(key, _versions(self._load("; `LocalKms.create` makes a new one"), key_id)[0])
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         return open_wrapped(wrapped, *_versions(self._load(), key_id))
@@ -360,8 +361,11 @@ class LocalKms(KeyManagementClient):
             raise Unusable(f"no keystore was given: set its path, or the property {_ICEBERG_PATH_PROPERTY}")
         return path
 
-    def _load(self) -> _Store:
-        """The opened keystore, read again if the file has changed."""
+    def _load(self, remedy: str = "") -> _Store:
+        """The opened keystore, read again if the file has changed; `remedy` is what is said if there is no file.
+
+        A new keystore opens nothing that exists, so it is the remedy only where something new is made.
+        """
         with self._lock:
             self._refuse_closed()
             file = self._file
@@ -374,8 +378,11 @@ class LocalKms(KeyManagementClient):
                         data = stream.read(_keystore.LARGEST + 1)
                     store = self._connected = self._opened(data, found)
             except OSError as error:
-                hint = ": make it with `LocalKms.create`" if error.errno == 2 else ""
-                raise Unusable(f"the keystore {file} cannot be read: {error.strerror}{hint}") from None
+                text = f"the keystore {file} cannot be read: {error.strerror}"
+                if error.errno == errno.ENOENT:
+                    where = "" if os.path.isabs(file) else f", which is {os.path.abspath(file)} from this directory"
+                    text = f"there is no keystore {file}{where}{remedy or _LOOK}"
+                raise Unusable(text) from None
             except Refusal as error:
                 raise Unusable(f"the keystore {file} cannot be opened: {error}") from None
             return store

@@ -252,8 +252,9 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "prefix": {"metavar": "PATH", "default": "", "help": "directory in the dataset that SOURCE stands for"},
         "delete": {**_FLAG, "help": "remove from the new version files that the source no longer has"},
+        "allow-empty": {**_FLAG, "help": "let --delete remove all of them if the source has no files"},
         "recursive": {"flags": ("-r", "--recursive"), **_FLAG, "help": "every file below, not one directory"},
-        "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size beside each name"},
+        "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size and master key beside each name"},
         "sizes": {**_FLAG, "help": "request the current size of each file"},
         "offset": {
             "type": values.size,

@@ -57,6 +57,20 @@ def test_each_recipient_opens_the_file_and_nobody_else_does(run: Run, work: Path
     assert run("verify", "out.ags1", "--identity", "eve", "--identity", "bob").code == 0
 
 
+def test_the_key_that_a_killed_run_left_is_judged_by_its_target(run: Run, work: Path, people: dict[str, str]) -> None:
+    encrypt = ("encrypt", "plain", "out.ags1", "--recipient", people["ada"])
+    pending = work / "out.ags1.key-metadata.age.pending"
+    pending.write_bytes(pyrage.encrypt(b"of nothing", [pyrage.x25519.Recipient.from_str(people["ada"])]))
+    begun_again = run(*encrypt)
+    assert (begun_again.code, "opens nothing, and is replaced" in begun_again.err) == (0, True), begun_again.err
+    # Killed behind the target: nobody without an identity knows whether it opens that.
+    (work / "out.ags1.key-metadata.age").rename(pending)
+    before = pending.read_bytes()
+    refused = run(*encrypt)
+    assert (refused.code, "it may be the only key of out.ags1: if it opens that, rename it" in refused.err) == (9, True)
+    assert pending.read_bytes() == before
+
+
 def test_another_program_opens_what_was_written(run: Run, work: Path, people: dict[str, str]) -> None:
     run("encrypt", "plain", "out.ags1", "--recipient", people["ada"])
     metadata = opened(work)

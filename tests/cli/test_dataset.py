@@ -68,9 +68,9 @@ def test_a_tree_is_encrypted_listed_shown_verified_and_decrypted(tree: dict[str,
     assert run("dataset", "ls", "vault").out == "a.txt\nsub/\n"
     assert run("dataset", "ls", "vault", "sub/deep").out == "sub/deep/b.bin\n"
     assert run("dataset", "ls", "vault", "-r").out.split() == sorted(tree)
-    assert f"{len(PLAIN):>19,}  sub/deep/b.bin\n" in run("dataset", "ls", "vault", "-r", "-l").out
+    assert f"{len(PLAIN):>19,}  lake  sub/deep/b.bin\n" in run("dataset", "ls", "vault", "-r", "-l").out
     assert run("dataset", "ls", "vault", "sub/a.txt", "--json").records == [
-        {"path": "sub/a.txt", "type": "file", "plaintext_length": 6, "file_length": 42}
+        {"path": "sub/a.txt", "type": "file", "plaintext_length": 6, "file_length": 42, "key_id": "lake"}
     ]
     assert run("dataset", "cat", "vault", "a.txt", "sub/a.txt").raw == b"firstsecond"
     assert run("dataset", "cat", "vault", "sub/deep/b.bin", "--offset", "4000", "--bytes", "7").raw == PLAIN[4000:4007]
@@ -114,6 +114,22 @@ def test_a_source_without_files_is_warned_of(vault: Path, run: Run) -> None:
         result = run("dataset", *command)
         assert (result.code, result.err) == (0, "ags1: warning: empty: there are no files in it\n")
         assert run("dataset", *command, "--quiet").err == ""
+
+
+@pytest.mark.parametrize("more", [(), ("--include", "sub/**"), ("--dry-run",)])
+def test_a_source_that_is_not_mounted_does_not_empty_a_dataset(vault: Path, run: Run, more: tuple[str, ...]) -> None:
+    Path("empty/lost+found").mkdir(parents=True)
+    delete = ("dataset", "encrypt", "empty", "vault", "--key-id", "lake", "--delete", *more)
+    refused = run(*delete)
+    assert (refused.code, refused.out) == (2, "")
+    count = 3 if "--include" in more else 4
+    assert (
+        f"empty: it has no files, so --delete would remove {count} files of the dataset: is it mounted" in refused.err
+    )
+    assert run("dataset", "ls", "vault", "-r").out.count("\n") == 4
+    allowed = run(*delete, "--allow-empty", "--json")
+    assert (allowed.code, allowed.records[0]["removed"]) == (0, count)
+    assert run("dataset", "ls", "vault", "-r").out.count("\n") == (4 if "--dry-run" in more else 4 - count)
 
 
 def test_a_file_that_is_not_whole_any_more_is_encrypted_again(vault: Path, run: Run) -> None:
@@ -236,6 +252,18 @@ def test_old_versions_expire_and_the_rest_stays_whole(vault: Path, run: Run) -> 
     assert (gone.code, "no version 1" in gone.err) == (4, True)
 
 
+def test_what_stays_for_the_grace_time_is_said_and_not_called_interrupted(vault: Path, run: Run) -> None:
+    run("dataset", "rm", "vault", "sub", "-q")
+    expire = ("dataset", "expire", "vault", "--older-than", "0s", "--yes")
+    said = run(*expire).out
+    assert re.search(r"kept for the grace time, .*: \d+ objects in no version; .* or --grace 0s does now", said), said
+    (shown, *_) = run("dataset", "verify", "vault").err.splitlines()
+    assert "is in no version: it is of a version that was removed, or" in shown, shown
+    assert "interrupted" not in shown
+    assert "kept for the grace time" not in run(*expire, "--grace", "0s").out
+    assert run("dataset", "verify", "vault").err == ""
+
+
 def test_expire_asks_first_and_does_nothing_where_nobody_can_be_asked(
     vault: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +312,10 @@ def test_tenants_have_master_keys_of_their_own(tree: dict[str, bytes], run: Run)
     both = ["dataset", "encrypt", "tree", "vault", "--keys", "sub/deep/**=tenant"]
     assert run(*both, "--key-id", "lake").code == 0
     shown = run("dataset", "classes", "vault").out.splitlines()
-    assert [line.split()[1:] for line in shown] == [["sub/deep/**", "tenant"], ["**", "lake"]]
+    assert [line.split()[1:] for line in shown] == [
+        ["sub/deep/**", "tenant", "1", "file"],
+        ["**", "lake", "3", "files"],
+    ]
     # A run that does not repeat the pattern must not put the tenant's files under the other key.
     Path("tree/sub/deep/new").write_bytes(b"new")
     assert "encrypted 1 file, 3 B; 4 unchanged" in run("dataset", "encrypt", "tree", "vault", "--key-id", "lake").out
@@ -313,7 +344,7 @@ def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run
     assert harmless.code == 0
     assert "ags1: warning: unreferenced: a.txt.0123456789ab-01234567.ags1" in harmless.err
     assert harmless.out.endswith("version 1: all authentic\n")
-    assert "in no version, but young: 1 object; --grace says how long" in run("dataset", "expire", "vault", "--yes").out
+    assert ": 1 object in no version; a later expire" in run("dataset", "expire", "vault", "--yes").out
     more = [left.with_name(f"a.txt.0123456789ab-{number:08}.ags1") for number in range(9)]
     for each in more:
         each.touch()
@@ -353,6 +384,18 @@ def test_repair_encrypts_anew_what_is_damaged(vault: Path, run: Run) -> None:
     assert run("dataset", "encrypt", "tree", "vault", "--key-id", "lake").code == 0
     assert run("dataset", "verify", "vault").code == 0
     assert run("dataset", "repair", "vault", "tree", "--json").records[0]["repaired"] == 0
+
+
+def test_a_keystore_that_is_not_found_is_to_be_made_only_for_what_is_new(vault: Path, run: Run) -> None:
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    missing = f"there is no keystore keys.json, which is {Path('keys.json').absolute()} from this directory"
+    for there in (("verify", "../vault"), ("encrypt", "../tree", "../vault", "--key-id", "lake")):
+        refused = run("dataset", *there, "--kms", "local:keys.json?key_file=../kek")
+        assert (refused.code, missing in refused.err, "kms init" in refused.err) == (3, True, False), refused.err
+        assert "look for the one that has the keys" in refused.err
+    new = run("dataset", "encrypt", "../tree", "new", "--key-id", "lake", "--kms", "local:keys.json?key_file=../kek")
+    assert (new.code, f"{missing}; `ags1 kms init` makes a new one" in new.err) == (3, True), new.err
 
 
 def test_each_kind_of_failure_has_its_exit_code(
@@ -470,7 +513,7 @@ def test_a_further_master_key_opens_a_dataset_where_it_is_named(vault: Path, run
     added = run("dataset", "add-wrap", "vault", "--new-key-id", "next")
     assert added.out.startswith("vault is under the master key 'next', too; no file changed\n")
     assert "1 older version: under the other keys only, until removed by" in added.out
-    assert run("dataset", "classes", "vault").out.split()[1:] == ["**", "lake,", "next"]
+    assert run("dataset", "classes", "vault").out.split()[1:5] == ["**", "lake,", "next", "4"]
     assert run("dataset", "classes", "vault", "--json").records[0]["further_key_ids"] == ["next"]
     assert run("dataset", "add-wrap", "vault", "--new-key-id", "next").code == 2
     kms.LocalKms("keys.json", key_file="kek").remove_key("lake")

@@ -124,10 +124,10 @@ def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
 ) -> None:
     remove = ("kms", "remove", "vault", "--kms", URL, "--password-file", "pw", "--key-id", "sea")
     before = store.read_bytes()
-    said = "vault, version 2: the files of 'tenant=a/**' can't be read without it\n"
+    said = "vault, version 2: 1 file of 'tenant=a/**' can't be read without it\n"
     assert run(*remove, "--dry-run").out == said
     shown = run(*remove, "--dry-run", "--json").records
-    assert shown == [{"dataset": "vault", "version": 2, "pattern": "tenant=a/**", "key_id": "sea"}]
+    assert shown == [{"dataset": "vault", "version": 2, "pattern": "tenant=a/**", "key_id": "sea", "files": 1}]
     for more, plan in (((), said), (("--json",), f"{json.dumps(shown[0])}\n")):
         refused = run(*remove, *more)
         assert (refused.code, refused.out, "Nobody can be asked here: say --yes" in refused.err) == (2, plan, True)
@@ -148,12 +148,56 @@ def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
             vault.open("tenant=a/own.csv")
 
 
+def test_a_misspelt_pattern_is_said_before_a_key_is_destroyed_that_shreds_nothing(run: Run, store: Path) -> None:
+    Path("raw/tenant=a").mkdir(parents=True)
+    Path("raw/tenant=a/own.csv").write_text("2\n")
+    of_store = ("--kms", URL, "--password-file", "pw")
+    encrypt = ("dataset", "encrypt", "raw", "vault", *of_store, "--key-id", "lake", "--keys")
+    made = run(*encrypt, "tenannt=a/**=sea")
+    unmatched = "warning: tenannt=a/**: no file matches this pattern, so none is under the master key 'sea'"
+    assert (made.code, unmatched in made.err) == (0, True)
+    shown = run("dataset", "classes", "vault", *of_store).out.splitlines()
+    assert [line.split()[1:] for line in shown] == [["tenannt=a/**", "sea", "0", "files"], ["**", "lake", "1", "file"]]
+    assert run("dataset", "ls", "vault", "-r", "-l", *of_store).out.split() == ["2", "lake", "tenant=a/own.csv"]
+    removed = run("kms", "remove", "vault", *of_store, "--key-id", "sea", "--dry-run")
+    assert "vault, version 1: 0 files of 'tenannt=a/**' can't be read without it" in removed.out
+    assert "vault: no file is under the key 'sea' in keys.json, so this shreds none" in removed.err
+    # A pattern without a slash is one of the directories of a path, so this one matches.
+    made = run(*encrypt, "tenant=a=sea")
+    assert "tenant=a/own.csv: is encrypted again under the master key 'sea', and no more under 'lake'" in made.err
+    assert run("dataset", "ls", "vault", "-r", "-l", *of_store).out.split() == ["2", "sea", "tenant=a/own.csv"]
+    removed = run("kms", "remove", "vault", *of_store, "--key-id", "sea", "--dry-run")
+    assert (removed.err, "version 2: 1 file of 'tenant=a' can't be read" in removed.out) == ("", True)
+    Path("raw/tenant=a/own.csv").unlink()
+    made = run(*encrypt, "tenant=a/**=lake")
+    assert "own.csv: stays under the master key 'sea', not 'lake': this run has no source for it" in made.err
+
+
+def test_a_file_under_a_key_that_was_destroyed_does_not_pass_for_unchanged(
+    run: Run, tenants: Path, store: Path
+) -> None:
+    of_store = ("--kms", URL, "--password-file", "pw")
+    assert run("kms", "remove", "vault", *of_store, "--key-id", "sea", "--yes").code == 0
+    again = ("dataset", "encrypt", "raw", "vault", *of_store, "--key-id", "lake")
+    Path("raw/z-new.csv").write_text("3\n")
+    for path, what in (("own.csv", "is in the dataset, unchanged, and cannot be read"), ("new", "cannot be encrypted")):
+        Path("raw/tenant=a", path).open("a").close()
+        refused = run(*again, "--keep-going")
+        assert refused.code == 3
+        said = f"tenant=a/{path}: {what}, because its master key 'sea' is not available: "
+        assert (refused.err.count(said), "--exclude tenant=a/**" in refused.err) == (1, True), refused.err
+    assert run(*again).code == 3
+    excluding = run(*again, "--exclude", "tenant=a/**")
+    assert (excluding.code, excluding.err, "2 unchanged" in excluding.out) == (0, "", True), excluding.out
+
+
 def test_removing_the_key_of_the_manifests_loses_all_files_and_an_unused_key_none(
     run: Run, tenants: Path, store: Path
 ) -> None:
     remove = ("kms", "remove", "vault", "--kms", URL, "--password-file", "pw", "--key-id")
     assert run(*remove, "lake", "--dry-run").out == (
-        "vault, version 1: all files can't be read without it\nvault, version 2: all files can't be read without it\n"
+        "vault, version 1: all files (1) can't be read without it\n"
+        "vault, version 2: all files (2) can't be read without it\n"
     )
     assert run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "unused").code == 0
     result = run(*remove, "unused", "--yes")
@@ -179,7 +223,7 @@ def test_old_versions_of_a_rotated_key_go_when_nothing_needs_them(run: Run, tena
     assert (rotated.code, "'sea' in keys.json has version 2, a fresh 128-bit key" in rotated.out) == (0, True)
     assert run("kms", "list", *of_store[:4], "--json").records[1] == {"key_id": "sea", "versions": 2}
     old = ("kms", "remove", "vault", *of_store, "--old-versions")
-    assert "vault, version 2: the files of 'tenant=a/**' can't be read without it" in run(*old, "--dry-run").out
+    assert "vault, version 2: 1 file of 'tenant=a/**' can't be read without it" in run(*old, "--dry-run").out
     with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
         vault.rewrap("sea", key_id="sea")
         vault.expire(keep=1, older_than=None)
@@ -357,9 +401,8 @@ def test_what_is_missing_to_make_a_keystore_is_said_with_its_place(run: Run, wor
     assert (nowhere.code, "none/new.json: there is no directory none: make it first" in nowhere.err) == (4, True)
     absent = run("kms", "list", "--kms", "local:new.json", "--key-file", "k")
     assert absent.code == 3
-    assert absent.err.endswith(
-        "the keystore new.json cannot be read: No such file or directory: make it with `ags1 kms init`\n"
-    )
+    said = f"there is no keystore new.json, which is {work}/new.json from this directory"
+    assert absent.err.endswith(f"{said}: look for the one that has the keys; a new one would have others\n")
     assert not (work / "new.json").exists()
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ags1.dataset import Dataset, DatasetRewrapReport, ExpireReport, RunReport
 
 _SHOWN = 20
+_LATER = "a later expire removes that, or --grace 0s does now, where nothing else writes"
 
 
 @contextlib.contextmanager
@@ -57,7 +58,14 @@ def encrypt(options: argparse.Namespace) -> int:
     if not options.key_id and "**" not in (options.keys or ()):
         raise UsageError("a master key is needed: --key-id ID (`ags1 kms list` shows those of a local keystore)")
     pins = load_pins(options)
-    choice = {**_choice(options), "keys": options.keys, "delete": options.delete, "again": options.again, "pins": pins}
+    choice = {
+        **_choice(options),
+        "keys": options.keys,
+        "delete": options.delete,
+        "allow_empty": options.allow_empty,
+        "again": options.again,
+        "pins": pins,
+    }
 
     def work(kms: Any, reporter: Reporter) -> RunReport:
         if options.dry_run:
@@ -305,4 +313,5 @@ def _tell_expired(options: argparse.Namespace, report: ExpireReport) -> None:
         if len(report.kept) > options.keep + made_one:
             say("more versions than --keep stay, because they were replaced not long ago: --older-than says how long")
         if report.young_objects:
-            say(f"in no version, but young: {counted(report.young_objects, 'object')}; --grace says how long they stay")
+            count = counted(report.young_objects, "object")
+            say(f"kept for the grace time, because a run may be about to commit it: {count} in no version; {_LATER}")

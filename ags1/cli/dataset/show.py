@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.dataset import Problem
+    from ags1.dataset.classes import KeyClass
 
 # What a killed run left: thousands, of which one says as much as all.
 _SHOWN = 3
@@ -26,6 +27,8 @@ _SHOWN = 3
 def ls(options: argparse.Namespace) -> int:
     with opened(options) as (vault, reporter):
         path = options.path.strip("/")
+        key_ids = {each.id: each.key_id for each in vault.classes}
+        width = max(map(len, key_ids.values()))
         if path and path in vault.files:
             found: Any = iter([(path, vault.files[path])])
         elif path and not vault.files.is_directory(path):
@@ -38,10 +41,17 @@ def ls(options: argparse.Namespace) -> int:
             if options.json:
                 record = {"path": name, "type": "directory" if entry is None else "file"}
                 if entry is not None:
-                    record.update(plaintext_length=entry.plaintext_length, file_length=entry.file_length)
+                    record.update(
+                        plaintext_length=entry.plaintext_length,
+                        file_length=entry.file_length,
+                        key_id=key_ids[entry.key_class],
+                    )
                 say_json(record)
             else:
-                size = "" if not options.long else f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
+                size = ""
+                if options.long:
+                    key_id = "" if entry is None else key_ids[entry.key_class]
+                    size = f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  {key_id:<{width}}  "
                 say(f"{size}{name}{'/' if entry is None else ''}")
     return 0
 
@@ -107,8 +117,10 @@ def _code_of(problem: Problem) -> int:
 
 def classes(options: argparse.Namespace) -> int:
     with opened(options) as (vault, _):
-        found = vault.classes
-    width = max(len(each.pattern or "-") for each in found)
+        found, counts = vault.classes, vault.class_counts()
+    widths = [
+        max(map(len, each)) for each in ([each.pattern or "-" for each in found], [_keys(each) for each in found])
+    ]
     for each in found:
         if options.json:
             say_json(
@@ -117,12 +129,18 @@ def classes(options: argparse.Namespace) -> int:
                     "pattern": each.pattern,
                     "key_id": each.key_id,
                     "further_key_ids": each.key_ids[1:],
+                    "files": counts[each.id],
                 }
             )
         else:
             retired = "" if each.pattern is not None else "  (takes no new files)"
-            say(f"{each.id}  {each.pattern or '-':<{width}}  {', '.join(each.key_ids)}{retired}")
+            columns = f"{each.pattern or '-':<{widths[0]}}  {_keys(each):<{widths[1]}}"
+            say(f"{each.id}  {columns}  {counted(counts[each.id], 'file')}{retired}")
     return 0
+
+
+def _keys(each: KeyClass) -> str:
+    return ", ".join(each.key_ids)
 
 
 def versions(options: argparse.Namespace) -> int:

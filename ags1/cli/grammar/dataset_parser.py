@@ -61,11 +61,12 @@ def _add_writing(action: _Action) -> None:
         "dataset.datasets:encrypt",
         _SOURCE | {"vault": ("TARGET", "directory or URL of the dataset; made if it is missing")},
         "encrypt a directory into a dataset, or bring a dataset up to date",
-        "key-id keys KMS pin CHOICE delete keep-going dry-run no-resume again no-durable single-writer attempts "
-        "spark WORK",
+        "key-id keys KMS pin CHOICE delete allow-empty keep-going dry-run no-resume again no-durable single-writer "
+        "attempts spark WORK",
         needs="--key-id ID",
         more="Each file gets a key of its own. Only what is new, changed or not whole is encrypted, and what an "
-        "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given; "
+        "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given, "
+        "which refuses a source without any; "
         "those that --include and --exclude leave out stay in any case. Nothing is seen of it before all of it is "
         "there.",
         fields=_RUN,
@@ -185,7 +186,7 @@ def _add_reading(action: _Action) -> None:
         "list the files of a dataset",
         f"recursive long version {_OPEN} LIST",
         more="Names are relative to the dataset; sizes are of the plaintext.",
-        fields="path, type, plaintext_length, file_length",
+        fields="path, type, plaintext_length, file_length, key_id",
         examples="""\
 ags1 dataset ls vault/ -r -l
 ags1 dataset ls vault/ day=7 --version 3""",
@@ -259,10 +260,10 @@ ags1 dataset diff vault/ 3 7 --json""",
         "classes",
         "dataset.show:classes",
         DATASET,
-        "list the classes of keys: which master key the files of a pattern are under",
+        "list the classes of keys: which master key the files of a pattern are under, and how many these are",
         f"version {_OPEN} LIST",
         more="Whoever destroys the master key of a class has destroyed its files, whatever copies exist.",
-        fields="id, pattern (null: it takes no new files), key_id, further_key_ids",
+        fields="id, pattern (null: it takes no new files), key_id, further_key_ids, files",
         examples="ags1 dataset classes vault/",
     )
 

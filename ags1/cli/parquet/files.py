@@ -277,9 +277,9 @@ def _with_metadata(
         many = len(work.jobs) > 1 or work.jobs[0].target != options.target
         paths = {job.target: _metadata_path(options, job, many) for job in chosen}
         if not (options.replace_key_metadata or options.resume):
-            for path in paths.values():
+            for target, path in paths.items():
                 assert path is not None
-                _refuse_other_key(path, None)
+                _refuse_other_key(path, None, target, _read_footer)
 
     def operation_of(job: Job) -> FileOperation:
         made = None
@@ -320,16 +320,9 @@ class _Recorded(FileOperation):
         try:
             self._work.run(source, target, name, progress=watched, **options)
         except BaseException:
-            output.fail(self._target, watched, self._read_footer)
+            output.fail(self._target, watched, lambda: _read_footer(self._target, self._metadata))
             raise
         output.commit(self._metadata, self._target)
-
-    def _read_footer(self) -> None:
-        from ags1.parquet.keys.properties import EncryptionConfig
-        from ags1.parquet.structure.inspection import inspect
-
-        if inspect(self._target, EncryptionConfig.for_iceberg(self._metadata).reading()).encryption is None:
-            raise FormatError(f"{self._target} is not encrypted")
 
     def is_finished(self, source: Entry, target: Location) -> bool:
         """Whether the file can be read with the key metadata that an earlier run wrote for it."""
@@ -339,6 +332,14 @@ class _Recorded(FileOperation):
         if metadata is None or not metadata.aad_prefix:
             return False
         return Encrypting(EncryptionConfig.for_iceberg(metadata)).is_finished(source, target)
+
+
+def _read_footer(target: str, metadata: KeyMetadata) -> None:
+    from ags1.parquet.keys.properties import EncryptionConfig
+    from ags1.parquet.structure.inspection import inspect
+
+    if inspect(target, EncryptionConfig.for_iceberg(metadata).reading()).encryption is None:
+        raise FormatError(f"{target} is not encrypted")
 
 
 # -- rotate --------------------------------------------------------------------------------------------------------
