@@ -22,7 +22,7 @@ from ags1.iceberg.conversion.expiry import (
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.files.file_io import TABLE_KEY_ID
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import io_properties_of
+from ags1.iceberg.metadata.locations import below, io_properties_of, moved
 from ags1.iceberg.metadata.metadata_document import claims_encryption
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -250,11 +250,11 @@ def plan_conversion(
     Ags1Error, OSError
         The table cannot be read. Faults of single files are in the plan.
     """
-    opened, client = parts_of(table, kms)
+    opened, client = parts_of(table, kms, changes=target_location is None)
     state = opened.load()
     keeps = keeps_statistics(statistics)
     if target_location is not None:
-        change = _relocation(state, target_location, key_id)
+        change = _relocation(opened, state, target_location, key_id)
     elif decrypt:
         change = _decryption(state, opened.name)
     elif data_keys:
@@ -323,9 +323,9 @@ def relocate_table(
     """
     from ags1.iceberg.catalogs import create_in
 
-    opened, client = parts_of(table, kms)
+    opened, client = parts_of(table, kms, changes=False)
     state = opened.load()
-    change = replace(_relocation(state, target_location, key_id), partition_paths=partition_paths)
+    change = replace(_relocation(opened, state, target_location, key_id), partition_paths=partition_paths)
     there = None if target_properties is None else io_properties_of(target_properties)
     conversion = Conversion(
         opened, client, change, threads=threads, progress=progress, target_properties=there, held=_held(table)
@@ -405,10 +405,11 @@ def _encrypted(state: TableState, name: str) -> str:
     return found
 
 
-def _relocation(state: TableState, target_location: str, key_id: str | None) -> ConversionGoal:
+def _relocation(table: CatalogTable, state: TableState, target_location: str, key_id: str | None) -> ConversionGoal:
     metadata = TableMetadata(state.document.fields)
     location = target_location.rstrip("/")
-    if not location or location == metadata.location:
+    # A copy may go back to where the table was.
+    if not location or below(f"{location}/x", moved(metadata.location, table.io_properties)) == "x":
         raise ValueError("target_location must differ from the table's own directory")
     return ConversionGoal(RELOCATE, key_id or metadata.key_id, None, location)
 

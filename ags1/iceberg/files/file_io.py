@@ -95,7 +95,7 @@ class EncryptedFileIO(FileIO):
         # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
         promised = bool(properties.get(KEY_ID))
         self.keys = TableFileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
-        self.locations = TableLocations(allowed_in(properties))
+        self.locations = TableLocations(allowed_in(properties), properties)
         self._loaded: dict[str, Document] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -151,6 +151,7 @@ class EncryptedFileIO(FileIO):
             with self.stored(location, SMALL) as file:
                 data = file.read(MAX_DOCUMENT + 1)
             document = metadata_document(location, data, self.metadata_hash)
+        self.locations.believe(document.fields)
         self.keys.learn_metadata(location, document)
         return document
 
