@@ -222,6 +222,7 @@ def plan_conversion(
     target_location: str | None = None,
     statistics: str = "drop",
     partition_paths: bool = False,
+    expire: bool = False,
     kms: Any = None,
 ) -> ConversionPlan:
     """Return what a conversion would do, and what prevents it. Nothing is written.
@@ -240,8 +241,8 @@ def plan_conversion(
         Plan :func:`rekey_table`.
     target_location : str, optional
         Plan :func:`relocate_table`.
-    statistics, partition_paths
-        As for the function that is planned.
+    statistics, partition_paths, expire
+        As for the function that is planned; `expire` is the step of this name of :func:`encrypt_table`.
 
     Raises
     ------
@@ -270,6 +271,9 @@ def plan_conversion(
     plan = conversion.plan(conversion.look(state))
     if target_location is None:
         plan.removed_before = left_behind(opened).snapshots
+        before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
+        change.apply(after)
+        plan.expires, plan.settings = expire, after.fields != before.fields
     if change.key_id is not None and target_location is None:
         try:
             opened.check_can_encrypt()
