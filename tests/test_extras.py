@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
+import sys
 import venv
 import zipfile
 from pathlib import Path
@@ -76,3 +78,89 @@ def test_the_oldest_pip_resolves(extras: str, pip: Path, wheels: Path) -> None:
         [*command, "--find-links", wheels, f"ags1[{extras}]=={VERSION}"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+# -- what the code of an extra imports, and what it says where that is missing ----------------------------------------
+
+ROOMS = {
+    "iceberg": ("iceberg",), "arrow": ("arrow",), "parquet": ("arrow",), "avro": ("avro", "iceberg"), "fs": ("fsspec",),
+    "spark": ("spark", "avro", "fsspec"),
+}  # fmt: skip
+"""The extras for the code of a room."""
+OF_ANOTHER = {
+    "pyiceberg": {"hive_metastore", "pydantic", "strictyaml", "thrift"},
+    "pandas": {"numpy"},
+}
+"""Modules that a package of an extra brings along."""
+BESIDES = {
+    # Each says its own name where it is missing, or the caller has it already.
+    "arrow": {"numpy"}, "iceberg": {"botocore", "duckdb", "polars", "sqlalchemy"},
+}  # fmt: skip
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of other projects that a file imports when it runs, NumPy where Arrow would import it."""
+    tree = ast.parse(path.read_text())
+    blocks = [each for each in ast.walk(tree) if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test)]
+    never = {id(inner) for each in blocks for inner in ast.walk(each)}
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in never:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Attribute) and node.attr == "to_numpy":
+            found.add("numpy")
+    return found - sys.stdlib_module_names - {"ags1", ""}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_the_code_of_an_extra_imports_is_in_it(room: str) -> None:
+    wanted = [each for extra in ROOMS[room] for each in PROJECT["optional-dependencies"][extra]]
+    brought = {re.split(r"[^\w-]", each)[0] for each in wanted}
+    brought |= {each for name in brought for each in OF_ANOTHER.get(name, ())} | BESIDES.get(room, set())
+    place = ROOT / "ags1" / room
+    for path in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
+        assert imported(path) <= brought, path
+
+
+MISSING = """
+import importlib, sys
+room, *missing = sys.argv[1:]
+for each in missing:
+    sys.modules[each] = None
+try:
+    module = importlib.import_module(f"ags1.{room}")
+except ImportError as error:
+    print(error)
+    sys.exit()
+for name in module.__all__:
+    try:
+        getattr(module, name)
+    except ImportError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("room", "extra", "missing"),
+    [
+        ("iceberg", "iceberg", ["pyarrow"]),
+        ("iceberg", "iceberg", ["pyiceberg"]),
+        ("iceberg", "iceberg", ["pyroaring", "fastavro"]),
+        ("parquet", "arrow", ["pyarrow"]),
+        ("arrow", "arrow", ["pyarrow"]),
+        ("fs", "fsspec", ["fsspec"]),
+        ("spark", "spark", ["pandas"]),
+    ],
+)
+def test_what_needs_an_extra_names_it(room: str, extra: str, missing: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING, room, *missing], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    said = done.stdout.splitlines()
+    assert said
+    for line in said:
+        assert re.search(rf"needs? ({'|'.join(missing)}): pip install 'ags1\[{extra}\]'", line), line

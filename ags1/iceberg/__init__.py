@@ -108,8 +108,9 @@ _get, __dir__ = lazy_names(
             *("writing.change", "new_table"),
             *("maintenance.compaction", "maintenance.maintaining"),
         ),
-        ("pyarrow", "pyiceberg"),
+        ("pyarrow", "pyiceberg", "fastavro", "pyroaring"),
     ),
+    extra="iceberg",
 )
 
 

@@ -494,9 +494,8 @@ def _catalog_table(table: EncryptedTable) -> CatalogTable:
 
 
 def _planned(table: EncryptedTable, expire: bool, **options: Any) -> FleetTable:
-    plan = plan_conversion(table, **options)
-    would = plan.refs or any(plan.files.values()) or (expire and plan.old_snapshots)
-    return FleetTable("", WOULD if would else ALREADY, plan)
+    plan = plan_conversion(table, expire=expire, **options)
+    return FleetTable("", ALREADY if plan.is_empty else WOULD, plan)
 
 
 def _is_under(state: TableState, key_id: str) -> bool:

@@ -16,7 +16,7 @@ from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, client_of, file_io_at, io_settings
 from ags1.iceberg.maintenance._table_maintenance import TableMaintenance
-from ags1.iceberg.metadata.locations import allowing, io_properties_of
+from ags1.iceberg.metadata.locations import allowing, io_properties_of, moving
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.iceberg.scan._appends import appends_between
 from ags1.iceberg.scan._filter_text import TextFilter
@@ -47,6 +47,7 @@ def open_table(
     table_key_id: str | None = None,
     metadata_hash: str | None = None,
     allowed_locations: Sequence[str] | None = None,
+    moved_from: str | None = None,
 ) -> EncryptedTable:
     """Open an encrypted Iceberg table.
 
@@ -76,6 +77,10 @@ def open_table(
         own directory, or of those that the catalog names, is refused, whatever the metadata file says: nothing protects
         that, and it could name any bucket. Tables need it that have files of others (``add_files``), or a
         ``write.data.path`` elsewhere that the catalog does not store.
+    moved_from : str, optional
+        For a copy of a table, such as a backup: the directory that the table was in, as its metadata has it. Every file
+        that it names below that directory is read below the directory of the copy, and never in the old one. A copy is
+        only read; :func:`relocate_table` makes a table of it.
 
     Returns
     -------
@@ -99,7 +104,7 @@ def open_table(
     >>> table = ags1.iceberg.open_table("s3://lake/db/t/metadata/00007.metadata.json", kms="aws:")
     >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
     """
-    allowed = allowing(io_properties_of(properties), allowed_locations)
+    allowed = moving(allowing(io_properties_of(properties), allowed_locations), moved_from, metadata_location)
     given = io_settings(allowed, length_policy, allow_plaintext, table_key_id)
     if metadata_hash is not None:
         given[METADATA_HASH] = metadata_hash
@@ -117,6 +122,7 @@ def load_table(
     table_key_id: str | None = None,
     metadata_hash: str | None = None,
     allowed_locations: Sequence[str] | None = None,
+    moved_from: str | None = None,
 ) -> EncryptedTable:
     """Open an encrypted Iceberg table from a catalog.
 
@@ -134,8 +140,8 @@ def load_table(
     metadata_hash : str, optional
         As for :func:`open_table`. It stays pinned: the table's own commits go on from it, and what others commit is
         refused with an AuthenticationError. Not for REST catalogs.
-    kms, length_policy, allow_plaintext, allowed_locations
-        As for :func:`open_table`.
+    kms, length_policy, allow_plaintext, allowed_locations, moved_from
+        As for :func:`open_table`; a table of a catalog is not moved.
 
     Raises
     ------
@@ -155,7 +161,9 @@ def load_table(
     """
     from ags1.iceberg.catalogs import catalog_table
 
-    found = catalog_table(catalog, identifier, storage_options=properties, allowed_locations=allowed_locations)
+    found = catalog_table(
+        catalog, identifier, storage_options=properties, allowed_locations=allowed_locations, moved_from=moved_from
+    )
     if metadata_hash is not None:
         from ags1.iceberg.catalogs.pinned import PinnedTable
 

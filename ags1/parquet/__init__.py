@@ -68,4 +68,6 @@ __getattr__, __dir__ = lazy_names(
         "view.view": ("ParquetView", "open"),
         "rewrite.writer": ("ParquetWriter", "write_table"),
     },
+    dict.fromkeys(("view.tables", "rewrite.writer"), ("pyarrow",)),
+    extra="arrow",
 )

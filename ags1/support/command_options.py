@@ -494,6 +494,11 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "the table's files may also be below this path or URL; files elsewhere than the table are refused "
             "(may be repeated)",
         },
+        "moved-from": {
+            "metavar": "URL",
+            "help": "TABLE is a copy, such as a backup, of a table that was in this directory: only the copy's own "
+            "files are read",
+        },
         "property": {
             **_MANY,
             "default": [],

@@ -20,11 +20,13 @@ _OTHER_NAMES = {
     "column_keys": "--column-key",
     "decryption": "--footer-key, --key-for, --kms or --key-metadata",
     "encrypt_table": "`ags1 iceberg encrypt`",
+    "expire_snapshots": "`ags1 iceberg expire`",
     "key": "--key-file",
     "key_retriever": "--key-for",
     "load_table": "--catalog",
     "rekey_file": "`ags1 parquet rekey`",
     "rekey_table": "`ags1 iceberg rekey`",
+    "relocate_table": "`ags1 iceberg relocate`",
 }
 
 

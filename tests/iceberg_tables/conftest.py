@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,8 +32,8 @@ def kept_tables_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow the directory of Spark's tables: tests write other metadata for them, which lies elsewhere."""
     usual = TableLocations.__init__
 
-    def allow(self: TableLocations, directories: Iterable[str] = ()) -> None:
-        usual(self, [*directories, str(cache_root())])
+    def allow(self: TableLocations, directories: Iterable[str] = (), properties: Mapping[str, str] = {}) -> None:
+        usual(self, [*directories, str(cache_root())], properties)
 
     monkeypatch.setattr(TableLocations, "__init__", allow)
 

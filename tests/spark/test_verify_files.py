@@ -231,7 +231,7 @@ def test_cleaning_removes_what_interrupted_runs_left_and_no_file(
     assert unfinished(vault) == []
     # Younger than the time of grace, it may be about to be committed.
     assert ags1.spark.clean(spark, vault, kms=kms_url) == []
-    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 objects that no version names"]
+    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 object that no version names"]
     assert verified(spark, vault, kms_url) == {}
     assert plain_of(vault, kms_url) == EXPECTED
 
@@ -253,7 +253,7 @@ def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp
     """None of these needs a session, because the dataset is local."""
     pin = tmp_path / "pin"
     job = ["--kms", kms_url, "--pin", str(pin)]
-    assert main(["dataset", "clean", str(vault), *job]) == 0
+    assert main(["dataset", "clean", str(vault), "--yes", *job]) == 0
     first = dataset.Pins.load(pin)
     assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", *job]) == 0
     now = dataset.Pins.load(pin)

@@ -34,7 +34,8 @@ def encrypt(options: argparse.Namespace) -> int:
         options,
         ("encrypting", "encrypted"),
         lambda table: plan_conversion(
-            table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, **_shown(options)
+            table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, expire=options.expire,
+            **_shown(options),
         ),
         lambda table, progress: encrypt_table(
             table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, steps=steps,
@@ -49,7 +50,7 @@ def decrypt(options: argparse.Namespace) -> int:
     return planned_and_done(
         options,
         ("decrypting", "decrypted"),
-        lambda table: plan_conversion(table.target, decrypt=True, kms=table.kms),
+        lambda table: plan_conversion(table.target, decrypt=True, kms=table.kms, expire=options.expire),
         lambda table, progress: decrypt_table(
             table.target, kms=table.kms, expire=options.expire, threads=options.threads, progress=progress
         ),
@@ -67,7 +68,7 @@ def rekey(options: argparse.Namespace) -> int:
         ("re-keying", "re-keyed"),
         lambda table: plan_conversion(
             table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
-            **_shown(options),
+            expire=options.expire, **_shown(options),
         ),
         lambda table, progress: rekey_table(
             table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,

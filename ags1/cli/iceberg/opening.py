@@ -144,11 +144,16 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState 
     from ags1.iceberg.metadata.locations import io_properties_of
 
     catalog, allowed = catalog_of(options), options.allowed_locations
+    moved_from = getattr(options, "moved_from", None)
     if catalog is None:
         properties = io_properties_of(properties_of(options))
         location = _location(options, properties)
-        found = catalog_table(None, location, storage_options=properties, allowed_locations=allowed)
+        found = catalog_table(
+            None, location, storage_options=properties, allowed_locations=allowed, moved_from=moved_from
+        )
         return pinned(options, found), location, None
+    if moved_from is not None:
+        raise UsageError("--moved-from is for a copy that is given by its path: without --catalog")
     target = pinned(options, catalog_table(catalog, options.table, allowed_locations=allowed))
     state = target.load()
     return target, state.metadata_location, state

@@ -107,9 +107,11 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
     state = f"{report.outcome}: {counted(report.failure_count, 'file')} failed"
     if not report.failure_count:
         state = "all authentic" if report.ok else f"{report.outcome}, as allowed"
+        if report.of_original:
+            state = f"{report.outcome}, but {counted(report.of_original, 'file')} not of this copy"
     say(f"{report.location}: {counted(report.files, 'file')}, {in_time(report.bytes, seconds)}: {state}")
     for line in [*lines[1:], *advice]:
-        say(f"  {line}")
+        say(f"  {in_options(line)}")
 
 
 def _advice(found: TableWalk, table: Opened) -> list[str]:

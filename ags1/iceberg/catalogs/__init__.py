@@ -21,7 +21,7 @@ from typing import Any
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.configuration import configuration_fault
-from ags1.iceberg.metadata.locations import allowing, io_properties_of
+from ags1.iceberg.metadata.locations import allowing, io_properties_of, moving
 
 __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
 
@@ -40,6 +40,7 @@ def catalog_table(
     *,
     storage_options: Mapping[str, Any] | None = None,
     allowed_locations: Sequence[str] | None = None,
+    moved_from: str | None = None,
 ) -> CatalogTable:
     """Find a table.
 
@@ -53,7 +54,7 @@ def catalog_table(
     storage_options : mapping, optional
         Options of the storage, in addition to the catalog's properties, under PyIceberg's names, such as
         ``s3.endpoint``, or those of :mod:`ags1.storage`, such as ``endpoint``.
-    allowed_locations : sequence of str, optional
+    allowed_locations, moved_from
         As for :func:`ags1.iceberg.open_table`.
 
     Raises
@@ -61,7 +62,7 @@ def catalog_table(
     UnsupportedError
         Another kind of catalog.
     ValueError
-        `identifier` is not the name of a table; a storage option would have no effect.
+        `identifier` is not the name of a table; an option would have no effect.
     """
     properties = allowing(io_properties_of(storage_options), allowed_locations)
     if catalog is None:
@@ -69,7 +70,9 @@ def catalog_table(
 
         if not isinstance(identifier, str):
             raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
-        return FileTable(identifier, properties)
+        return FileTable(identifier, moving(properties, moved_from, identifier))
+    if moved_from is not None:
+        raise ValueError("moved_from is for a copy that is given by its path: without a catalog")
     return _in_catalog(loaded(catalog), identifier, properties)
 
 

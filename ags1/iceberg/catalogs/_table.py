@@ -101,7 +101,7 @@ class CatalogTable(abc.ABC):
 
     def places(self, state: TableState) -> TableLocations:
         """Return the directories that the table's files may be in."""
-        found = TableLocations(allowed_in(self.io_properties))
+        found = TableLocations(allowed_in(self.io_properties), self.io_properties)
         found.add(state.metadata_location, state.locations)
         return found
 

@@ -17,7 +17,7 @@ from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, read_state
 from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor, version_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
-from ags1.iceberg.metadata.locations import local_path, location_of, rooted, table_of
+from ags1.iceberg.metadata.locations import local_path, location_of, refuse_change, rooted, table_of
 from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, directories_of
 from ags1.storage import Location, can_create, create, is_directory, list_names, make_parent, open_output, read_whole
 
@@ -50,6 +50,7 @@ class FileTable(CatalogTable):
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Create the next metadata file."""
+        refuse_change(self.name, self.io_properties)
         old = base.metadata_location
         name = next_name(old)
         self.check_newest(base)
@@ -90,7 +91,8 @@ class FileTable(CatalogTable):
         return self._committed(TableState(location, written.document))
 
     def check_can_encrypt(self) -> None:
-        """Refuse storage without create-if-absent."""
+        """Refuse storage without create-if-absent, and the copy of another table."""
+        refuse_change(self.name, self.io_properties)
         _require_create(location_of(self._start or self.name, self.io_properties))
 
     def check_newest(self, state: TableState) -> None:

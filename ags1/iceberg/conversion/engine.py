@@ -44,7 +44,7 @@ from ags1.iceberg.conversion.work import (
 )
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import TableLocations
+from ags1.iceberg.metadata.locations import MOVED_FROM, TableLocations
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS
@@ -110,7 +110,8 @@ class Conversion:
         self.table, self.kms, self.change, self.held = table, kms, change, held
         self.threads, self.progress, self.perform = threads, progress, perform
         source = table.io_properties
-        self.places = Places(source, source if target_properties is None else target_properties)
+        target = source if target_properties is None else target_properties
+        self.places = Places(source, {name: target[name] for name in target if name != MOVED_FROM})
         self.moved: dict[str, tuple[FileResult, RunSeal | None]] = {}
         self._manifests: Kept = {}
         self._work_key: WorkKey | None = None

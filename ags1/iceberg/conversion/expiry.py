@@ -24,7 +24,7 @@ from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import location_of, rooted
+from ags1.iceberg.metadata.locations import location_of, refuse_change, rooted
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
     METADATA_SUFFIX,
@@ -532,7 +532,7 @@ class _Own:
         return Location("/").as_root().join(os.path.join(os.path.realpath(directory), name))
 
 
-def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:
+def parts_of(table: Any, kms: Any, *, changes: bool = True) -> tuple[CatalogTable, Any]:
     """The catalog's table, and the KMS client; a ValueError without a catalog, a TypeError without a KMS."""
     kms = client_of(kms)
     if hasattr(table, "commit") and hasattr(table, "load"):
@@ -545,6 +545,8 @@ def parts_of(table: Any, kms: Any) -> tuple[CatalogTable, Any]:
                 "`load_table`, which also takes a metadata file"
             )
         kms = table.io.kms if kms is None else kms
+    if changes:
+        refuse_change(found.name, found.io_properties)
     if kms is None:
         raise TypeError("give `kms`: a client of ags1.kms or a URL, such as 'aws:'")
     return found, kms

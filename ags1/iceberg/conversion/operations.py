@@ -22,7 +22,7 @@ from ags1.iceberg.conversion.expiry import (
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.files.file_io import TABLE_KEY_ID
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import io_properties_of
+from ags1.iceberg.metadata.locations import below, io_properties_of, moved
 from ags1.iceberg.metadata.metadata_document import claims_encryption
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -222,6 +222,7 @@ def plan_conversion(
     target_location: str | None = None,
     statistics: str = "drop",
     partition_paths: bool = False,
+    expire: bool = False,
     kms: Any = None,
 ) -> ConversionPlan:
     """Return what a conversion would do, and what prevents it. Nothing is written.
@@ -240,8 +241,8 @@ def plan_conversion(
         Plan :func:`rekey_table`.
     target_location : str, optional
         Plan :func:`relocate_table`.
-    statistics, partition_paths
-        As for the function that is planned.
+    statistics, partition_paths, expire
+        As for the function that is planned; `expire` is the step of this name of :func:`encrypt_table`.
 
     Raises
     ------
@@ -250,11 +251,11 @@ def plan_conversion(
     Ags1Error, OSError
         The table cannot be read. Faults of single files are in the plan.
     """
-    opened, client = parts_of(table, kms)
+    opened, client = parts_of(table, kms, changes=target_location is None)
     state = opened.load()
     keeps = keeps_statistics(statistics)
     if target_location is not None:
-        change = _relocation(state, target_location, key_id)
+        change = _relocation(opened, state, target_location, key_id)
     elif decrypt:
         change = _decryption(state, opened.name)
     elif data_keys:
@@ -270,6 +271,9 @@ def plan_conversion(
     plan = conversion.plan(conversion.look(state))
     if target_location is None:
         plan.removed_before = left_behind(opened).snapshots
+        before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
+        change.apply(after)
+        plan.expires, plan.settings = expire, after.fields != before.fields
     if change.key_id is not None and target_location is None:
         try:
             opened.check_can_encrypt()
@@ -323,9 +327,9 @@ def relocate_table(
     """
     from ags1.iceberg.catalogs import create_in
 
-    opened, client = parts_of(table, kms)
+    opened, client = parts_of(table, kms, changes=False)
     state = opened.load()
-    change = replace(_relocation(state, target_location, key_id), partition_paths=partition_paths)
+    change = replace(_relocation(opened, state, target_location, key_id), partition_paths=partition_paths)
     there = None if target_properties is None else io_properties_of(target_properties)
     conversion = Conversion(
         opened, client, change, threads=threads, progress=progress, target_properties=there, held=_held(table)
@@ -405,10 +409,11 @@ def _encrypted(state: TableState, name: str) -> str:
     return found
 
 
-def _relocation(state: TableState, target_location: str, key_id: str | None) -> ConversionGoal:
+def _relocation(table: CatalogTable, state: TableState, target_location: str, key_id: str | None) -> ConversionGoal:
     metadata = TableMetadata(state.document.fields)
     location = target_location.rstrip("/")
-    if not location or location == metadata.location:
+    # A copy may go back to where the table was.
+    if not location or below(f"{location}/x", moved(metadata.location, table.io_properties)) == "x":
         raise ValueError("target_location must differ from the table's own directory")
     return ConversionGoal(RELOCATE, key_id or metadata.key_id, None, location)
 

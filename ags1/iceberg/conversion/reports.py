@@ -10,6 +10,7 @@ from ags1.support.words import counted, printable, size_text
 _LISTED = 20
 _KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
+_DECRYPTED = "until then ags1 reads the table only with `allow_plaintext=True`, because its metadata still names keys"
 _ENGINES = {
     True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
     "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
@@ -70,6 +71,10 @@ class ConversionPlan(Report):
         Reasons that prevent the conversion.
     notes : list of str
         Work of killed runs that is not believed, and is done again.
+    settings : bool
+        Whether the properties or the format version of the table change.
+    expires : bool
+        Whether the old snapshots are expired at the end.
     """
 
     change: str
@@ -90,6 +95,14 @@ class ConversionPlan(Report):
     partition_paths: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    settings: bool = False
+    expires: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        moves = self.change == "relocate" or any(self.files.values()) or self.finished or self.refs
+        return not (moves or self.settings or self.dropped_statistics or (self.expires and self.old_snapshots))
 
     @property
     def ok(self) -> bool:
@@ -135,9 +148,14 @@ class ConversionPlan(Report):
         if not self.old_snapshots or self.change == "relocate":
             return []
         held = {"encrypt": "in plaintext", "rekey": "under the old keys", "decrypt": "encrypted"}[self.change]
-        lines = [f"{_old_snapshots(self.old_snapshots)} stay {held} until they are expired"]
-        lines += _lines("statistics file that stays until then", self.statistics)
-        lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
+        if self.expires:
+            lines = [f"{_old_snapshots(self.old_snapshots)} are expired at the end"]
+            lines += _staged(self.staged, "goes with them: publish it before")
+        else:
+            lines = [f"{_old_snapshots(self.old_snapshots)} stay {held} until they are expired"]
+            lines += [_DECRYPTED] if self.change == "decrypt" else []
+            lines += _lines("statistics file that stays until then", self.statistics)
+            lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
         if self.change != "decrypt":
             lines.append(
                 "traces that stay after that: old metadata files, which hold summaries and no rows, and in a bucket "
@@ -306,7 +324,7 @@ class ConversionReport(Report):
             return f"the old keys STILL open data: {old} are under them until {_EXPIRE}"
         if self.change == "encrypt":
             return f"NOT all encrypted yet: {old} may be plaintext until {_EXPIRE}"
-        return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}"
+        return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}\n{_DECRYPTED}"
 
 
 @dataclass

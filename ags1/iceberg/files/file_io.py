@@ -27,7 +27,13 @@ from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.locations import TableLocations, allowed_in, location_of
 from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry, read_entries, read_manifest, readable
-from ags1.iceberg.metadata.metadata_document import KEY_ID, METADATA_SUFFIX, check_hash, metadata_document
+from ags1.iceberg.metadata.metadata_document import (
+    KEY_ID,
+    METADATA_SUFFIX,
+    check_hash,
+    metadata_document,
+    seems_decrypted,
+)
 from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
 
@@ -95,8 +101,9 @@ class EncryptedFileIO(FileIO):
         # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
         promised = bool(properties.get(KEY_ID))
         self.keys = TableFileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
-        self.locations = TableLocations(allowed_in(properties))
+        self.locations = TableLocations(allowed_in(properties), properties)
         self._loaded: dict[str, Document] = {}
+        self._decrypted = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         if KMS not in self.properties:
@@ -151,6 +158,8 @@ class EncryptedFileIO(FileIO):
             with self.stored(location, SMALL) as file:
                 data = file.read(MAX_DOCUMENT + 1)
             document = metadata_document(location, data, self.metadata_hash)
+        self.locations.believe(document.fields)
+        self._decrypted = seems_decrypted(document.fields)
         self.keys.learn_metadata(location, document)
         return document
 
@@ -162,8 +171,14 @@ class EncryptedFileIO(FileIO):
         """Raise a KeyAccessError if the table promises that this file is encrypted, and plaintext is not allowed."""
         if known.key_metadata is not None or not known.encrypted_table or self.allow_plaintext:
             return
+        what = f"{known.path}: this {known.kind} file is not encrypted"
+        if self._decrypted and not self.keys.required:
+            raise KeyAccessError(
+                f"{what}, and the table has no master key, but older snapshots that are encrypted. If you have "
+                "decrypted it, `expire_snapshots` removes those; until then, open it with `allow_plaintext=True`"
+            )
         raise KeyAccessError(
-            f"{known.path}: this {known.kind} file is not encrypted, although its table is: it was added without "
+            f"{what}, although its table is: it was added without "
             "encryption, or somebody wants you to believe that; open the table with `allow_plaintext=True` to read it"
         )
 

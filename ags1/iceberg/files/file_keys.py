@@ -127,6 +127,11 @@ class TableFileKeys:
         raise TypeError("the keys of a table's files cannot be pickled: open the table where it is read")
 
     @property
+    def required(self) -> bool:
+        """Whether the caller or the catalog says that the table is encrypted, whatever its metadata says."""
+        return self._promised
+
+    @property
     def promised(self) -> bool:
         """Whether files must be encrypted: a master key was given, or the table promises it."""
         with self._lock.lock:

@@ -54,9 +54,12 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 _ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
 ALLOWED_LOCATIONS = "ags1.allowed-locations"
 """A property of a FileIO: further directories that a table's files may be in, as a JSON list of paths and URLs."""
+MOVED_FROM = "ags1.moved-from"
+"""A property of a FileIO: where a copied table says that it is, and where the copy is, as a JSON list."""
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
 _METADATA = "metadata"
+_METADATA_PATH = "write.metadata.path"
 _FAMILY = {"s3": "s3", "gs": "gs", "az": "abfss", "abfss": "abfss"}
 _OPTIONS = {option for names in _NAMES.values() for option in names}
 _OWN = ("ags1.", "py-", "adls.sas-token.")
@@ -164,6 +167,7 @@ def storage_options_of(io_properties: Mapping[str, Any], url: str) -> dict[str, 
 
 def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Location:
     """Where a file of a table is: a path, a URL, or ``file:/path`` as Hadoop writes it."""
+    url = moved(url, io_properties or {})
     path = local_path(url)
     if path is not None:
         return Location(path)
@@ -206,11 +210,16 @@ class TableLocations:
     ----------
     directories : iterable of str
         Paths and URLs that are allowed. Without any, and until :meth:`add`, every place is.
+    properties : mapping, optional
+        Those of the FileIO, which may read a copy of the table.
     """
 
-    def __init__(self, directories: Iterable[str] = ()) -> None:
+    def __init__(self, directories: Iterable[str] = (), properties: Mapping[str, str] = {}) -> None:
+        self._properties = properties
         self._roots = tuple(dict.fromkeys(_place(each) for each in directories))
         self._known = False
+        self._table = ""
+        self._copied_from: str | None = None
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -230,14 +239,39 @@ class TableLocations:
         else:
             directories = [table_of(metadata_location), *directories]
         self._roots = tuple(dict.fromkeys((*self._roots, *map(_place, directories))))
+        if not self._known:
+            self._table = table_of(metadata_location)
         self._known = True
+
+    def believe(self, fields: Mapping[str, Any]) -> None:
+        """Take in where the metadata says that its table is: the remedy for a copy is another one."""
+        said, properties = fields.get("location"), fields.get("properties")
+        if not isinstance(said, str) or (isinstance(properties, dict) and _METADATA_PATH in properties):
+            return
+        if self._known and said.strip("/") and _place(said) != _place(self._table):
+            self._copied_from = said.rstrip("/")
+
+    def of_original(self, path: str) -> str | None:
+        """Return where a copied table was, if this file is there: it is not one of the copy."""
+        said = self._copied_from
+        return said if said is not None and below(self.shown(path), said) is not None else None
+
+    def shown(self, path: str) -> str:
+        """Return where a file is that the table names."""
+        return moved(path, self._properties)
 
     def check(self, path: str) -> None:
         """Raise an UnsupportedError if a file is outside the directories."""
         if not self._known:
             return
+        path = moved(path, self._properties)
         place = _place(path)
         if not place.startswith(tuple(f"{each.rstrip('/')}/" for each in self._roots)) or _steps_out(path):
+            if (said := self.of_original(path)) is not None:
+                raise UnsupportedError(
+                    f"{path}: lies outside of the table, which is in {self._table}, and whose metadata says that it is "
+                    f"in {said}: it is a copy; give `moved_from={said!r}` to read the copy's own files"
+                )
             raise UnsupportedError(
                 f"{path}: lies outside of the table, and only the table's own files name it: if you trust that, allow "
                 f"its directory, {path.rpartition('/')[0]}, with `allowed_locations`"
@@ -274,6 +308,43 @@ def allowed_in(properties: Mapping[str, str]) -> list[str]:
     return found
 
 
+def moving(properties: Mapping[str, str], original: str | None, table: str) -> dict[str, str]:
+    """Return the properties of a FileIO that reads a copy, given by its metadata file or directory, of `original`."""
+    if original is None:
+        return dict(properties)
+    if not original.strip("/"):
+        raise ValueError("moved_from must be the directory that the copied table was in")
+    copy = table_of(table if table.endswith((".json", f"/{_METADATA}")) else f"{table.rstrip('/')}/")
+    return {**properties, MOVED_FROM: json.dumps([original, copy])}
+
+
+def moved(location: str, properties: Mapping[str, str]) -> str:
+    """Return where a file of a table is that was copied to another place, by the properties of a FileIO."""
+    text = properties.get(MOVED_FROM)
+    if text is None:
+        return location
+    original, copy = json.loads(text)
+    if below(f"{location}/x", copy) is not None or (rest := below(f"{location}/x", original)) is None:
+        return location
+    return f"{copy.rstrip('/')}/{rest}".removesuffix("/x")
+
+
+def refuse_change(name: str, properties: Mapping[str, str]) -> None:
+    """Refuse to change a copy that is read in the place of a table elsewhere."""
+    if MOVED_FROM in properties:
+        original, copy = json.loads(properties[MOVED_FROM])
+        raise UnsupportedError(
+            f"{name}: is the copy of a table that was in {original}, and its files name each other there: it can be "
+            f"read, and `relocate_table` makes a table of it; nothing else can change it in {copy}"
+        )
+
+
+def below(location: str, directory: str) -> str | None:
+    """Return the rest of the path of a file below a directory, by their names alone; None if it is not below."""
+    place, root = _named(location), _named(directory)
+    return place[len(root) + 1 :] or None if place.startswith(f"{root}/") else None
+
+
 def table_of(metadata_location: str) -> str:
     """Return the directory of a table, as the place of its metadata file says it."""
     directory, slash, _ = metadata_location.rpartition("/")
@@ -286,9 +357,15 @@ def table_of(metadata_location: str) -> str:
 def _place(location: str) -> str:
     """Return one text for a place, however it is spelled, also through links of this machine."""
     path = local_path(location)
+    # Nothing that a link stands for is where the link is.
+    return _named(location) if path is None else f"file:{os.path.realpath(path)}"
+
+
+def _named(location: str) -> str:
+    """The same without a look at what is there."""
+    path = local_path(location)
     if path is not None:
-        # Nothing that a link stands for is where the link is.
-        return f"file:{os.path.realpath(path)}"
+        return f"file:{os.path.abspath(path)}".rstrip("/")
     scheme, _, rest = _ONE_SLASH.sub(r"\1://", location).partition("://")
     host, _, path = rest.partition("/")
     scheme = _SAME_SCHEME.get(scheme, scheme)

@@ -156,6 +156,11 @@ def claims_encryption(fields: Mapping[str, Any]) -> bool:
     return bool(fields.get("encryption-keys")) or any(isinstance(each, dict) and each.get("key-id") for each in listed)
 
 
+def seems_decrypted(fields: Mapping[str, Any]) -> bool:
+    """Return whether only older snapshots and their keys declare the table as encrypted, as after a decryption."""
+    return not properties_of(fields).get(KEY_ID) and claims_encryption(fields)
+
+
 def list_header(data: bytes) -> tuple[int | None, int | None]:
     """Return the snapshot id and sequence number in a manifest list's header; None for a missing one."""
     from ags1.avro import read_header

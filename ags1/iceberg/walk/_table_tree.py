@@ -14,6 +14,7 @@ from typing import Any
 
 from ags1.iceberg.keys._entries import EncryptedKey, shown
 from ags1.iceberg.keys.key_hierarchy import milliseconds
+from ags1.iceberg.metadata.metadata_document import seems_decrypted
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
 from ags1.support.words import counted, printable
 
@@ -81,7 +82,8 @@ def table_tree(found: TableWalk) -> TreeNode:
     facts = [f"format version {fields.get('format-version')}"]
     if found.table_key_id is not None:
         facts.append(f"master key {shown(found.table_key_id)}")
-    facts.append("encrypted" if found.encrypted else "NOT encrypted")
+    state = "encrypted" if found.encrypted else "NOT encrypted"
+    facts.append("NOT encrypted, but older snapshots are" if seems_decrypted(fields) else state)
     root = TreeNode("table", found.location, facts)
     root.children = [_keys(found), _snapshots(found)]
     return root

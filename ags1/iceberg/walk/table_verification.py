@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ags1.core.blocks import usable_cpus
@@ -109,6 +109,9 @@ class TableVerifyReport(Report):
         Of AGS1 and of Parquet files: how many authenticated. Blocks of manifest lists and manifests are not counted.
     bytes : int
         Bytes of the files that were checked, as they are stored.
+    of_original : int
+        Where the metadata file is in a copy of the table: files that were read in the old place, as was allowed, so
+        that nothing is known of the copy's own. With ``moved_from``, none is.
     problems : dict of str to list of str
         By path: what authenticates and contradicts something else in a Parquet file. The first thousand files.
     problem_count : int
@@ -133,6 +136,7 @@ class TableVerifyReport(Report):
     blocks: int = 0
     modules: int = 0
     bytes: int = 0
+    of_original: int = 0
     problems: dict[str, list[str]] = field(default_factory=dict)
     problem_count: int = 0
     failures: list[FileFailure] = field(default_factory=list)
@@ -188,6 +192,11 @@ class TableVerifyReport(Report):
             lines.append(
                 f"NOT authenticated: the end of {ends} without a trusted length, where missing blocks would not be "
                 "noticed"
+            )
+        if self.of_original:
+            lines.append(
+                f"NOT of this copy: {counted(self.of_original, 'file')}, read where the metadata says that the table "
+                "is; `moved_from` reads the copy's own"
             )
         problems = [printable(f"{path}: {'; '.join(texts)}") for path, texts in self.problems.items()]
         lines += first_lines("problem", problems, self.problem_count, _LISTED, " files")
@@ -452,9 +461,13 @@ class _Verification:
         if fault is None and file.conflict is not None:
             fault = FormatError(f"{file.path}: {file.conflict}")
         if fault is not None:
-            report.add_failure(_failure(file.path, file.kind, fault, checked.failed, tuple(file.snapshot_ids)))
+            failure = _failure(file.path, file.kind, fault, checked.failed, tuple(file.snapshot_ids))
+            # Of a copy, the file that was read.
+            shown = self._io.locations.shown(file.path)
+            report.add_failure(replace(failure, path=shown, message=failure.message.replace(file.path, shown)))
             return
         report.verified += 1
+        report.of_original += self._io.locations.of_original(file.path) is not None
         report.partition_paths += partition_in(file.path, self._partitions)
         report.by_kind[file.kind] = report.by_kind.get(file.kind, 0) + 1
         if file.trusted_length is None and file.encryption != PARQUET:

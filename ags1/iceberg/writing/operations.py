@@ -145,6 +145,8 @@ def all_positions(before: list[Any], now: list[Any]) -> Any:
             continue
         chunks = each.chunks if isinstance(each, pyarrow.ChunkedArray) else [each]
         for chunk in chunks:
-            numbers = array("Q", chunk.cast(pyarrow.uint64()).to_numpy().tobytes())
-            positions |= BitMap64(numbers)
+            numbers = chunk.cast(pyarrow.uint64())
+            # The values as they lie there: Arrow's own way asks for NumPy, which no extra brings.
+            plain = memoryview(numbers.buffers()[1]).cast("Q")[numbers.offset : numbers.offset + len(numbers)]
+            positions |= BitMap64(array("Q", plain))
     return positions

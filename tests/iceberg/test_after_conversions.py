@@ -1,0 +1,62 @@
+"""What a table is between a conversion and its expiry, and what its plans, reports and messages say of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+from ags1 import iceberg
+from ags1.cli import main
+from ags1.errors import KeyAccessError
+from ags1.iceberg import EncryptedTable, create_table, load_table
+from ags1.keys import Key
+from ags1.kms import LocalKms, MemoryKms
+
+KMS = MemoryKms({"lake": bytes(range(16))})
+ROWS = pyarrow.table({"id": [1, 2, 3]})
+UNTIL = "until then ags1 reads the table only with `allow_plaintext=True`"
+
+
+def new_table(place: Path) -> EncryptedTable:
+    table = create_table(None, str(place / "t"), ROWS.schema, kms=KMS, key_id="lake")
+    table.append(ROWS)
+    return table
+
+
+def test_a_decrypted_table_says_how_it_is_read_until_it_is_expired(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    assert UNTIL in str(iceberg.plan_conversion(table, decrypt=True))
+    assert UNTIL in str(iceberg.decrypt_table(table))
+    decrypted = load_table(None, str(tmp_path / "t"), kms=KMS)
+    with pytest.raises(KeyAccessError, match=r"If you have decrypted it, `expire_snapshots`.*`allow_plaintext=True`"):
+        decrypted.scan().to_arrow()
+    assert "NOT encrypted, but older snapshots are" in str(decrypted.tree()).splitlines()[0]
+    promised = load_table(None, str(tmp_path / "t"), kms=KMS, table_key_id="lake")
+    with pytest.raises(KeyAccessError, match="or somebody wants you to believe that"):
+        promised.scan().to_arrow()
+    assert load_table(None, str(tmp_path / "t"), kms=KMS, allow_plaintext=True).scan().count() == 3
+    iceberg.expire_snapshots(decrypted)
+    assert load_table(None, str(tmp_path / "t"), kms=KMS).scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
+
+
+def test_a_plan_with_expiry_does_not_say_that_old_snapshots_stay(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    for expire, said in ((True, "are expired at the end"), (False, "until they are expired")):
+        for change in ({"data_keys": True}, {"decrypt": True}):
+            assert said in str(iceberg.plan_conversion(table, expire=expire, **change))
+
+
+def test_where_there_is_nothing_to_do_nobody_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Key.generate().save(str(tmp_path / "k"))
+    with LocalKms.create(tmp_path / "keys.json", {"lake": bytes(16)}, key_file=tmp_path / "k") as kms:
+        table = create_table(None, str(tmp_path / "t"), ROWS.schema, kms=kms, key_id="lake")
+        table.append(ROWS)
+    command = ["iceberg", "encrypt", str(tmp_path / "t"), "--key-id", "lake"]
+    command += ["--kms", f"local:{tmp_path}/keys.json?key_file={tmp_path}/k"]
+    for more in ([], ["--expire"]):
+        assert main([*command, *more]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "there is nothing to do"
+    # It sets a property, and so there is something.
+    assert main([*command, "--data-key-bits", "256"]) == 2

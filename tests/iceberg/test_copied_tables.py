@@ -1,0 +1,139 @@
+"""A copy of a table at another place: its own bytes are read, and never those of the table that it was copied from."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+
+from ags1 import iceberg
+from ags1.errors import UnsupportedError
+from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
+from ags1.iceberg.metadata.locations import TableLocations, moved, moving
+from ags1.kms import MemoryKms
+from tests.checks import every
+
+KMS = MemoryKms({"lake": bytes(range(16)), "next": bytes(range(16, 32))})
+ROWS = pyarrow.table({"id": [1, 2, 3]})
+Copied = tuple[Path, Path]
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Copied:
+    """A table of two snapshots, with a deletion vector, and its copy."""
+    table = create_table(None, str(tmp_path / "lake" / "events"), ROWS.schema, kms=KMS, key_id="lake")
+    table.append(ROWS)
+    table.delete("id = 2")
+    return tmp_path / "lake" / "events", Path(shutil.copytree(tmp_path / "lake" / "events", tmp_path / "offsite"))
+
+
+def opened(copied: Copied) -> EncryptedTable:
+    return load_table(None, str(copied[1]), kms=KMS, moved_from=str(copied[0]))
+
+
+def damage(directory: Path) -> None:
+    """Flip one bit of every data file."""
+    for path in directory.glob("data/*.parquet"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 3] ^= 1
+        path.write_bytes(data)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in sorted(directory.rglob("*")) if each.is_file()}
+
+
+def test_a_backup_is_verified_by_its_own_bytes(copied: Copied) -> None:
+    original, copy = copied
+    damage(original)
+    assert not load_table(None, str(original), kms=KMS).verify().ok
+    report = opened(copied).verify()
+    assert report.ok
+    assert report.of_original == 0
+    assert opened(copied).scan().to_arrow()["id"].to_pylist() == [1, 3]
+    shutil.rmtree(original)
+    newest = str(max(copy.glob("metadata/*.metadata.json")))
+    for table in (opened(copied), open_table(newest, KMS, moved_from=original.as_uri())):
+        assert table.verify().ok
+        assert table.audit().ok
+        assert table.scan().to_arrow()["id"].to_pylist() == [1, 3]
+        assert table.files().num_rows > 2
+
+
+def test_damage_of_a_backup_is_found_and_named_beside_an_intact_table(copied: Copied) -> None:
+    damage(copied[1])
+    report = opened(copied).verify()
+    assert not report.ok
+    assert [each.path for each in report.failures] == [str(each) for each in copied[1].glob("data/*.parquet")]
+    assert str(copied[0]) not in str(report)
+
+
+def test_the_remedy_for_a_copy_is_not_to_read_the_original(copied: Copied) -> None:
+    original, copy = copied
+    report = load_table(None, str(copy), kms=KMS).verify()
+    assert not report.ok
+    assert f"`moved_from='{original.as_uri()}'`" in str(report)
+    assert "allowed_locations" not in str(report)
+    allowed = load_table(None, str(copy), kms=KMS, allowed_locations=[str(original)]).verify()
+    assert f"NOT of this copy: {allowed.files} files" in str(allowed)
+
+
+def test_a_copy_is_restored_as_a_table(copied: Copied, tmp_path: Path) -> None:
+    original, copy = copied
+    before = contents(copy)
+    shutil.rmtree(original)
+    for place in (tmp_path / "restored", original):
+        assert not iceberg.plan_conversion(opened(copied), target_location=str(place)).problems
+        iceberg.relocate_table(opened(copied), str(place))
+        table = load_table(None, str(place), kms=KMS)
+        assert table.verify().ok
+        table.append(ROWS)
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 1, 2, 3, 3]
+    assert contents(copy) == before
+    with pytest.raises(ValueError, match="must differ"):
+        iceberg.relocate_table(opened(copied), str(copy))
+
+
+CHANGES: dict[str, Callable[[EncryptedTable], Any]] = {
+    "append": lambda table: table.append(ROWS),
+    "delete": lambda table: table.delete("id = 1"),
+    "compact": lambda table: table.compact(rewrite_all=True),
+    "rekey": lambda table: iceberg.rekey_table(table, key_id="next"),
+    "encrypt": lambda table: iceberg.encrypt_table(table, key_id="lake"),
+    "decrypt": iceberg.decrypt_table,
+    "expire": iceberg.expire_snapshots,
+    "clean": iceberg.clean,
+    "properties": lambda table: table.table.transaction().set_properties({"a": "b"}).commit_transaction(),
+}
+
+
+@every("change", CHANGES)
+def test_no_change_of_a_copy_reaches_the_original_or_half_of_the_copy(copied: Copied, change: str) -> None:
+    before = [contents(each) for each in copied]
+    with pytest.raises(UnsupportedError, match="is the copy of a table"):
+        CHANGES[change](opened(copied))
+    assert [contents(each) for each in copied] == before
+
+
+def test_no_path_of_the_metadata_leads_out_of_a_copy(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    (copy / "metadata").mkdir(parents=True)
+    (copy / "link").symlink_to("/etc")
+    properties = moving({}, "s3://lake/t", str(copy))
+    places = TableLocations((), properties)
+    places.add(f"{copy}/metadata/00001-a.metadata.json")
+    assert moved("s3a://lake/t/data/x", properties) == f"{copy}/data/x"
+    places.check("s3://lake/t/data/x")
+    for path in ("link/passwd", "../secret", "data/../../secret"):
+        with pytest.raises(UnsupportedError, match="lies outside"):
+            places.check(f"s3://lake/t/{path}")
+    assert moved("s3://lake/t2/x", properties) == "s3://lake/t2/x"
+
+
+def test_a_copy_is_given_by_its_path() -> None:
+    with pytest.raises(ValueError, match="without a catalog"):
+        load_table(object(), "db.events", kms=KMS, moved_from="/lake/t")
