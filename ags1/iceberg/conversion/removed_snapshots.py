@@ -19,9 +19,9 @@ from ags1.iceberg.conversion.journal import DIRECTORY
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.locations import TableLocations, location_of
 from ags1.iceberg.metadata.manifests import kind_of
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, metadata_document
+from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, directories_of, metadata_document
 from ags1.iceberg.walk.table_walk import FAULTS
 from ags1.iceberg.writing.metadata import STAGED, statistics_of
 from ags1.storage import SMALL_FILES_AT_ONCE, read_whole
@@ -105,9 +105,16 @@ def removed_snapshots(
     report, known = RemovedSnapshots(), {each["snapshot-id"] for each in state.document.fields.get("snapshots") or ()}
     places, named = table.places(state), _statistics(state.document)
     refused = dict[str, str]()
+    # Where the table itself writes. Elsewhere others may have files, and nobody vouches for an old metadata file.
+    own = TableLocations(directories_of(state.document.fields))
+    own.add(state.metadata_location)
 
     def check(path: str) -> None:
         places.check(path)
+        try:
+            own.check(path)
+        except UnsupportedError:
+            raise UnsupportedError(f"{path}: lies outside of the table, where others may have files") from None
         if path.endswith((METADATA_SUFFIX, VERSION_HINT)) or f"/{DIRECTORY}/" in path:
             raise UnsupportedError(f"{path}: is no file of a snapshot: somebody has written that metadata file")
 
