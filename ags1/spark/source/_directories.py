@@ -69,8 +69,9 @@ def _kind_of(value: str) -> pa.DataType:
                 return kind
     if _NUMBER.fullmatch(value) and len(value) < _LONGEST:
         number = decimal.Decimal(value).as_tuple()
-        digits = len(number.digits) + int(number.exponent)
-        if number.exponent >= 0 and digits <= _MAX_PRECISION:
+        exponent = int(number.exponent)
+        digits = len(number.digits) + exponent
+        if exponent >= 0 and digits <= _MAX_PRECISION:
             return pa.decimal128(digits, 0)
     if _is_value(value, pa.float64()):
         return pa.float64()
