@@ -198,7 +198,7 @@ ARCH ?= $(shell uname -m)
 wheels: $(STAMPS)/wheels ## make dist/*.tar.gz, and from it dist/*.whl for each Python: PYTHONS='3.11 3.13' some of them
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m buildtools.wheels $(if $(EXPIRED),--expired-suites) --machine $(ARCH) $(PYTHONS)
 
-# Needs root and mmdebstrap; for aarch64 qemu-user-static, binfmt-support and arch-test too.
+# Needs root and mmdebstrap; for aarch64 qemu-user-static, binfmt-support and arch-test too, and about an hour.
 SYSTEMS ?=
 systems: $(STAMPS)/wheels ## install the wheels of dist in bare Debian systems, and run the core tests there
 	$(BIN)/python -m tests.packaging.systems $(if $(EXPIRED),--expired-suites) $(SYSTEMS)

@@ -88,7 +88,9 @@ def main(wheel: Path, tests: Path, *, with_core: bool) -> dict[str, Any]:
         "first_table_seconds": round(decrypted - installed, 1),
         "core": counts(said),
         "core_passed": None if core is None else core == 0,
-        "core_skipped": [line.partition("tests/")[2] for line in said.splitlines() if line.startswith("SKIPPED ")],
+        "core_skipped": sorted(
+            {line.partition("tests/")[2] for line in said.splitlines() if line.startswith("SKIPPED ")}
+        ),
         "readme_passed": readme == 0,
         "backend": {name: backend[name] for name in ("openssl_version", "linkage", "aes_gcm", "cpu_features")},
     }

@@ -179,7 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.packaging.systems", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SYSTEMS))
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="directory of the wheels (dist)")
-    parser.add_argument("--without-core", action="store_true", help="leave out the core tests, hours under emulation")
+    parser.add_argument(
+        "--without-core", action="store_true", help="leave out the core tests, about an hour under emulation"
+    )
     take_expired_suites(parser)
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - SYSTEMS.keys():

@@ -41,9 +41,8 @@ def test_every_stored_result_is_of_a_system_and_passed() -> None:
         assert name in systems.SYSTEMS
         assert found["machine"] == systems.SYSTEMS[name].machine
         assert found["readme_passed"]
-        # Nobody waits for them under emulation.
-        assert found["core_passed"] or (found["emulated"] and found["core_passed"] is None)
-        assert found["core"]["passed"] > 1000 or found["core_passed"] is None
+        assert found["core_passed"]
+        assert found["core"]["passed"] > 1000
 
 
 def test_a_failure_is_in_the_table_and_an_emulated_system_has_no_seconds() -> None:
