@@ -326,7 +326,7 @@ def test_a_writer_that_is_killed_leaves_files_that_nobody_sees(
         (left,) = opened.verify().problems
     assert left.kind == "unreferenced"
     assert ags1.spark.clean(spark, vault) == []
-    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 objects that no version names"]
+    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 object that no version names"]
     with dataset.open(vault, load(kms_url)) as opened:
         assert opened.verify().problems == []
     assert_clean(vault)

@@ -231,7 +231,7 @@ def test_cleaning_removes_what_interrupted_runs_left_and_no_file(
     assert unfinished(vault) == []
     # Younger than the time of grace, it may be about to be committed.
     assert ags1.spark.clean(spark, vault, kms=kms_url) == []
-    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 objects that no version names"]
+    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 object that no version names"]
     assert verified(spark, vault, kms_url) == {}
     assert plain_of(vault, kms_url) == EXPECTED
 
