@@ -208,6 +208,7 @@ def test_directories_are_columns() -> None:
         (["1", "5000000000"], pa.int64()),
         (["1", "99999999999999999999"], pa.decimal128(20, 0)),
         (["1", "1.5"], pa.float64()),
+        (["1e99999999999999999999", "1"], pa.float64()),
         # A double would not have the digits of both.
         (["5000000000", "1.5"], pa.string()),
         (["2026-01-01 10:00:00", "2026-01-01"], pa.timestamp("us", "UTC")),

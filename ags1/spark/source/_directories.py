@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ _LONGEST = 100
 _MAX_PRECISION = 38
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"[+-]?\d+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 # As Spark writes them, in the session's zone, and as text_of does, which keeps microseconds and both hours of a clock
 # that is turned back.
@@ -56,23 +57,24 @@ def inferred(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
             continue
         last = directory
         for key, value in values_of(name).items():
-            kind = None if value is None else _kind_of(value)
-            first, known = kinds.get(key.lower(), (key, None))
-            kinds[key.lower()] = first, _wider(known, kind)
+            first, known = kinds.setdefault(key.lower(), (key, None))
+            # What is text stays text.
+            if value is not None and known != pa.string():
+                kinds[key.lower()] = first, _wider(known, _kind_of(value))
     return [(key, pa.string() if kind is None else kind) for key, kind in kinds.values()]
 
 
+# Most directories repeat those above them.
+@lru_cache(maxsize=1 << 14)
 def _kind_of(value: str) -> pa.DataType:
     if _INTEGER.fullmatch(value) and len(value) < _LONGEST:
         for kind in _INTEGERS:
             if -(1 << kind.bit_width - 1) <= int(value) < 1 << kind.bit_width - 1:
                 return kind
     if _NUMBER.fullmatch(value) and len(value) < _LONGEST:
-        number = decimal.Decimal(value).as_tuple()
-        exponent = int(number.exponent)
-        digits = len(number.digits) + exponent
-        if exponent >= 0 and digits <= _MAX_PRECISION:
-            return pa.decimal128(digits, 0)
+        _, digits, exponent = decimal.Decimal(value).as_tuple()
+        if isinstance(exponent, int) and 0 <= exponent <= _MAX_PRECISION - len(digits):
+            return pa.decimal128(len(digits) + exponent, 0)
     if _is_value(value, pa.float64()):
         return pa.float64()
     if (time := _TIME.fullmatch(value)) and _is_value(value, _INSTANT):
@@ -84,10 +86,10 @@ def _is_value(text: str, kind: pa.DataType) -> bool:
     return parsed_or_null(pa.array([text.strip()], pa.string()), kind, "UTC", {})[1] is None
 
 
-def _wider(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
+def _wider(one: pa.DataType | None, other: pa.DataType) -> pa.DataType:
     """The type that has the values of both, which is often text."""
-    if one is None or other is None or one == other:
-        return other if one is None else one
+    if one is None or one == other:
+        return other
     both = {one, other}
     if both <= {pa.date32(), _INSTANT}:
         return _INSTANT
