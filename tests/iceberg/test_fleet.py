@@ -404,3 +404,23 @@ def test_a_rekey_says_whether_an_old_metadata_file_still_opens_the_table(
         kms, place = keystore(tmp_path, BOTH), table.metadata_location
         assert main(["iceberg", "rewrap", place, "--kms", kms, "--new-key-id", "old", "--dry-run"]) == 0
         assert "the old master key still open all of them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["verify", "audit"])
+def test_a_pattern_judges_a_table_as_its_name_does(lake: Lake, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = lake.catalog().create_table("db.plain", rows(0).schema)
+    plain.append(rows(0))
+    kms = keystore(lake.directory, OLD)
+    options = ["--catalog", "fleet", "--kms", kms, "--property", f"uri=sqlite:///{lake.directory}/catalog.db"]
+    codes, said = [], []
+    for name in ("db.plain", "db.p*", "db.*"):
+        codes.append(main(["iceberg", action, name, *options]))
+        said.append("".join(capsys.readouterr()))
+    assert codes == [5, 5, 5]
+    assert all("the table is not encrypted" in each for each in said)
+    assert "1 not ok" in said[1]
+    assert main(["iceberg", action, "db.*", *options, "--json"]) == 5
+    assert "the table is not encrypted" in json.loads(capsys.readouterr().out)["error"]
+    damaged = next((lake.directory / "lake").rglob("*-m0.avro"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert main(["iceberg", action, "db.*", *options]) == 1

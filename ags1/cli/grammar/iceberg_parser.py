@@ -254,7 +254,8 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "say what is wrong with the encryption of a table",
         "TABLE moved-from snapshot ref FLEET SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
-        "disagree. Data files are not read. Exit code 1 if there are errors; warnings and notes are told.",
+        "disagree. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
+        "is wrong is plaintext. Warnings and notes are told.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
         "ags1, error",
         epilog=_FLEET_HELP,
