@@ -184,7 +184,20 @@ class FleetReport(Report):
         unread = sum(len(each.unread) for each in tried)
         if unread:
             lines.append(f"NOT read: {counted(unread, 'metadata file')}")
-        return [*lines, NOT_COVERED]
+        return [*lines, NOT_COVERED, self._verdict()]
+
+    def _verdict(self) -> str:
+        """What may be done with the old keys now."""
+        tried = self._tried()
+        if not all(each.ok and not (each.snapshots or each.removed or each.journals) for each in tried):
+            return "so do NOT delete the old keys yet: do what the lines above say, and run this again"
+        looked_at = all(each.old_keys is not None or each.outcome == SKIPPED for each in self.tables)
+        if not (self.is_proved and looked_at):
+            return "so do NOT delete the old keys yet: not every table, key and metadata file could be looked at"
+        return (
+            "so the old keys may be disabled now, as far as these tables go, and deleted if nobody needs what was not "
+            "looked at"
+        )
 
 
 class Fleet:

@@ -424,3 +424,16 @@ def test_a_pattern_judges_a_table_as_its_name_does(lake: Lake, action: str, caps
     damaged = next((lake.directory / "lake").rglob("*-m0.avro"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert main(["iceberg", action, "db.*", *options]) == 1
+
+
+def test_the_last_line_says_what_may_be_done_with_the_old_keys(lake: Lake) -> None:
+    def last(report: Any) -> str:
+        return str(report).splitlines()[-1]
+
+    assert "do NOT delete the old keys yet: do what" in last(lake.fleet().rewrap("new"))
+    assert "do NOT delete the old keys yet: do what" in last(lake.fleet().rekey("new"))
+    assert "do NOT delete the old keys yet: not every" in last(lake.fleet(MemoryKms(NEW)).rekey("new"))
+    done = last(lake.fleet().rekey("new", expire=True))
+    assert done.startswith("so the old keys may be disabled now"), done
+    for name in ("db.t0", "db.t1", "db.t2"):
+        assert load_table(lake.catalog(), name, kms=MemoryKms(NEW)).verify().ok
