@@ -90,6 +90,15 @@ def test_the_pages_show_the_files_as_they_are() -> None:
         assert "--8<--" not in page.read_text(), page.name
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_help_begins_with_a_sentence(name: str) -> None:
+    """A name of a class in the place of a verb is a replacement that went wrong."""
+    module = importlib.import_module(f"ags1{name}")
+    for each in module.__all__:
+        first = (inspect.getdoc(getattr(module, each)) or "").partition("\n")[0]
+        assert not re.match(r"[A-Z][a-z]+[A-Z]\w* (the|a|an) ", first), f"{each}: {first}"
+
+
 def _script(page: Path) -> str:
     return page.read_text().split('title="examples/')[1].split('"')[0]
 

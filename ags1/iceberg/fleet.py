@@ -35,8 +35,8 @@ from ags1.support.words import counted, printable
 
 T = TypeVar("T")
 
-DONE, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN = (
-    "done", "already done", "not proved", "would be done", "skipped", "failed", "not begun"
+DONE, NOT_OK, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN = (
+    "done", "not ok", "already done", "not proved", "would be done", "skipped", "failed", "not begun"
 )  # fmt: skip
 _WILDCARDS = frozenset("*?[")
 _LISTED = 20
@@ -73,7 +73,8 @@ class FleetTable(Report):
     Attributes
     ----------
     table : str
-    outcome : {"done", "already done", "not proved", "would be done", "skipped", "failed", "not begun"}
+    outcome : {"done", "not ok", "already done", "not proved", "would be done", "skipped", "failed", "not begun"}
+        "not ok": what the operation found, or left, is in `report`.
         "not proved": the table is under the new master key, and nobody can say whether it was re-keyed or only
         rewrapped, because old keys could not be tried. "skipped": the operation is not for this table. "not begun": the
         KMS had failed for too many before.
@@ -139,7 +140,7 @@ class FleetReport(Report):
     def __str__(self) -> str:
         counts = [
             f"{len(found):,} {outcome}"
-            for outcome in (DONE, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN)
+            for outcome in (DONE, NOT_OK, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN)
             if (found := self.having(outcome))
         ]
         key = f", master key {self.key_id}" if self.key_id else ""
@@ -148,7 +149,7 @@ class FleetReport(Report):
         for outcome in (FAILED, NOT_BEGUN, SKIPPED):
             lines += _some([f"{outcome}: {each.table}: {each.error}" for each in self.having(outcome)])
         bad = [each for each in self.tables if each.report is not None and not each.report.ok]
-        lines += _some([f"NOT ok: {str(each.report).splitlines()[0]}" for each in bad])
+        lines += _some([f"NOT ok: {each.table}: {_fault(each.report)}" for each in bad])
         if self.operation == "encrypt":
             lines += self._of_old_snapshots()
         return "\n".join(lines + (self._of_old_keys() if self._tried() else []))
@@ -183,7 +184,20 @@ class FleetReport(Report):
         unread = sum(len(each.unread) for each in tried)
         if unread:
             lines.append(f"NOT read: {counted(unread, 'metadata file')}")
-        return [*lines, NOT_COVERED]
+        return [*lines, NOT_COVERED, self._verdict()]
+
+    def _verdict(self) -> str:
+        """What may be done with the old keys now."""
+        tried = self._tried()
+        if not all(each.ok and not (each.snapshots or each.removed or each.journals) for each in tried):
+            return "so do NOT delete the old keys yet: do what the lines above say, and run this again"
+        looked_at = all(each.old_keys is not None or each.outcome == SKIPPED for each in self.tables)
+        if not (self.is_proved and looked_at):
+            return "so do NOT delete the old keys yet: not every table, key and metadata file could be looked at"
+        return (
+            "so the old keys may be disabled now, as far as these tables go, and deleted if nobody needs what was not "
+            "looked at"
+        )
 
 
 class Fleet:
@@ -434,6 +448,8 @@ class Fleet:
                 return FleetTable(name, NOT_BEGUN, error="the KMS failed for the tables before it")
             try:
                 made = work(load_table(self._catalog_here(), name, kms=self._kms, **self._options, **options))
+                if made.report is not None and not made.report.ok and made.outcome == DONE:
+                    made.outcome = NOT_OK
                 refused = 0
             except Exception as error:
                 # A catalog's package has errors of its own, and the other tables are to be done in any case.
@@ -496,6 +512,17 @@ def _catalog_table(table: EncryptedTable) -> CatalogTable:
 def _planned(table: EncryptedTable, expire: bool, **options: Any) -> FleetTable:
     plan = plan_conversion(table, expire=expire, **options)
     return FleetTable("", ALREADY if plan.is_empty else WOULD, plan)
+
+
+def _fault(report: Any) -> str:
+    """What is wrong with a table, in one line: the first failure or finding, and how many more there are."""
+    found = getattr(report, "failures", None) or [
+        each for each in getattr(report, "findings", ()) if each.severity == "error"
+    ]
+    if not found:
+        return "; ".join(line for line in str(report).splitlines()[1:] if "NOT" in line) or str(report).splitlines()[0]
+    more = getattr(report, "failure_count", 0) or report.severities["error"]
+    return str(found[0]) + (f" (and {more - 1:,} more)" if more > 1 else "")
 
 
 def _is_under(state: TableState, key_id: str) -> bool:

@@ -362,8 +362,29 @@ def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, "--footer-key-id", "kf", "--external-key-material")
     done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next")
     assert (done.code, done.out, done.err) == (0, "out.parquet: keys re-wrapped: 1 under 'next'\n", "")
+
+
+@pytest.mark.parametrize("external", [(), ("--external-key-material",)])
+def test_a_rotation_that_did_not_happen_is_no_success(run: Run, external: tuple[str, ...]) -> None:
+    run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, "--footer-key-id", "kf", *external)
+    missing = "no key was under 'misspelt' of --new-key-id: "
     done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "misspelt=next")
-    assert (done.code, done.err) == (0, "ags1: warning: no key was under 'misspelt' of --new-key-id\n")
+    assert (done.code, done.err) == (2, f"ags1: {missing}nor under the new one: is it misspelt?\n")
+    done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next", "--new-key-id", "misspelt=kx")
+    assert done.code == 2
+    done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next")
+    assert (done.code, done.err.count("already")) == (9, 1)
+
+
+def test_verify_says_that_a_wrong_footer_key_is_wrong(run: Run) -> None:
+    Key.generate(128).save("right.key")
+    Key.generate(128).save("wrong.key")
+    for more, said in (((), "it does not open"), (("--plaintext-footer",), "its signature does not verify")):
+        run("parquet", "encrypt", "in.parquet", f"{said}.parquet", "--footer-key", "file:right.key", *more)
+        done = run("parquet", "verify", f"{said}.parquet", "--footer-key", "file:wrong.key")
+        assert done.code == 1
+        assert f"no footer is authenticated ({said}: wrong footer key" in done.out
+        assert "it is not encrypted" not in done.out
 
 
 # -- wrong usage ---------------------------------------------------------------------------------------------------

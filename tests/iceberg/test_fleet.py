@@ -404,3 +404,36 @@ def test_a_rekey_says_whether_an_old_metadata_file_still_opens_the_table(
         kms, place = keystore(tmp_path, BOTH), table.metadata_location
         assert main(["iceberg", "rewrap", place, "--kms", kms, "--new-key-id", "old", "--dry-run"]) == 0
         assert "the old master key still open all of them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["verify", "audit"])
+def test_a_pattern_judges_a_table_as_its_name_does(lake: Lake, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = lake.catalog().create_table("db.plain", rows(0).schema)
+    plain.append(rows(0))
+    kms = keystore(lake.directory, OLD)
+    options = ["--catalog", "fleet", "--kms", kms, "--property", f"uri=sqlite:///{lake.directory}/catalog.db"]
+    codes, said = [], []
+    for name in ("db.plain", "db.p*", "db.*"):
+        codes.append(main(["iceberg", action, name, *options]))
+        said.append("".join(capsys.readouterr()))
+    assert codes == [5, 5, 5]
+    assert all("the table is not encrypted" in each for each in said)
+    assert "1 not ok" in said[1]
+    assert main(["iceberg", action, "db.*", *options, "--json"]) == 5
+    assert "the table is not encrypted" in json.loads(capsys.readouterr().out)["error"]
+    damaged = next((lake.directory / "lake").rglob("*-m0.avro"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert main(["iceberg", action, "db.*", *options]) == 1
+
+
+def test_the_last_line_says_what_may_be_done_with_the_old_keys(lake: Lake) -> None:
+    def last(report: Any) -> str:
+        return str(report).splitlines()[-1]
+
+    assert "do NOT delete the old keys yet: do what" in last(lake.fleet().rewrap("new"))
+    assert "do NOT delete the old keys yet: do what" in last(lake.fleet().rekey("new"))
+    assert "do NOT delete the old keys yet: not every" in last(lake.fleet(MemoryKms(NEW)).rekey("new"))
+    done = last(lake.fleet().rekey("new", expire=True))
+    assert done.startswith("so the old keys may be disabled now"), done
+    for name in ("db.t0", "db.t1", "db.t2"):
+        assert load_table(lake.catalog(), name, kms=MemoryKms(NEW)).verify().ok

@@ -141,6 +141,8 @@ def hint(option: str) -> str | None:
     """What to say of an option that no action has."""
     if option in ("--key", "--key-env", "--key-metadata"):
         return f"there is no {option}: a table's keys come from its KMS, --kms URL"
+    if option == "--data-keys":
+        return "there is no --data-keys: `ags1 iceberg rekey` gives every file a new key, `ags1 iceberg rewrap` none"
     return None
 
 
@@ -254,7 +256,8 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "say what is wrong with the encryption of a table",
         "TABLE moved-from snapshot ref FLEET SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
-        "disagree. Data files are not read. Exit code 1 if there are errors; warnings and notes are told.",
+        "disagree. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
+        "is wrong is plaintext. Warnings and notes are told.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
         "ags1, error",
         epilog=_FLEET_HELP,
@@ -296,9 +299,10 @@ def _add_keys(action: _Action) -> None:
         "rewrap",
         "iceberg.keys:rewrap",
         "put a table under another master key, or the newest version of it; no file of it changes",
-        "new-key-id! new-kms FLEET CHANGE",
+        "new-key-id! new-kms FLEET CONVERSION",
         more="Key encryption keys are re-wrapped, and the table's property encryption.key-id names the new master "
-        "key. Keep the old one as long as somebody needs older metadata files.",
+        "key. Keep the old one as long as somebody needs older metadata files. In Python this is "
+        "rekey_table(key_id=...); `ags1 iceberg rekey` gives every file a new key.",
         epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id") + _FLEET_HELP,
         fields=fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error",
         examples="ags1 iceberg rewrap db.events --catalog prod \\\n"
@@ -348,7 +352,8 @@ def _add_conversions(action: _Action) -> None:
         "iceberg.convert:rekey",
         "give every file of a table a new key, in place",
         "new-key-id table-data-key-bits expire statistics partition-paths threads spark FLEET CONVERSION",
-        more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file.",
+        more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file. In Python this is "
+        "rekey_table(data_keys=True), and that is rekey_table(key_id=...).",
         epilog=_CONVERSION_HELP + _FLEET_HELP,
         fields=fields,
         examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire\n"

@@ -9,7 +9,7 @@ from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import catalog_of
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, UsageError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted
 
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ags1.iceberg import Fleet, FleetReport
+    from ags1.iceberg import Fleet, FleetReport, FleetTable
 
 _WILDCARDS = frozenset("*?[")
+# Errors of an audit that say that a key could not be had, and nothing of the table; and those for what is in plaintext.
+_KEY_CODES = frozenset({"kek-does-not-open"})
+_PLAINTEXT_CODES = frozenset({"table-not-encrypted", "snapshot-without-key", "file-plaintext"})
 # Options of one table, by their attributes.
 _OF_ONE = {
     "metadata_hash": "--expected-metadata-hash",
@@ -66,6 +69,22 @@ def verify(options: argparse.Namespace) -> int:
 
 def audit(options: argparse.Namespace) -> int:
     return _run(options, lambda fleet, progress: fleet.audit(options.snapshot_id, progress=progress))
+
+
+def code_of(report: Any) -> int:
+    """The exit code for what was found in one table."""
+    if report.ok:
+        return 0
+    if hasattr(report, "findings"):
+        errors = {each.code for each in report.findings if each.severity == "error"}
+        if errors <= _PLAINTEXT_CODES:
+            return EXIT_UNPROTECTED
+        return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
+    outcome = getattr(report, "outcome", None)
+    if outcome == "not protected":
+        return EXIT_UNPROTECTED
+    missing = outcome == "not checked" and all(_lacks_key(each.error) for each in report.failures)
+    return EXIT_KEY if missing else EXIT_DATA
 
 
 def _shown(options: argparse.Namespace) -> dict[str, Any]:
@@ -114,11 +133,13 @@ def _run(
                 return 0
         with Reporter(options, ("tables", "tables")) as reporter:
             report = work(fleet, lambda done, total: reporter.phase("tables", done, total))
-    problem = None if report.ok else str(report).splitlines()[0]
+    lines = in_options(str(report)).splitlines()
+    bad = [line for line in lines if line.startswith(("failed: ", "NOT ok: "))]
+    problem = None if report.ok else (bad or lines)[0]
     if options.json:
         say_json({"location": options.table, "plan": None, "report": report.to_dict(), "error": problem})
     else:
-        for line in in_options(str(report)).splitlines():
+        for line in lines:
             if not report.ok and ("NOT" in line or "STILL" in line or line.startswith("failed")):
                 warn(f"ags1: {line}")
             elif not options.quiet:
@@ -128,9 +149,15 @@ def _run(
         raise FileNotFoundError(2, f"the catalog has no table of such a name{others}", options.table)
     if report.ok:
         return 0 if report.is_proved else EXIT_KEY
-    failed = [each for each in report.tables if not each.ok]
-    return EXIT_KEY if failed and all(_lacks_key(each.error) for each in failed) else EXIT_DATA
+    codes = {_code_of(each) for each in report.tables if not each.ok}
+    return next((each for each in (EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED) if each in codes), EXIT_DATA)
+
+
+def _code_of(table: FleetTable) -> int:
+    if table.error is not None or table.report is None:
+        return EXIT_KEY if _lacks_key(table.error) else EXIT_DATA
+    return code_of(table.report)
 
 
 def _lacks_key(error: str | None) -> bool:
-    return error is not None and error.partition(":")[0] in ("KeyAccessError", "ServiceRefusal")
+    return error is not None and error.partition(":")[0] in ("KeyAccessError", "MissingKekError", "ServiceRefusal")

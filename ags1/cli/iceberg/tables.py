@@ -9,7 +9,7 @@ from ags1.cli import say, say_json, warn, warn_some
 from ags1.cli.iceberg import fleet
 from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
 from ags1.cli.report import Reporter, in_time
-from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, UsageError
+from ags1.support.exit_codes import UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ags1.iceberg.walk.table_verification import TableVerifyReport
     from ags1.iceberg.walk.table_walk import TableFile, TableWalk
 
-# Errors of an audit that say that a key could not be had, and nothing of the table.
-_KEY_CODES = frozenset({"kek-does-not-open"})
 _KEY_FIELDS = frozenset({"key_metadata"})
 
 
@@ -65,10 +63,7 @@ def audit(options: argparse.Namespace) -> int:
                 warn(f"ags1: {line}")
             elif not options.quiet:
                 say(line)
-    if report.ok:
-        return 0
-    errors = {each.code for each in report.findings if each.severity == "error"}
-    return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
+    return fleet.code_of(report)
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -90,12 +85,7 @@ def verify(options: argparse.Namespace) -> int:
         say_json({**report.to_dict(), "seconds": round(seconds, 6), **made_by(), "error": problem})
     else:
         _tell(options, report, seconds, _advice(found, table))
-    if report.ok:
-        return 0
-    if report.outcome == "not protected":
-        return EXIT_UNPROTECTED
-    missing = all(each.error in ("KeyAccessError", "MissingKekError") for each in report.failures)
-    return EXIT_KEY if report.outcome == "not checked" and missing else EXIT_DATA
+    return fleet.code_of(report)
 
 
 def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:

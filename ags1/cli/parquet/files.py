@@ -59,7 +59,7 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.storage import Entry, Location, status
 from ags1.support.command_line import no_file_left
-from ags1.support.exit_codes import UsageError
+from ags1.support.exit_codes import EXIT_EXISTS, EXIT_OK, EXIT_USAGE, UsageError
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
 
@@ -359,6 +359,8 @@ def rotate(options: argparse.Namespace) -> int:
         kinds = _kinds([path for path, *_ in found], named)
         material = {path for path, *_ in found if is_key_material_name(path)}
         jobs, left_out = [], []
+        # Master keys of the keys that were wrapped again.
+        under: set[str] = set()
         for path, name, _ in found:
             kind, reason = kinds[path]
             if path not in material and kind != PARQUET:
@@ -382,6 +384,7 @@ def rotate(options: argparse.Namespace) -> int:
                 if not is_url(beside) and not os.path.exists(beside):
                     return f"{path}: left out: it has no key material", {"outcome": _LEFT_OUT}
                 counts = _counted(rewrapper.rewrap_file(Location(beside)))
+            under.update(counts)
             keys = ", ".join(f"{count} under {key_id!r}" for key_id, count in counts.items())
             record = {"outcome": _DONE, "keys": counts, "seconds": round(time.monotonic() - started, 6)}
             return f"{path}: keys re-wrapped: {keys}", record
@@ -389,9 +392,13 @@ def rotate(options: argparse.Namespace) -> int:
         if not jobs:
             raise UsageError(f"there are no Parquet files in {', '.join(options.files)}")
         code = work_through(options, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
-        if rewrapper.unused:
-            # Not an error: a run that was killed has put these keys under the new one.
-            warn(f"ags1: warning: no key was under {', '.join(map(repr, sorted(rewrapper.unused)))} of --new-key-id")
+        if rewrapper.unused and code == EXIT_OK:
+            # Not the same as a wrong id: a run that was killed may have put these keys under the new one.
+            missing = ", ".join(map(repr, sorted(rewrapper.unused)))
+            already = {options.new_key_id[each] for each in rewrapper.unused} <= under
+            text = "keys are under the new one already" if already else "nor under the new one: is it misspelt?"
+            warn(f"ags1: no key was under {missing} of --new-key-id: {text}")
+            return EXIT_EXISTS if already else EXIT_USAGE
         return code
 
 

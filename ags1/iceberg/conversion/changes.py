@@ -56,7 +56,7 @@ class ConversionGoal:
         return self.name == RELOCATE and (key_metadata is not None or self.key_id is None)
 
     def apply(self, metadata: TableMetadata) -> None:
-        """ConversionGoal encryption and locations in the table's metadata; snapshots come after that."""
+        """Change encryption and locations in the table's metadata; snapshots come after that."""
         metadata.upgrade()
         metadata.set_encryption(self.key_id, self.data_key_length)
         if self.location is not None:

@@ -165,7 +165,9 @@ def rekey_table(
     progress: Progress | None = None,
     perform: Perform | None = None,
 ) -> ConversionReport:
-    """ConversionGoal the master key of a table, or the keys of all its files.
+    """Change the master key of a table, or the keys of all its files.
+
+    On the command line, ``ags1 iceberg rewrap`` does the first, and ``ags1 iceberg rekey`` the second: `data_keys`.
 
     Parameters
     ----------
@@ -427,7 +429,7 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> ConversionReport:
-    """ConversionGoal the metadata, and wrap its key encryption keys again, without touching a data file."""
+    """Change the metadata, and wrap its key encryption keys again, without touching a data file."""
     conversion = Conversion(table, kms, change)
 
     def attempt(state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:

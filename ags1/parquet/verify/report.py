@@ -246,7 +246,12 @@ class ParquetVerifyReport(Report):
         """Why the file is not protected, in words; empty if it is. `allowed` leaves out what the caller allowed."""
         found = []
         if not self.footer_authenticated and not (allowed and self.plaintext_allowed):
-            what = "its signature was not verified" if self.footer == "signed" else "it is not encrypted"
+            what = {
+                "encrypted": "it does not open: wrong footer key, wrong AAD prefix, or damaged data",
+                "signed": "its signature does not verify: wrong footer key, wrong AAD prefix, or a changed footer",
+            }.get(self.footer, "it is not encrypted")
+            if self.footer == "signed" and (self.footer_key_missing or SIGNATURE in self.unauthenticated):
+                what = "its signature was not verified"
             found.append(f"no footer is authenticated ({what})")
         pages = sum(count for kind, count in self.unauthenticated.items() if kind != SIGNATURE)
         if not (allowed and self.unauthenticated_pages_allowed):
