@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 import ags1.spark
-from ags1.errors import AuthenticationError
+from ags1.errors import AuthenticationError, FormatError
 from ags1.spark.source._options import SourceOptions
-from ags1.spark.source._reader import SourceReader
+from ags1.spark.source._reader import SourceReader, infer_schema
 from ags1.spark.source._writer import writer_for
 
 if TYPE_CHECKING:
@@ -108,6 +108,14 @@ def test_a_reader_takes_the_newest_version_each_time_it_plans(
     assert sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task)) == 2
     # What was planned stays as it was.
     assert sum(batch.num_rows for task in before for batch in reader.read(task)) == 1
+
+
+def test_several_datasets_in_one_read_are_refused(append: Callable[[int], None], vault: Path, kms_url: str) -> None:
+    append(0)
+    for path in (f"{vault},{vault}", f"{vault}*"):
+        options = SourceOptions.parse({"path": path, "kms": kms_url, "decode": "parquet"})
+        with pytest.raises(FormatError, match="load one dataset by its path, without globs, and union several"):
+            infer_schema(options)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import ags1.dataset as datasets
 from ags1.core.gcm import Key
 from ags1.dataset.selection import Filter
 from ags1.dataset.versions import latest_number
-from ags1.errors import KeyAccessError
+from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
@@ -299,6 +299,11 @@ class _ParquetFiles(_Files):
         self._decryption = _decryption(options, plaintext=options.allow_plaintext)
 
     def open(self, file: ListedFiles) -> Plain:
+        if file.path.endswith(SUFFIX):
+            raise FormatError(
+                "this is an AGS1 file, and not encrypted Parquet: load one dataset by its path, without globs, and "
+                "union several; or give the option keyref for single files"
+            )
         return Plain(file.path, file.path, locate(file.path, self._options.session), self._decryption)
 
 
