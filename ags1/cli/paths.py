@@ -214,8 +214,6 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
     target = options.target
     if target == STANDARD and options.json:
         raise UsageError("--json and the result cannot both go to standard output: give a file as the TARGET")
-    if is_url(target) and options.no_clobber:
-        raise UsageError("--no-clobber cannot be promised for a URL: leave it out, or give a local TARGET")
     refuse_writing(target)
     if not encrypting:
         refuse_reading(patterns, f"decrypt VAULT {target}")

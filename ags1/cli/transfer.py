@@ -33,6 +33,7 @@ UNPROTECTED = (
     "(--key-metadata or --length gives one)"
 )
 _PENDING = ".pending"
+_REQUESTS = 32
 
 
 def encrypt(options: argparse.Namespace) -> int:
@@ -56,20 +57,20 @@ def encrypt(options: argparse.Namespace) -> int:
     metadata_paths = {job.target: _metadata_path(options, job, many, keys.age.named) for job in jobs}
     seal = keys.age.seal if keys.age.named else None
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
-    if given and not os.path.isdir(options.key_metadata or ""):
-        count = max(Counter(metadata.aad_prefix for metadata in given.values()).values())
-        if count > 1:
-            warn_of_same_prefix(options, count)
     if not options.replace_key_metadata:
         for target, path in metadata_paths.items():
             if path is not None:
                 _refuse_other_key(path, given.get(target), target, _read_a_byte)
+    refuse_existing(options, jobs)
+    if given and not os.path.isdir(options.key_metadata or ""):
+        count = max(Counter(metadata.aad_prefix for metadata in given.values()).values())
+        if count > 1:
+            warn_of_same_prefix(options, count)
     prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
     if fresh and options.aad_prefix is not None:
         prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
-        _check_clobber(options, job.target)
         started = time.monotonic()
         metadata = given.get(job.target)
         if metadata is None:
@@ -109,10 +110,10 @@ def decrypt(options: argparse.Namespace) -> int:
     jobs = pair_up(options, encrypting=False)
     if len(jobs) > 1 and options.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
+    refuse_existing(options, jobs)
     metadata = {job.target: keys.metadata_for(job.source, job.name) for job in jobs}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
-        _check_clobber(options, job.target)
         started = time.monotonic()
         size = decrypt_file(
             _input(job.source),
@@ -319,9 +320,44 @@ def output_of(options: argparse.Namespace, job: Job) -> Any:
     return place
 
 
-def _check_clobber(options: argparse.Namespace, target: str) -> None:
-    if options.no_clobber and target != STANDARD and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "it exists, and --no-clobber keeps it", target)
+def refuse_existing(options: argparse.Namespace, jobs: list[Job]) -> None:
+    """Refuse targets that are files already, before the first is written, unless --overwrite is given."""
+    if options.overwrite:
+        return
+    if is_url(options.target):
+        from ags1.storage import in_order
+
+        looked = in_order(_would_replace, jobs, at_once=_REQUESTS)
+    else:
+        looked = (_would_replace(job) for job in jobs)
+    with closing(looked):
+        there = [job.target for job, is_file in zip(jobs, looked, strict=True) if is_file]
+    if there:
+        others = f" ({len(there):,} of {len(jobs):,} targets do)" if len(jobs) > 1 else ""
+        text = f"it exists{others}, and nothing was replaced: --overwrite replaces what exists"
+        raise FileExistsError(errno.EEXIST, text, there[0])
+
+
+def _would_replace(job: Job) -> bool:
+    """Whether there is a file that would be lost; a pipe or a device is written to."""
+    source, target = job.source, job.target
+    is_local = source != STANDARD and not is_url(source)
+    if is_local and not os.path.exists(source):
+        # The work says what is wrong, also of a file that is both.
+        return False
+    if not is_url(target):
+        is_file = target != STANDARD and os.path.isfile(target)
+        return is_file and not (is_local and os.path.samefile(source, target))
+    from ags1.storage import Location, status
+
+    try:
+        status(Location(target))
+        return True
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return False
+    except PermissionError as error:
+        text = f"{error.strerror or error}: so nobody knows whether it exists: --overwrite does not ask"
+        raise PermissionError(error.errno or errno.EACCES, text, target) from None
 
 
 def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bool = False) -> str | None:

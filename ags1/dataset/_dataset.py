@@ -280,7 +280,7 @@ class Dataset(Closing):
         progress: Progress | None = None,
         durable: bool = False,
         dry_run: bool = False,
-        replace: bool = True,
+        overwrite: bool = True,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
         """Decrypt all files, or some of them, into a directory, with their paths, permissions and times of last change.
@@ -298,8 +298,10 @@ class Dataset(Closing):
             Wait until everything is on the disk.
         dry_run : bool
             Only report what would be decrypted.
-        replace : bool
-            Whether to replace files that exist; otherwise they are errors. A URL cannot promise that.
+        overwrite : bool
+            Whether to replace files that exist. Otherwise the target is looked at first: files of the same length and
+            time of last change stay as they are, and count as `unchanged`; others must have the same content. Behind a
+            URL, every file that exists is one that differs.
         storage_options : mapping, optional
             Settings for the URL that are not in the environment.
 
@@ -308,6 +310,8 @@ class Dataset(Closing):
         AuthenticationError, TruncatedError, FormatError
             A file is damaged or was replaced; no part of it is written. With ``on_error="collect"`` it is reported
             instead.
+        FileExistsError
+            Without `overwrite`, a file of the target differs. Nothing was written.
         OSError
             Reading or writing failed.
         """
@@ -315,7 +319,7 @@ class Dataset(Closing):
         return decrypt_files(
             self._view(), Location(target, storage_options), Filter(include, exclude),
             threads=threads or self._threads, on_error=on_error, progress=progress, durable=durable, dry_run=dry_run,
-            replace=replace,
+            overwrite=overwrite,
         )  # fmt: skip
 
     # -- versions --------------------------------------------------------------------------------------------------

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import stat
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
+from ags1.dataset.joined import open_parts
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget, open_target
 from ags1.dataset.versions import numbers
 from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import DecryptWorker
-from ags1.storage import Location, Unsynced, inside
+from ags1.errors import Ags1Error
+from ags1.storage import Location, SortedListing, Unsynced, inside
 from ags1.streams.files import Progress
 
 _LOG = logging.getLogger("ags1.dataset")
+_PIECE = 1 << 20
 
 
 def decrypt_files(
     view: DatasetView, target: Location, wanted: Filter, *, threads: int | None, on_error: str,
-    progress: Progress | None, durable: bool, dry_run: bool, replace: bool = True,
+    progress: Progress | None, durable: bool, dry_run: bool, overwrite: bool = True,
 ) -> RunReport:  # fmt: skip
     """Decrypt the files of a version that are wanted; see :meth:`ags1.dataset.Dataset.decrypt`."""
     dataset, root = view.location, view.root
     if inside(dataset, target) is not None:
         raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
-    if not replace and not target.is_local:
-        raise ValueError(f"`replace=False` cannot be promised for a URL such as {target}: decrypt it into a directory")
     if (target.is_local or target.is_object) and numbers(target):
         raise ValueError(f"the target {target} is a dataset: plaintext would stand beside what is encrypted")
     name = inside(target, dataset)
@@ -39,7 +44,11 @@ def decrypt_files(
         )
     report = RunReport(version=view.version.version)
     directories: list[DatasetEntry] = []
+    if not overwrite:
+        _refuse_different(view, target, _files(view, wanted, []))
     entries = _files(view, wanted, directories)
+    if not overwrite and target.is_local:
+        entries = _missing(entries, target, report)
     if dry_run:
         for entry in entries:
             report.done += 1
@@ -58,7 +67,7 @@ def decrypt_files(
     with open_target(target):
         # The directory is made even if no file is wanted.
         pass
-    worker = DecryptWorker(dataset, target, view.keys, progress=tell, replace=replace)
+    worker = DecryptWorker(dataset, target, view.keys, progress=tell)
     for outcome in execute(worker, entries, threads=threads, on_error=on_error):
         entry = outcome.unit
         passed += entry.plaintext_length
@@ -90,6 +99,66 @@ def _files(view: DatasetView, wanted: Filter, directories: list[DatasetEntry]) -
                 directories.append(entry)
             else:
                 yield entry
+
+
+def _missing(entries: Iterator[DatasetEntry], target: Location, report: RunReport) -> Iterator[DatasetEntry]:
+    """The files that a directory does not have yet; those of an earlier run are counted."""
+    for entry in entries:
+        if _is_same(entry, _status(target, entry)):
+            report.unchanged += 1
+        else:
+            yield entry
+
+
+def _refuse_different(view: DatasetView, target: Location, entries: Iterator[DatasetEntry]) -> None:
+    """Raise FileExistsError if the target has files that differ from those that would be written."""
+    count, example = 0, ""
+    with ExitStack() as opened:
+        listing = None
+        if not target.is_local:
+            try:
+                listing = opened.enter_context(SortedListing(target))
+            except FileNotFoundError:
+                return
+        for entry in entries:
+            if listing is not None:
+                differs = listing.size_of(entry.path) is not None
+            else:
+                found = _status(target, entry)
+                differs = found is not None and not (_is_same(entry, found) or _has_content(view, target, entry, found))
+            if differs:
+                count, example = count + 1, example or entry.path
+    if count:
+        differ = "file in it differs" if count == 1 else "files in it differ"
+        text = f"{count:,} {differ} from what would be written, such as {example}, and nothing was written"
+        raise FileExistsError(errno.EEXIST, f"{text}: `overwrite=True` replaces what differs", target.text)
+
+
+def _status(target: Location, entry: DatasetEntry) -> os.stat_result | None:
+    """The status of a file, or of a link in its place; None if there is neither."""
+    try:
+        found = os.lstat(os.path.join(target.path, entry.path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
+
+
+def _is_same(entry: DatasetEntry, found: os.stat_result | None) -> bool:
+    """Whether a file looks like what an earlier run has written."""
+    is_file = found is not None and stat.S_ISREG(found.st_mode)
+    return is_file and (found.st_size, found.st_mtime_ns) == (entry.plaintext_length, entry.modified_ns)
+
+
+def _has_content(view: DatasetView, target: Location, entry: DatasetEntry, found: os.stat_result) -> bool:
+    """Whether a file has the plaintext of an entry; what cannot be read is not written either, so nothing is lost."""
+    if not stat.S_ISREG(found.st_mode) or found.st_size != entry.plaintext_length:
+        return False
+    with open(os.path.join(target.path, entry.path), "rb") as file, suppress(Ags1Error):
+        with open_parts(view.location, entry, view.keys) as reader:
+            while data := reader.read(_PIECE):
+                if data != file.read(len(data)):
+                    return False
+    return True
 
 
 def make_empty(directories: Iterable[DatasetEntry], target: Location, unsynced: Unsynced) -> list[tuple[str, OSError]]:

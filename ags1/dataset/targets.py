@@ -28,12 +28,12 @@ _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | _CLOEXEC
 
 
 @contextmanager
-def open_target(location: Location, *, keep: bool = False) -> Iterator[LocalTarget | RemoteTarget]:
-    """Open a target; a directory that does not exist is made. A local one may `keep` the files that it has."""
+def open_target(location: Location) -> Iterator[LocalTarget | RemoteTarget]:
+    """Open a target; a directory that does not exist is made."""
     if not location.is_local:
         yield RemoteTarget(location)
         return
-    target = LocalTarget(location.path, keep=keep)
+    target = LocalTarget(location.path)
     try:
         yield target
     finally:
@@ -83,16 +83,12 @@ class RemoteTarget:
 
 
 class LocalTarget:
-    """A directory of this machine, made if it is missing. Use it from one thread.
-
-    With `keep`, a file that has the path of a new one stays: FileExistsError.
-    """
+    """A directory of this machine, made if it is missing. Use it from one thread."""
 
     is_local = True
 
-    def __init__(self, root: str, *, keep: bool = False) -> None:
+    def __init__(self, root: str) -> None:
         self._directories = Directories(root, make=True)
-        self._keep = keep
 
     def close(self) -> None:
         """Give back the descriptors."""
@@ -128,13 +124,13 @@ class LocalTarget:
         try:
             with self._atomic(path, mode) as output:
                 _write_all(output.descriptor, data)
-                _publish(output, modified, self._keep)
+                _publish(output, modified)
         except OSError as error:
             raise self._directories.named(error, path) from None
 
     def open(self, path: str, expected: int, mode: int | None, modified: int | None = None) -> Output:
         """The same for a large file, written in pieces."""
-        return _reserved(_Replacing(self._atomic(path, mode), modified, self._keep), expected)
+        return _reserved(_Replacing(self._atomic(path, mode), modified), expected)
 
     def make(self, path: str, mode: int | None, modified: int | None = None) -> None:
         """Make an empty directory; one that exists stays as it is.
@@ -190,10 +186,7 @@ class LocalTarget:
         return _reserved(_NewFile(self._directories, name, permissions), expected)
 
     def _atomic(self, path: str, mode: int | None) -> AtomicFile:
-        directory, base = self._directories.above(path, make=True)
-        if self._keep and _exists(directory, base):
-            # Before the work; another writer's file is found by the commit.
-            raise FileExistsError(errno.EEXIST, "File exists", self._directories.path(path))
+        directory, _ = self._directories.above(path, make=True)
         return AtomicFile(self._directories.path(path), mode=mode, directory=directory)
 
 
@@ -207,30 +200,18 @@ def _write_all(descriptor: int, data: Buffer) -> None:
 class _Replacing(LocalOutput):
     """A file that replaces another one, or nothing, when it is complete."""
 
-    def __init__(self, atomic: AtomicFile, modified: int | None, keep: bool) -> None:
+    def __init__(self, atomic: AtomicFile, modified: int | None) -> None:
         super().__init__(atomic)
         self._modified = modified
-        self._keep = keep
 
     def _publish(self, durable: bool) -> None:
-        _publish(self._atomic, self._modified, self._keep, durable)
+        _publish(self._atomic, self._modified, durable)
 
 
-def _publish(output: AtomicFile, modified: int | None, keep: bool, durable: bool = False) -> None:
+def _publish(output: AtomicFile, modified: int | None, durable: bool = False) -> None:
     if modified is not None:
         os.utime(output.descriptor, ns=(modified, modified))
-    if keep:
-        output.commit_new(durable=durable)
-    else:
-        output.commit(durable=durable)
-
-
-def _exists(directory: int, base: str) -> bool:
-    try:
-        os.stat(base, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
+    output.commit(durable=durable)
 
 
 class _File(Output):

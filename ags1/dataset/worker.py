@@ -453,21 +453,20 @@ def _open_many(data: list[Buffer], keys: list[KeyMetadata]) -> Sequence[memoryvi
 class DecryptWorker(ReadingWorker):
     """Decrypts files of a dataset into a directory or below a URL, under their paths, with their modes and times.
 
-    Each file appears whole, and replaces what had its path unless `replace` is False. Links are not followed, and
+    Each file appears whole, and replaces what had its path. Links are not followed, and
     special files are not written to. A range of a big file is written to its offset in a file that has a temporary
     name.
     """
 
     def __init__(
         self, dataset: Location, target: Location, keys: ClassKeys, *,
-        progress: Callable[[int], object] | None = None, replace: bool = True,
+        progress: Callable[[int], object] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(dataset, keys, progress=progress)
         self._target = target
-        self._keep_existing = not replace
 
     def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
-        with open_target(self._target, keep=self._keep_existing) as target:
+        with open_target(self._target) as target:
 
             def write(pair: tuple[DatasetEntry, memoryview | Exception]) -> None:
                 entry, plain = pair
@@ -480,7 +479,7 @@ class DecryptWorker(ReadingWorker):
     def _large(self, unit: DatasetEntry | ReadUnit) -> tuple[tuple[str, int], ...]:
         unit = _as_range(unit)
         start = unit.start
-        with open_target(self._target, keep=self._keep_existing) as target, closing(self._parts(unit)) as parts:
+        with open_target(self._target) as target, closing(self._parts(unit)) as parts:
             if unit.into:
                 assert isinstance(target, LocalTarget)
                 output = target.fill(unit.into, start)

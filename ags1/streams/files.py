@@ -62,8 +62,8 @@ def encrypt_file(
     Parameters
     ----------
     source, target : path, URL or binary file object
-        The plaintext, and the encrypted file. A target path is replaced atomically at the end; a failure before leaves
-        it unchanged. File objects are not closed.
+        The plaintext, and the encrypted file. A target path that exists is replaced, as `shutil.copy`
+        does, atomically at the end; a failure before leaves it unchanged. File objects are not closed.
     key : buffer of 16, 24 or 32 bytes, or Key, optional
         The AES key. By default a fresh 256-bit key and, unless `aad_prefix` is given, a fresh 16-byte AAD prefix.
     aad_prefix : buffer

@@ -520,7 +520,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "work": {
         "force": {**_FLAG, "help": "replace an existing file"},
-        "no-clobber": {**_FLAG, "help": "refuse to replace an existing target"},
+        "overwrite": {**_FLAG, "help": "replace targets that exist"},
         "replace": {**_FLAG, "help": "replace files that have the new paths"},
         "durable": {**_FLAG, "help": "wait until each result is on the disk"},
         "no-durable": {
@@ -655,7 +655,7 @@ BUNDLES = {
     "AGE": "identity passphrase passphrase-file",
     "PREFIX": "aad-prefix aad-prefix-hex",
     "KMS": "kms password-file keystore-key-file",
-    "FILES": "files-from no-clobber durable",
+    "FILES": "files-from overwrite durable",
     "CHOICE": "include exclude",
     "LIST": "json progress",
     "SAY": "quiet LIST",

@@ -681,10 +681,32 @@ def test_decryption_keeps_what_is_there_and_gives_the_times_back(vault: Path, ru
     assert run("dataset", "encrypt", "tree", "vault", "--key-id", "lake").code == 0
     assert run("dataset", "decrypt", "vault", "out").code == 0
     assert os.stat("out/a.txt").st_mtime_ns == 1_234_567_890_123_456_789
-    Path("out/a.txt").write_bytes(b"mine")
+    # As an interrupted run leaves it: some are there, and one of them was copied without its time.
     Path("out/sub/a.txt").unlink()
-    kept = run("dataset", "decrypt", "vault", "out", "--no-clobber", "--keep-going")
-    assert (kept.code, "a.txt: " in kept.err) == (9, True)
-    assert Path("out/a.txt").read_bytes() == b"mine"
-    assert Path("out/sub/a.txt").exists()
-    assert run("dataset", "decrypt", "vault", "s3://bucket/out", "--no-clobber").code == 2
+    Path("out/sub/deep/b.bin").touch()
+    again = run("dataset", "decrypt", "vault", "out")
+    assert (again.code, again.err, "decrypted 2 files" in again.out, "; 2 unchanged" in again.out) == (
+        0,
+        "",
+        True,
+        True,
+    )
+    assert files_below(Path("out")) == files_below(Path("tree"))
+
+    # Edited: as long as before, and longer. A link would be lost, too.
+    Path("out/a.txt").write_bytes(b"mine!")
+    Path("out/sub/empty").write_bytes(b"mine")
+    Path("out/sub/a.txt").unlink()
+    Path("out/sub/a.txt").symlink_to("elsewhere")
+    before = files_below(Path("out"))
+    for more in ((), ("--keep-going",), ("--dry-run",), ("--include", "a.txt", "--exclude", "sub")):
+        kept = run("dataset", "decrypt", "vault", "out", *more)
+        count = "1 file in it differs" if "--include" in more else "3 files in it differ"
+        said = f"out: {count} from what would be written, such as a.txt, and nothing was written: --overwrite"
+        assert (kept.code, said in kept.err) == (9, True), kept.err
+        assert (files_below(Path("out")), os.readlink("out/sub/a.txt")) == (before, "elsewhere")
+    assert run("dataset", "decrypt", "vault", "out", "--exclude", "a.txt", "--exclude", "empty").code == 0
+    assert run("dataset", "decrypt", "vault", "out", "--overwrite").code == 0
+    assert files_below(Path("out")) == files_below(Path("tree"))
+    for code, more in ((0, ()), (9, ()), (0, ("--overwrite",))):
+        assert run("dataset", "decrypt", "vault", "memory://mendset/out", *more).code == code

@@ -302,8 +302,8 @@ def test_files_that_could_be_swapped_unnoticed_are_warned_of(run: Run, work: Pat
         "{path} in --aad-prefix gives each its own\n"
     )
     for silent in (("-q",), ("--json",), ("--aad-prefix", "{path}")):
-        assert run("encrypt", "many", "vault", "--key-file", "k", *prefix, *silent).err == ""
-    assert run("encrypt", "many", "vault", "--key-metadata-out", "keys").err == ""
+        assert run("encrypt", "many", "vault", "--key-file", "k", *prefix, *silent, "--overwrite").err == ""
+    assert run("encrypt", "many", "vault", "--key-metadata-out", "keys", "--overwrite").err == ""
 
 
 def test_a_misspelt_name_in_a_prefix_does_not_become_the_prefix_of_all_files(run: Run, work: Path) -> None:

@@ -183,7 +183,7 @@ def test_control_characters_in_a_name_do_not_reach_the_terminal(run: Run, work: 
     (work / "new\nline\x1b[31m").write_bytes(b"x")
     result = run("encrypt", "new\nline\x1b[31m", "out", "--key-file", "k")
     assert result.out.startswith("new\\nline\\x1b[31m -> out")
-    result = run("decrypt", "new\nline\x1b[31m", "out", "--key-file", "k")
+    result = run("decrypt", "new\nline\x1b[31m", "back", "--key-file", "k")
     assert result.err.startswith("ags1: new\\nline\\x1b[31m: ")
     assert len(result.err.splitlines()) == 1
 
@@ -192,7 +192,8 @@ def test_a_name_that_is_not_utf8_is_shown_as_its_bytes(work: Path) -> None:
     name = b"caf\xe9"
     Path(os.fsdecode(name)).write_bytes(b"x")
     for encoding in ("utf-8:strict", "ascii:strict"):
-        result = call("encrypt", os.fsdecode(name), "out", "--key-file", "k", env={"PYTHONIOENCODING": encoding})
+        keyed = ("--key-file", "k", "--overwrite")
+        result = call("encrypt", os.fsdecode(name), "out", *keyed, env={"PYTHONIOENCODING": encoding})
         assert (result.returncode, result.stderr) == (0, b"")
         assert result.stdout.startswith(name + b" -> out")
 

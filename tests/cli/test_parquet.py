@@ -87,7 +87,7 @@ def test_the_form_of_v2_pages_is_that_which_is_asked_for(run: Run) -> None:
 
     Path("v2.parquet").write_bytes(corpus.written(corpus.flat(50), data_page_version="2.0"))
     for options, levels in (((), True), (("--data-page-v2", "java"), False), (("--data-page-v2", "arrow"), True)):
-        run("parquet", "encrypt", "v2.parquet", "out.parquet", "--footer-key", "file:k", *options)
+        run("parquet", "encrypt", "v2.parquet", "out.parquet", "--footer-key", "file:k", "--overwrite", *options)
         columns = parquet.inspect("out.parquet", parquet.DecryptionConfig(KEY)).columns
         assert [each.levels_encrypted for each in columns if each.column == "real"] == [levels]
 
@@ -196,7 +196,8 @@ def test_the_fresh_key_of_a_parquet_file_that_is_there_when_the_work_is_ended_st
 
     with monkeypatch.context() as patched:
         patched.setattr(_atomic, "_sync_directory", ended)
-        result = run("parquet", "encrypt", "in.parquet", "out.parquet", "--key-metadata-out", "key", "--durable")
+        more = ("--key-metadata-out", "key", "--durable", "--overwrite")
+        result = run("parquet", "encrypt", "in.parquet", "out.parquet", *more)
     assert result.code == 130
     assert "out.parquet may be encrypted already; then its key is in key.pending" in result.err
     assert run("parquet", "verify", "out.parquet", "--key-metadata", "key.pending").code == 0
@@ -220,7 +221,7 @@ def test_a_tree_under_a_service_goes_and_comes_back(run: Run) -> None:
         check_same(f"back/{name}")
     swapped = Path("vault/b.parquet")
     swapped.write_bytes(Path("vault/p=1/a.parquet").read_bytes())
-    assert run("parquet", "decrypt", "vault", "back", *KMS, "--aad-prefix", "lake/{path}").code == 1
+    assert run("parquet", "decrypt", "vault", "back", *KMS, "--aad-prefix", "lake/{path}", "--overwrite").code == 1
 
 
 def test_given_keys_for_many_files_must_be_meant(run: Run) -> None:
@@ -267,7 +268,7 @@ def test_other_files_are_refused_copied_or_left_out(run: Run) -> None:
         ("lake/b.parquet", "done"),
         ("lake/p=1/a.parquet", "done"),
     ]
-    assert run("parquet", "encrypt", "lake", "vault", *keys, "--others", "copy").code == 0
+    assert run("parquet", "encrypt", "lake", "vault", *keys, "--others", "copy", "--overwrite").code == 0
     assert Path("vault/notes.txt").read_bytes() == b"notes"
 
 
@@ -314,11 +315,17 @@ def test_what_fails_is_told_and_the_rest_goes_on(run: Run) -> None:
     assert list(files_below(Path("vault"))) == ["p=1/a.parquet"]
 
 
-def test_existing_files_are_kept_if_that_is_said(run: Run) -> None:
+def test_existing_files_are_kept_unless_they_are_to_be_overwritten(run: Run) -> None:
     Path("out.parquet").write_bytes(b"mine")
-    refused = run("parquet", "encrypt", "in.parquet", "out.parquet", *GIVEN, "--no-clobber")
-    assert refused.code == 9
-    assert Path("out.parquet").read_bytes() == b"mine"
+    for more in ((), ("--resume",)):
+        refused = run("parquet", "encrypt", "in.parquet", "out.parquet", *GIVEN, *more)
+        assert (refused.code, "out.parquet: it exists, and nothing was replaced: --overwrite" in refused.err) == (
+            9,
+            True,
+        )
+        assert Path("out.parquet").read_bytes() == b"mine"
+    assert run("parquet", "encrypt", "in.parquet", "out.parquet", *GIVEN, "--overwrite").code == 0
+    assert run("parquet", "encrypt", "in.parquet", "out.parquet", *GIVEN, "--resume").code == 0
 
 
 # -- rotate --------------------------------------------------------------------------------------------------------
@@ -507,7 +514,7 @@ def test_the_target_of_a_refused_file_stays(run: Run) -> None:
     data[-40] ^= 1
     Path("out.parquet").write_bytes(data)
     Path("back.parquet").write_bytes(b"mine")
-    assert run("parquet", "decrypt", "out.parquet", "back.parquet", *GIVEN).code == 1
+    assert run("parquet", "decrypt", "out.parquet", "back.parquet", *GIVEN, "--overwrite").code == 1
     assert Path("back.parquet").read_bytes() == b"mine"
     assert sorted(name for name in os.listdir() if "tmp" in name) == []
 

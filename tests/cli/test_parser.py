@@ -25,7 +25,7 @@ OPTIONS = {
             "--block-length",
             "--again",
             "--files-from",
-            "--no-clobber",
+            "--overwrite",
             "--durable",
             "--jobs",
             "-j",
@@ -35,7 +35,7 @@ OPTIONS = {
     "decrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
         *("--identity", "--passphrase", "--passphrase-file"),
-        *("--files-from", "--no-clobber", "--durable", "--jobs", "-j", "--threads", "--json", "--quiet", "-q"),
+        *("--files-from", "--overwrite", "--durable", "--jobs", "-j", "--threads", "--json", "--quiet", "-q"),
         *("--verbose", "-v", "--progress"),
     },
     "cat": {

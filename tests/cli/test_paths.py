@@ -36,7 +36,7 @@ def pairs(
     *sources: str, target: str, encrypting: bool = True, files_from: str | None = None, **options: bool
 ) -> list[Job]:
     """What `ags1 encrypt` or `decrypt` would do."""
-    values = {"json": False, "no_clobber": False, **options}
+    values = {"json": False, "overwrite": False, **options}
     found = argparse.Namespace(sources=list(sources), target=target, files_from=files_from, **values)
     return pair_up(found, encrypting=encrypting)
 
@@ -268,11 +268,6 @@ def test_a_source_inside_the_target_is_encrypted(here: Path) -> None:
 def test_json_beside_data_on_standard_output_is_refused(here: Path) -> None:
     with pytest.raises(UsageError, match="--json and the result cannot both go to standard output"):
         pairs("a", target="-", json=True)
-
-
-def test_no_clobber_of_a_url_is_refused(here: Path) -> None:
-    with pytest.raises(UsageError, match="--no-clobber cannot be promised for a URL"):
-        pairs("a", target="s3://b/x", no_clobber=True)
 
 
 # -- lists ---------------------------------------------------------------------------------------------------

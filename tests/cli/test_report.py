@@ -329,7 +329,7 @@ def test_many_files_have_one_bar_with_their_number(large: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_colour_is_left_out_where_it_is_not_wanted(large: Path) -> None:
-    command = with_early_bar("encrypt", "large", "out", "--key-file", "k")
+    command = with_early_bar("encrypt", "large", "out", "--key-file", "k", "--overwrite")
     colour = r"\x1b\[[0-9;]*m"
     plain = Terminal(command, NO_COLOR="1")
     assert plain.finish() == 0

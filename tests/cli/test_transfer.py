@@ -107,17 +107,35 @@ def test_the_block_length_is_the_one_that_was_asked_for(run: Run, work: Path) ->
 def test_an_existing_target_is_replaced_and_keeps_its_mode(run: Run, work: Path) -> None:
     (work / "out").write_bytes(b"old")
     (work / "out").chmod(0o640)
-    assert run("encrypt", "plain", "out", *KEYED, "--durable").code == 0
+    assert run("encrypt", "plain", "out", *KEYED, "--durable", "--overwrite").code == 0
     assert ags1.decrypt((work / "out").read_bytes(), KEY) == PLAIN
     assert stat.S_IMODE((work / "out").stat().st_mode) == 0o640
 
 
-def test_no_clobber_keeps_an_existing_target(run: Run, work: Path) -> None:
+def test_nothing_that_exists_is_replaced_unasked(run: Run, work: Path) -> None:
+    tree = make_tree(work)
+    assert run("encrypt", "tree", "vault", *KEYED).code == 0
+    (work / "vault/sub/empty.ags1").unlink()
     (work / "out").write_bytes(b"old")
-    result = run("encrypt", "plain", "out", *KEYED, "--no-clobber")
-    assert (result.code, result.err) == (9, "ags1: out: it exists, and --no-clobber keeps it\n")
-    assert (work / "out").read_bytes() == b"old"
-    assert run("encrypt", "plain", "new", *KEYED, "--no-clobber").code == 0
+    before = files_below(work)
+    for command, first, others in (
+        (("encrypt", "plain", "out", *KEYED), "out", ""),
+        (("encrypt", "plain", "out", "--key-metadata-out", "meta"), "out", ""),
+        (("decrypt", "vault/a.txt.ags1", "out", *KEYED), "out", ""),
+        (("encrypt", "tree", "vault", *KEYED, "-q"), "vault/a.txt.ags1", " (3 of 4 targets do)"),
+        (("decrypt", "vault", "tree", *KEYED), "tree/a.txt", " (3 of 3 targets do)"),
+    ):
+        refused = run(*command)
+        said = f"ags1: {first}: it exists{others}, and nothing was replaced: --overwrite replaces what exists\n"
+        assert (refused.code, refused.out, refused.err) == (9, "", said)
+        assert files_below(work) == before
+    assert run("encrypt", "tree", "vault", *KEYED, "--overwrite").code == 0
+    assert run("decrypt", "vault", "tree", *KEYED, "--overwrite").code == 0
+    assert files_below(work / "tree") == tree
+    # What has nothing to lose is written to.
+    assert run("decrypt", "vault/a.txt.ags1", os.devnull, *KEYED).code == 0
+    for code, more in ((0, ()), (9, ()), (0, ("--overwrite",))):
+        assert run("encrypt", "plain", "memory://mendset/one", *KEYED, *more).code == code
 
 
 # -- what is said --------------------------------------------------------------------------------------------
@@ -139,8 +157,8 @@ def test_many_files_have_a_sum_and_lines_only_if_asked_for(run: Run, work: Path)
     # A machine that is slow today adds how long it took.
     assert (result.code, result.err) == (0, "")
     assert re.fullmatch(r"encrypted 30 files, 30 B( in .*)?\n", result.out)
-    assert len(run("encrypt", "many", "out", *KEYED, "--verbose").out.splitlines()) == 31
-    assert run("encrypt", "many", "out", *KEYED, "--quiet").out == ""
+    assert len(run("encrypt", "many", "out", *KEYED, "--verbose", "--overwrite").out.splitlines()) == 31
+    assert run("encrypt", "many", "out", *KEYED, "--quiet", "--overwrite").out == ""
 
 
 def test_quiet_says_nothing_but_errors(run: Run, encrypted: Path) -> None:
@@ -155,7 +173,7 @@ def test_an_unprotected_length_is_told_once_and_a_trusted_one_not(run: Run, work
     run("encrypt", "tree", "vault", *KEYED)
     assert run("decrypt", "vault", "back", *KEYED).err.count(UNPROTECTED) == 1
     length = str((work / "vault/a.txt.ags1").stat().st_size)
-    assert run("decrypt", "vault/a.txt.ags1", "back/", *KEYED, "--length", length).err == ""
+    assert run("decrypt", "vault/a.txt.ags1", "back/", *KEYED, "--length", length, "--overwrite").err == ""
 
 
 def test_encrypting_as_json_has_the_documented_fields(run: Run, work: Path) -> None:
@@ -180,7 +198,7 @@ def test_decrypting_as_json_has_the_documented_fields(run: Run, encrypted: Path)
     assert set(record) == {"source", "target", "plaintext_length", "seconds", "length_trusted", "error"}
     assert (record["plaintext_length"], record["length_trusted"]) == (len(PLAIN), False)
     (record,) = run(
-        "decrypt", "plain.ags1", "back", *KEYED, "--json", "--length", str(encrypted.stat().st_size)
+        "decrypt", "plain.ags1", "back2", *KEYED, "--json", "--length", str(encrypted.stat().st_size)
     ).records
     assert record["length_trusted"] is True
 
@@ -206,7 +224,7 @@ def test_a_wrong_key_leaves_nothing_behind(run: Run, encrypted: Path, other_key:
 def test_damage_leaves_the_old_target(run: Run, encrypted: Path, work: Path) -> None:
     (work / "back").write_bytes(b"old")
     encrypted.write_bytes(damage(encrypted.read_bytes(), 1000, 4))
-    result = run("decrypt", "plain.ags1", "back", *KEYED)
+    result = run("decrypt", "plain.ags1", "back", *KEYED, "--overwrite")
     assert (result.code, result.out) == (1, "")
     assert "plain.ags1: block 4 failed authentication" in result.err
     assert (work / "back").read_bytes() == b"old"
@@ -432,13 +450,14 @@ def test_the_only_copy_of_a_key_is_not_replaced_unasked(run: Run, work: Path) ->
         assert (result.code, result.out) == (9, "")
         assert "meta: it exists and was not replaced: what its key encrypted would be lost" in result.err
         assert files_below(work) == before
-    assert run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--replace-key-metadata").code == 0
+    both = ("--replace-key-metadata", "--overwrite")
+    assert run("encrypt", "plain", "out", "--key-metadata-out", "meta", *both).code == 0
     assert run("verify", "out", "--key-metadata", "meta").code == 0
 
 
 def test_metadata_of_the_same_key_is_replaced(run: Run, work: Path) -> None:
     for name in ("plain", "k"):
-        assert run("encrypt", name, "out", *KEYED, "--key-metadata-out", "meta").code == 0
+        assert run("encrypt", name, "out", *KEYED, "--key-metadata-out", "meta", "--overwrite").code == 0
     assert run("verify", "out", "--key-metadata", "meta").code == 0
 
 
@@ -479,7 +498,7 @@ def test_a_fresh_key_is_kept_if_its_file_is_there_when_the_work_is_ended(
             raise error
 
     monkeypatch.setattr(_atomic, "_sync_directory", ended)
-    result = run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--durable")
+    result = run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--durable", "--overwrite")
     assert result.code in (4, 130)
     assert "out may be encrypted already; then its key is in meta.pending" in result.err
     monkeypatch.undo()
@@ -506,7 +525,7 @@ def test_a_fresh_key_whose_file_was_not_replaced_goes(run: Run, work: Path, monk
     assert run("encrypt", "plain", "out", *KEYED).code == 0
     before = files_below(work)
     monkeypatch.setattr(outputs.LocalOutput, "_publish", fails)
-    assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 4
+    assert run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--overwrite").code == 4
     assert files_below(work) == before
 
 

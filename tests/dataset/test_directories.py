@@ -442,7 +442,7 @@ def test_a_directory_that_exists_stays_as_it_is(vault: dataset.Dataset, tmp_path
     (tmp_path / "plain/none/mine").write_bytes(b"mine")
     (tmp_path / "plain/none").chmod(0o700)
     os.utime(tmp_path / "plain/none", ns=(7, 7))
-    vault.decrypt(tmp_path / "plain", replace=False)
+    vault.decrypt(tmp_path / "plain", overwrite=False)
     found = (tmp_path / "plain/none").stat()
     assert (found.st_mode & 0o777, found.st_mtime_ns) == (0o700, 7)
     assert (tmp_path / "plain/none/mine").read_bytes() == b"mine"

@@ -415,7 +415,7 @@ else:
     with open(target + ".key", "wb") as file:
         file.write(KEY)
     os.chmod(target + ".key", 0o600)
-    code = main(["encrypt", source, target, "--key-file", target + ".key", "--quiet"])
+    code = main(["encrypt", source, target, "--key-file", target + ".key", "--quiet", "--overwrite"])
     os.unlink(target + ".key")
     sys.exit(code)
 """

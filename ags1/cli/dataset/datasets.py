@@ -121,7 +121,7 @@ def repair(options: argparse.Namespace) -> int:
 def decrypt(options: argparse.Namespace) -> int:
     def work(vault: Dataset, reporter: Reporter) -> RunReport:
         return vault.decrypt(
-            options.plain, durable=options.durable, dry_run=options.dry_run, replace=not options.no_clobber,
+            options.plain, durable=options.durable, dry_run=options.dry_run, overwrite=options.overwrite,
             progress=reporter.progress_of(options.vault), **_choice(options),
         )  # fmt: skip
 

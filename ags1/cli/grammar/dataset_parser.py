@@ -220,9 +220,10 @@ ags1 dataset verify vault/ --expected-version 12""",
         "dataset.datasets:decrypt",
         DATASET | {"plain": ("TARGET", "directory or URL; made if it is missing")},
         "decrypt a dataset into a directory",
-        f"version {_OPEN} CHOICE keep-going dry-run durable no-clobber spark WORK",
-        more="Files of the same names in TARGET are replaced, each atomically, unless --no-clobber is given. They have "
-        "the modes and times of the sources. Nothing is written through a link.",
+        f"version {_OPEN} CHOICE keep-going dry-run durable overwrite spark WORK",
+        more="Files of the same names in TARGET that differ are refused before anything is written, unless --overwrite "
+        "is given; those of the same length and time, as of an earlier run, stay as they are. Files have the modes and "
+        "times of the sources. Nothing is written through a link.",
         fields=_RUN,
         examples="""\
 ags1 dataset decrypt vault/ plain/ --include 'day=7/*'

@@ -30,13 +30,13 @@ from ags1.cli.standard import refuse_terminal
 from ags1.cli.transfer import (
     Watched,
     _at_once,
-    _check_clobber,
     _metadata_path,
     _MetadataFile,
     _names,
     _refuse_other_key,
     output_of,
     recorded,
+    refuse_existing,
     work_through,
 )
 from ags1.dataset.selection import Filter
@@ -190,6 +190,8 @@ class _Transfer:
         # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
         copies = [job for job in self.jobs if self.kinds[job.source][0] == COPY]
         others = [job for job in self.jobs if self.kinds[job.source][0] != COPY]
+        if not self.options.resume:
+            refuse_existing(self.options, self.jobs)
         self._check_columns(others, operation_of)
         code = work_through(self.options, self._words, others, one, _names) if others else 0
         if code and copies:
@@ -214,7 +216,6 @@ class _Transfer:
         self, job: Job, operation_of: Callable[[Job], FileOperation], progress: Callable[..., None]
     ) -> tuple[str, dict[str, Any]]:
         options = self.options
-        _check_clobber(options, job.target)
         started = time.monotonic()
         finished = f"{job.target}: finished before", {"outcome": _BEFORE}
         if self.kinds[job.source][0] == COPY:
@@ -240,9 +241,9 @@ class _Transfer:
         how = {"threads": options.threads, "progress": progress, "durable": options.durable}
         if job.target not in (STANDARD, options.target):
             return transfer(_entry(job), place_in_target(options, job), operation, resume=options.resume, **how)
-        # A TARGET by itself was named, so it may be replaced, whatever it is.
         if options.resume and job.target != STANDARD and operation.is_finished(_entry(job), Location(job.target)):
             return False
+        refuse_existing(options, [job])
         operation.run(job.source, output_of(options, job), job.name, **how)
         return True
 
@@ -351,7 +352,6 @@ def rotate(options: argparse.Namespace) -> int:
 
     if options.kms is None:
         options.kms = os.environ.get("AGS1_KMS")
-    options.no_clobber = False
     found = expand(options.files)
     named = set(options.files)
     with Clients() as clients:

@@ -73,7 +73,7 @@ def encrypt_file(
     source : path, URL, binary file object or buffer
         A plaintext Parquet file.
     target : path, URL or binary file object
-        A path is replaced atomically at the end; after any error the old file is unchanged.
+        A path that exists is replaced, atomically at the end; after any error the old file is unchanged.
     encryption : EncryptionConfig
         Keys and columns.
     threads : int, optional
