@@ -373,7 +373,7 @@ def test_many_tables_are_rekeyed_verified_and_audited(run: Run, named: list[str]
     assert "2 already done" in again.out
     assert "not looked at: versions and deleted objects of a bucket" in again.out
     assert run("verify", *many).code == run("audit", *many).code == 0
-    found = run("rewrap", *many, "--new-key-id", "keyA")
+    found = run("rewrap", *many, "--new-key-id", "keyA", "--yes")
     assert (found.code, "old keys STILL open" in found.out) == (0, True)
     assert run("encrypt", *many, "--key-id", "keyA", "--yes").code == 0
     for more, said in ((["--pin", "p"], "--pin"), (["--ref", "main"], "--ref")):
