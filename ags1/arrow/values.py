@@ -168,6 +168,7 @@ def encrypt_columns(
         As :func:`encrypt_array`; AlreadyEncryptedError for a column that is encrypted.
     """
     _check_rows(table)
+    _check_names(columns)
     prefix = bytes(memoryview(aad_prefix))
     for name in columns:
         position, field = _column(table, name)
@@ -229,6 +230,7 @@ def decrypt_columns(
     """
     _check_rows(table)
     prefix = bytes(memoryview(aad_prefix))
+    _check_names(columns)
     if columns is None:
         columns = [field.name for field in table.schema if _METADATA in (field.metadata or {})]
     failed: dict[str, Any] = {}
@@ -267,6 +269,11 @@ def _check_array(array: Any) -> None:
 def _check_rows(table: Any) -> None:
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
         raise TypeError(f"a pyarrow Table or RecordBatch is needed, not {type(table).__name__}")
+
+
+def _check_names(columns: object) -> None:
+    if isinstance(columns, (str, bytes)):
+        raise TypeError(f"columns must be a list of names, such as [{columns!r}], not one name")
 
 
 def _column(table: Any, name: str) -> tuple[int, Any]:

@@ -198,3 +198,10 @@ def test_columns_that_are_not_there_or_not_encrypted_are_refused() -> None:
         broken = sealed.set_column(0, field.with_metadata({"ags1.field": stored}), sealed["a"])
         with pytest.raises(ags1.FormatError, match="column 'a' has damaged metadata"):
             arrow.decrypt_columns(broken, KEY)
+
+
+def test_one_name_in_the_place_of_a_list_is_refused_with_the_way_out() -> None:
+    table = pa.table({"name": ["a"]})
+    for call in (arrow.encrypt_columns, lambda table, columns, key: arrow.decrypt_columns(table, key, columns=columns)):
+        with pytest.raises(TypeError, match=r"a list of names, such as \['name'\], not one name"):
+            call(table, "name", KEY)

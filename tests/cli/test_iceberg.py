@@ -94,6 +94,19 @@ def test_the_name_of_a_table_where_a_path_belongs_leads_to_the_option(run: Run, 
     assert "--catalog" not in run("iceberg", action, "./db.people", *more).err
 
 
+def test_a_new_table_is_not_made_where_its_catalog_was_forgotten(run: Run, work: Path) -> None:
+    (work / "rows.csv").write_text("id\n1\n")
+    run("kms", "init", "--kms", "local:keys.json", "--keystore-key-file", "k", "--key-id", "lake")
+    make = ("--schema", "rows.csv", "--key-id", "lake", "--kms", "local:keys.json?key_file=k")
+    made = run("iceberg", "create", "db.events", *make)
+    assert (made.code, made.err.count("\n")) == (2, 1)
+    assert "give --catalog; for a new directory say ./db.events" in made.err
+    assert not (work / "db.events").exists()
+    assert "give --to-catalog and" in run("iceberg", "relocate", "t", "db.events", *make[-2:]).err
+    for place in ("./db.events", "events"):
+        assert "give --catalog" not in run("iceberg", "create", place, *make).err
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -243,7 +243,7 @@ def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: li
     assert listed("tag") == {}
     ref("tag", "checked", "--snapshot", str(snapshots[0]), "--max-ref-age", "90d")
     assert listed("tag") == {"checked": (snapshots[0], 90 * 86_400_000)}
-    assert "--replace moves it" in ref("tag", "checked", code=2).err
+    assert "--replace moves it" in ref("tag", "checked", code=9).err
     assert "--replace moves it" in run("tag", *named, "checked").err, "its name may stand behind options"
     assert "not " + str(snapshots[0]) in ref("tag", "checked", "--replace", "--ref", "main").out
     # What is not said stays.
@@ -373,7 +373,7 @@ def test_many_tables_are_rekeyed_verified_and_audited(run: Run, named: list[str]
     assert "2 already done" in again.out
     assert "not looked at: versions and deleted objects of a bucket" in again.out
     assert run("verify", *many).code == run("audit", *many).code == 0
-    found = run("rewrap", *many, "--new-key-id", "keyA")
+    found = run("rewrap", *many, "--new-key-id", "keyA", "--yes")
     assert (found.code, "old keys STILL open" in found.out) == (0, True)
     assert run("encrypt", *many, "--key-id", "keyA", "--yes").code == 0
     for more, said in ((["--pin", "p"], "--pin"), (["--ref", "main"], "--ref")):

@@ -8,7 +8,7 @@ import datetime
 from ags1.cli import say, say_json
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, opened
+from ags1.cli.iceberg.opening import Opened, opened, refuse_name
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
 from ags1.support.exit_codes import EXIT_DATA, UsageError
@@ -82,6 +82,8 @@ def relocate(options: argparse.Namespace) -> int:
 
     if (options.to_catalog is None) != (options.to_name is None):
         raise UsageError("--to-catalog and --to-name belong together")
+    if options.to_catalog is None:
+        refuse_name(options.target, "--to-catalog and --to-name")
     return planned_and_done(
         options,
         ("copying", "copied"),

@@ -171,6 +171,14 @@ def catalog_of(options: argparse.Namespace) -> Any:
     return loaded(options.catalog, **properties)
 
 
+def refuse_name(place: str, option: str) -> None:
+    """Refuse what is a table's name in a catalog where a new directory is to be; `option` names the catalog."""
+    if "/" not in place and "." in place.strip(".") and not os.path.lexists(place):
+        raise UsageError(
+            f"{place} looks like the name of a table in a catalog: give {option}; for a new directory say ./{place}"
+        )
+
+
 def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
     from ags1.iceberg.catalogs.file import newest_metadata
     from ags1.iceberg.metadata.locations import local_path

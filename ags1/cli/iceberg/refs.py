@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 from collections.abc import Iterator
 
 from ags1.cli import say, say_json
@@ -105,9 +106,8 @@ def _ref(options: argparse.Namespace, kind: str) -> int:
             text = f"{kind} {options.name} {would} dropped; its snapshot {found['snapshot-id']} stays until it expires"
             return _done(options, table, changes, text, found["snapshot-id"])
         if found is not None and not options.replace_ref:
-            raise UsageError(
-                f"there is a {kind} {options.name}, of snapshot {found['snapshot-id']}: --replace moves it"
-            )
+            text = f"there is such a {kind}, of snapshot {found['snapshot-id']}: --replace moves it"
+            raise FileExistsError(errno.EEXIST, text, options.name)
         snapshot_id = _chosen(options, table)
         if snapshot_id is None:
             # Only its retention is changed.

@@ -10,7 +10,7 @@ from itertools import islice
 
 from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
-from ags1.cli.iceberg.opening import catalog_of, opened, properties_of
+from ags1.cli.iceberg.opening import catalog_of, opened, properties_of, refuse_name
 from ags1.cli.iceberg.scan import naming
 from ags1.cli.report import Reporter
 from ags1.iceberg import EncryptedTable
@@ -37,6 +37,8 @@ def create(options: argparse.Namespace) -> int:
     from ags1.cli.kms import client_of
     from ags1.iceberg import create_table
 
+    if options.catalog is None:
+        refuse_name(options.table, "--catalog")
     with client_of(options) as client, Reporter(options, ("creating", "created")):
         table = create_table(
             catalog_of(options),
