@@ -148,10 +148,8 @@ for name in module.__all__:
     ("room", "extra", "missing"),
     [
         ("iceberg", "iceberg", ["pyarrow"]),
-        ("iceberg", "iceberg", ["pyiceberg"]),
         ("iceberg", "iceberg", ["pyroaring", "fastavro"]),
         ("parquet", "arrow", ["pyarrow"]),
-        ("arrow", "arrow", ["pyarrow"]),
         ("fs", "fsspec", ["fsspec"]),
         ("spark", "spark", ["pandas"]),
     ],

@@ -424,7 +424,8 @@ def convert(
         if change == "rekey" and not options["data_keys"]:
             raise ValueError("`dry_run` is for new data keys: give `data_keys=True`")
         chosen = {each: options[each] for each in _OF_PLANS[change]}
-        return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", **chosen)
+        expire = options.get("expire", False) or "expire" in options.get("steps", ())
+        return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", expire=expire, **chosen)
 
     def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[FileResult]:
         seal = None if journal is None else Sealer.create(url, journal.work_key.key_id)

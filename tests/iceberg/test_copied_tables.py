@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,23 @@ def test_the_remedy_for_a_copy_is_not_to_read_the_original(copied: Copied) -> No
     assert "allowed_locations" not in str(report)
     allowed = load_table(None, str(copy), kms=KMS, allowed_locations=[str(original)]).verify()
     assert f"NOT of this copy: {allowed.files} files" in str(allowed)
+
+
+def test_a_table_of_a_relative_warehouse_is_read_from_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    create_table(None, "lake/t", ROWS.schema, kms=KMS, key_id="lake", location="lake/t").append(ROWS)
+    place, elsewhere = tmp_path / "lake" / "t", tmp_path / "elsewhere"
+    newest = str(max(place.glob("metadata/*.metadata.json")))
+    assert json.loads(Path(newest).read_bytes())["location"] == "lake/t"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with pytest.raises(UnsupportedError, match=r"relative to another directory.*give `moved_from='lake/t'`"):
+        load_table(None, str(place), kms=KMS).scan().to_arrow()
+    table = load_table(None, str(place), kms=KMS, moved_from="lake/t")
+    assert table.verify().ok
+    assert table.scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
 
 
 def test_a_copy_is_restored_as_a_table(copied: Copied, tmp_path: Path) -> None:

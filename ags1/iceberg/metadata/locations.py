@@ -268,9 +268,11 @@ class TableLocations:
         place = _place(path)
         if not place.startswith(tuple(f"{each.rstrip('/')}/" for each in self._roots)) or _steps_out(path):
             if (said := self.of_original(path)) is not None:
+                relative = not os.path.isabs(local_path(said) or "/")
+                what = "a path that is relative to another directory than this one" if relative else "it is a copy"
                 raise UnsupportedError(
                     f"{path}: lies outside of the table, which is in {self._table}, and whose metadata says that it is "
-                    f"in {said}: it is a copy; give `moved_from={said!r}` to read the copy's own files"
+                    f"in {said}: {what}; give `moved_from={said!r}` to read the files in {self._table}"
                 )
             raise UnsupportedError(
                 f"{path}: lies outside of the table, and only the table's own files name it: if you trust that, allow "
