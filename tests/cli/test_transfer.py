@@ -509,7 +509,7 @@ def test_a_fresh_key_is_kept_if_its_file_is_there_when_the_work_is_ended(
 def test_the_fresh_key_of_a_killed_run_stays_until_its_file_is_replaced(run: Run, work: Path) -> None:
     assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 0
     (work / "meta").rename(work / "meta.pending")
-    again = ("out", "--key-metadata-out", "meta", "--replace-key-metadata")
+    again = ("out", "--key-metadata-out", "meta", "--replace-key-metadata", "--overwrite")
     assert run("encrypt", "missing", *again).code != 0
     assert run("verify", "out", "--key-metadata", "meta.pending").code == 0
     assert not (work / "meta").exists()
