@@ -145,8 +145,9 @@ def _status(target: Location, entry: DatasetEntry) -> os.stat_result | None:
 
 def _is_same(entry: DatasetEntry, found: os.stat_result | None) -> bool:
     """Whether a file looks like what an earlier run has written."""
-    is_file = found is not None and stat.S_ISREG(found.st_mode)
-    return is_file and (found.st_size, found.st_mtime_ns) == (entry.plaintext_length, entry.modified_ns)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return False
+    return (found.st_size, found.st_mtime_ns) == (entry.plaintext_length, entry.modified_ns)
 
 
 def _has_content(view: DatasetView, target: Location, entry: DatasetEntry, found: os.stat_result) -> bool:

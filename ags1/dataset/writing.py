@@ -379,13 +379,13 @@ class _Writing:
                 if is_fatal(error):
                     raise
                 self._refused[class_id] = error
-        error = self._refused[class_id]
+        refused = self._refused[class_id]
         key_class = next(each for each in self._transaction.classes if each.id == class_id)
         what = "cannot be encrypted" if new else "is in the dataset, unchanged, and cannot be read"
-        text = f"{path}: {what}, because its master key {key_class.key_id!r} is not available: {error}"
+        text = f"{path}: {what}, because its master key {key_class.key_id!r} is not available: {refused}"
         if key_class.pattern not in (None, "**"):
             text += f"; if that was destroyed, take these files out of the source, or `exclude={key_class.pattern!r}`"
-        return type(error)(text)
+        return type(refused)(text)
 
     def _left_over(self, entry: DatasetEntry) -> None:
         """Handle an entry that the source does not have, or that `include` and `exclude` leave out."""
