@@ -70,6 +70,11 @@ class AgeKeys:
                 f"{path} was not opened: its passphrase costs 2^{_work(data)} rounds of scrypt, and at most "
                 f"2^{_MOST_WORK} are done"
             )
+        if bool(_work(data)) is bool(self._identities):
+            other = "it is under a passphrase: give --passphrase or --passphrase-file FILE"
+            if not self._identities:
+                other = "it has no passphrase, but recipients: give --identity FILE"
+            raise KeyAccessError(f"{path} was not opened: {other}")
         try:
             if self._identities:
                 return bytes(age.decrypt(data, [each for name in self._identities for each in _identities(age, name)]))
@@ -91,7 +96,7 @@ class AgeKeys:
             elif self._asks:
                 if sys.stdin is None or not sys.stdin.isatty():
                     raise UsageError("nobody can be asked for a passphrase here: give --passphrase-file FILE")
-                self._passphrase = ask_password("the key metadata", new=new)
+                self._passphrase = ask_password("the key metadata", new=new, kind="passphrase")
             else:
                 raise KeyAccessError(
                     "this is an age file: give --identity FILE, --passphrase or --passphrase-file FILE"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # The most that any of the services takes: AWS.
 _LARGEST = 4096
+_KEPT = "readable by you alone; keep a copy of it and of what opens it"
 _SEE = "`ags1 dataset classes` counts the files of each pattern"
 
 
@@ -113,11 +114,17 @@ def _init(options: argparse.Namespace) -> int:
     return 0
 
 
+def _tell(options: argparse.Namespace, line: str) -> None:
+    """Say what was done, unless --quiet is given."""
+    if not options.quiet:
+        say(line)
+
+
 def _say_of_init(path: str, exists: bool, options: argparse.Namespace, verb: str) -> None:
     if not exists:
-        say(f"the keystore {path} {verb} made, readable by you alone; keep a copy of it and of what opens it")
+        _tell(options, f"the keystore {path} {verb} made, {_KEPT}")
     for key_id in options.key_ids:
-        say(f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}")
+        _tell(options, f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -140,9 +147,10 @@ def _rotate(options: argparse.Namespace) -> int:
             say(f"{key_id!r} in {path} would get version {count}")
             return 0
         count = client.rotate_key(key_id, bits=options.bits)
-    say(
+    _tell(
+        options,
         f"{key_id!r} in {path} has version {count}, a fresh {options.bits}-bit key, which wraps from now on; rewrap "
-        f"what the older ones wrapped, then `ags1 kms remove --old-versions --key-id {key_id}` destroys those"
+        f"what the older ones wrapped, then `ags1 kms remove --old-versions --key-id {key_id}` destroys those",
     )
     return 0
 
@@ -167,7 +175,7 @@ def _remove(options: argparse.Namespace) -> int:
             return 0
         count = client.remove_key(key_id, old_versions=options.old_versions)
     if not options.json:
-        say(f"{count} version{'s' if count != 1 else ''} of {key_id!r} removed from {path}; destroy its copies too")
+        _tell(options, f"{counted(count, 'version')} of {key_id!r} removed from {path}; destroy its copies too")
     return 0
 
 
@@ -222,7 +230,10 @@ def _password(options: argparse.Namespace) -> int:
         client.list_keys()
         if options.only_secret:
             removed = client.keep_one_secret()
-            say(f"{path}: {counted(removed, 'other secret')} removed; older copies of it still open with all of them")
+            _tell(
+                options,
+                f"{path}: {counted(removed, 'other secret')} removed; older copies of it still open with all of them",
+            )
             return 0
         if options.new_password_file:
             given = {"password_file": options.new_password_file}
@@ -233,10 +244,10 @@ def _password(options: argparse.Namespace) -> int:
         else:
             given = {"password": ask_password(path, new=True)}
         if options.add_secret:
-            say(f"{path} is opened by each of {client.add_secret(**given)} secrets now")
+            _tell(options, f"{path} is opened by each of {client.add_secret(**given)} secrets now")
             return 0
         client.rotate_password(**given)
-    say(f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
+    _tell(options, f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
     return 0
 
 
@@ -282,7 +293,7 @@ def _convert(options: argparse.Namespace) -> int:
         write_out(result)
         return 0
     write_private(target, result, replace=options.force)
-    say(f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)")
+    _tell(options, f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)")
     return 0
 
 

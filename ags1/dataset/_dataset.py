@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_fields
@@ -530,6 +531,10 @@ class Dataset(Closing):
         """
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
+        where = Location(source, storage_options)
+        if where.is_local and not os.path.exists(where.path):
+            # Also if nothing is damaged: whoever relies on this source is told.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where.text)
         problems = self.verify(threads=threads, progress=progress, phase=phase).problems
         damaged = {
             each.path: each

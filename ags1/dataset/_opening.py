@@ -58,7 +58,8 @@ def encrypt(
     kms : client or URL
         The service of the master keys: a client of :mod:`ags1.kms`, or an argument of :func:`ags1.kms.load`.
     key_id : str, optional
-        The master key of all files that match no pattern of `keys`.
+        The master key of all files that match no pattern of `keys`. Without both, an existing dataset keeps its own,
+        whoever made it: `pins` say which dataset it must be.
     keys : mapping of str to str, optional
         Patterns of paths with their master keys, such as ``{"tenant=a/**": "alias/a", "**": "alias/lake"}``. The first
         that matches counts. Without the master key of a class, its files cannot be opened; the others can. For an

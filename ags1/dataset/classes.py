@@ -223,12 +223,13 @@ def class_of(classes: Sequence[KeyClass], path: str) -> KeyClass:
     raise ValueError(f"no pattern of keys matches {path}: add the pattern '**' with a master key for all other files")
 
 
-def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str] | str:
+def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str, str] | str | None:
     """Combine the arguments `keys` and `key_id` into patterns with master keys; without patterns, the master key alone.
 
-    ValueError: there is no master key for files that no pattern names, or two.
+    None: neither is given, so an existing dataset keeps its own. ValueError: there is no master key for files that no
+    pattern names, or two.
     """
-    if key_id and keys is None:
+    if keys is None and key_id != "":
         return key_id
     found = dict(keys or {})
     if key_id:

@@ -15,7 +15,7 @@ from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetRewrapReport, RunReport
 from ags1.dataset.runs import Done, records
 from ags1.dataset.transaction import ATTEMPTS, Transaction
-from ags1.dataset.versions import Version, numbers
+from ags1.dataset.versions import Version, kept_versions
 from ags1.errors import ConflictError
 from ags1.storage import Location, make_parent
 from ags1.streams.stream import Writer
@@ -142,7 +142,12 @@ def add_wrap(
             raise ValueError(f"{location} is under the master key {new_key_id!r} already")
         return base.key_id, [each.also_under(kms, new_key_id, new_kms) for each in going]
 
-    return _with_other_keys(location, kms, new_key_id, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+    def lacks(key_class: KeyClass, _: str) -> bool:
+        return new_key_id not in key_class.key_ids
+
+    return _with_other_keys(
+        location, kms, new_key_id, renewed, dry_run=dry_run, pins=pins, attempts=attempts, is_older=lacks
+    )
 
 
 def rm_wrap(
@@ -172,6 +177,7 @@ def _under(location: Location, base: Version, key_id: str, is_meant: Callable[[K
 def _with_other_keys(
     location: Location, kms: Any, new_key_id: str | None, renewed: Callable[[Version], tuple[str, list[KeyClass]]], *,
     dry_run: bool, pins: Pins | None, attempts: int,
+    is_older: Callable[[KeyClass, str], bool] = lambda each, old_key_id: old_key_id in each.key_ids,
 ) -> DatasetRewrapReport:  # fmt: skip
     """Commit classes that `renewed` makes of a version's; it returns the name of the old master key with them."""
     for _ in range(attempts):
@@ -179,7 +185,11 @@ def _with_other_keys(
         base = transaction.base
         assert base is not None
         old_key_id, classes = renewed(base)
-        older, runs = len(numbers(location)), len(records(location))
+        older, runs = 0, len(records(location))
+        for version in kept_versions(location):
+            # What cannot be read may be under it.
+            known = None if version.version is None else version.version.classes
+            older += known is None or any(is_older(each, old_key_id) for each in known)
         transaction.rewrap(classes)
         # What a master key wraps has a time; what those wrap has none.
         keys = sum(1 for each in classes for entry in each.encryption_keys if entry.get("properties"))

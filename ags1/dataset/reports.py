@@ -140,7 +140,8 @@ class DatasetRewrapReport(Report):
     keys : int
         Key encryption keys that were wrapped again.
     older_versions : int
-        Versions that still have their keys wrapped under the old master key: `expire` removes them.
+        Versions that still have keys wrapped under the old master key; of ``add_wrap``, those that the new one does not
+        open. `expire` removes them.
     unfinished_runs : int
         Interrupted runs whose keys are under the old master key. Without that key they cannot be resumed.
     dry_run : bool

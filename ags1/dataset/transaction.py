@@ -138,6 +138,8 @@ class Transaction:
             else:
                 pins.check(base, location)
         if base is None and keys is None:
+            if operation == "encrypt":
+                raise ValueError(f"{location}: there is no dataset yet, and a new one needs a master key: `key_id=ID`")
             raise no_dataset(location)
         if not can_create(location) and not (single_writer if base is None else base.single_writer):
             raise UnsupportedError(

@@ -31,7 +31,7 @@ def has_methods(kms: object) -> bool:
 
 
 def ask(call: Callable[[], T], failing: str, secret: Key | None = None) -> T:
-    """Return the result of a call of a client; if it raises, raise a KeyAccessError that begins with `failing`.
+    """Return the result of a call of a client; if it raises, raise a KeyAccessError that has `failing` in it.
 
     `secret` is the key that the call was given; the client's error may contain it.
     """
@@ -45,7 +45,9 @@ def ask(call: Callable[[], T], failing: str, secret: Key | None = None) -> T:
     except UnfitError as error:
         message = f"{failing}: it returned {error}"
     except Exception as error:
-        message = f"{failing}: {_said(error, secret)}"
+        said = _said(error, secret)
+        # What our own clients say is what helps; which key it was about comes behind it.
+        message = f"{said} ({failing})" if isinstance(error, KeyAccessError) else f"{failing}: {said}"
         cause = error if secret is None else None
         kind = ServiceRefusal if isinstance(error, ServiceRefusal) else KeyAccessError
     raise kind(message) from cause

@@ -71,6 +71,17 @@ def test_the_key_that_a_killed_run_left_is_judged_by_its_target(run: Run, work: 
     assert pending.read_bytes() == before
 
 
+def test_an_age_file_of_the_other_kind_is_said_to_be_one(
+    run: Run, work: Path, people: dict[str, str], passphrase: list[str]
+) -> None:
+    assert run("encrypt", "plain", "a.ags1", "--recipient", people["ada"]).code == 0
+    refused = run("decrypt", "a.ags1", "back", *passphrase)
+    assert (refused.code, "it has no passphrase, but recipients: give --identity" in refused.err) == (3, True)
+    assert run("encrypt", "plain", "b.ags1", *passphrase).code == 0
+    refused = run("decrypt", "b.ags1", "back", "--identity", "ada")
+    assert (refused.code, "it is under a passphrase: give --passphrase" in refused.err) == (3, True)
+
+
 def test_another_program_opens_what_was_written(run: Run, work: Path, people: dict[str, str]) -> None:
     run("encrypt", "plain", "out.ags1", "--recipient", people["ada"])
     metadata = opened(work)

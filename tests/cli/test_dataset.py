@@ -295,6 +295,22 @@ def test_patterns_that_leave_no_file_are_no_count_of_files(vault: Path, run: Run
     assert (result.code, result.out, "no file is left by --include mispelt" in result.err) == (2, "", True)
 
 
+def test_small_slips_are_said(vault: Path, run: Run) -> None:
+    # A dataset that is there knows its master key; a source that is not there is no success.
+    Path("tree/new").write_bytes(b"new")
+    assert "encrypted 1 file" in run("dataset", "encrypt", "tree", "vault").out
+    missing = run("dataset", "repair", "vault", "tre")
+    assert (missing.code, "tre: No such file or directory" in missing.err) == (4, True)
+    # Only versions that a key opens are said to be open by it.
+    run("dataset", "rewrap", "vault", "--new-key-id", "next")
+    assert "1 older version" in run("dataset", "rewrap", "vault", "--new-key-id", "lake").out
+    # Where a run stops, what came before it is there.
+    object_of("sub/deep/b.bin").write_bytes(b"damaged")
+    stopped = run("dataset", "decrypt", "vault", "out")
+    assert (stopped.code, Path("out/a.txt").read_bytes()) == (1, b"first")
+    assert "what came before it is in out, and stays; --keep-going decrypts the others" in stopped.err
+
+
 def test_rewrap_moves_to_another_master_key(vault: Path, run: Run) -> None:
     done = run("dataset", "rewrap", "vault", "--new-key-id", "next", "--json")
     record = done.records[0]
@@ -418,7 +434,7 @@ def test_each_kind_of_failure_has_its_exit_code(
         ),
         (["verify", "vault", "--expected-version", "x"], 2, "is not a version such as 7"),
         (["verify"], 2, "the following arguments are required: DATASET"),
-        (["encrypt", "tree", "vault"], 2, "a master key is needed: --key-id ID"),
+        (["encrypt", "tree", "new"], 2, "there is no dataset yet, and a new one needs a master key: --key-id ID"),
         (["encrypt", "tree", "vault", "--keys", "lake"], 2, "needs GLOB=ID, such as 'tenant=a/**=alias/a'"),
         (["encrypt", "tree", "vault", "--keys", "a=lake", "--keys", "a=next", "--key-id", "lake"], 2, "twice"),
         (["encrypt", "tree", "other", "--key-id", "unknown"], 3, "there is no key with this id"),

@@ -62,6 +62,12 @@ def test_init_makes_a_keystore_with_keys_for_its_owner_alone(run: Run, work: Pat
     assert {name: key.bits for name, (key,) in client._load().keys.items()} == {"lake": bits, "sea": bits}
 
 
+def test_init_says_nothing_if_it_is_told_to(run: Run, store: Path) -> None:
+    made = run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "silent", "-q")
+    assert (made.code, made.out, made.err) == (0, "", "")
+    assert "silent" in run("kms", "list", "--kms", URL, "--password-file", "pw", "-q").out
+
+
 def test_init_without_a_key_makes_an_empty_keystore(run: Run, work: Path) -> None:
     (work / "pw").write_text(PASSWORD)
     assert run("kms", "init", "--kms", URL, "--password-file", "pw").code == 0

@@ -59,6 +59,7 @@ OPTIONS = {
     "kms": {
         *("--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"),
         *("--new-password-file", "--new-key-file", "--add-secret", "--only-secret", "--old-versions", "-y", "--yes"),
+        *("-q", "--quiet"),
     },
     "dataset": set(),
     "parquet": set(),

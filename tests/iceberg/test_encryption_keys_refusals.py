@@ -287,10 +287,15 @@ REFUSALS = [RuntimeError("denied"), OSError("no route"), ags1.KeyAccessError("th
 def test_a_refusal_names_the_service_the_keys_and_the_cause(error: Exception) -> None:
     keys = keys_of(kek_entry(), list_entry())
     message = rf"Answering did not unwrap key encryption key 'kek' under master key 'lake': (\w+: )?{error}"
+    wrapping = rf"Answering did not wrap .* 'lake-2': (\w+: )?{error}"
+    if isinstance(error, ags1.KeyAccessError):
+        # What a client of ours says comes first.
+        message = rf"^{error} \(Answering did not unwrap key encryption key 'kek' under master key 'lake'\)$"
+        wrapping = rf"^{error} \(Answering did not wrap .* 'lake-2'\)$"
     with pytest.raises(ags1.KeyAccessError, match=message) as caught:
         keys.unwrap("list", Answering(unwrap=error))
     assert caught.value.__cause__ is error
-    with pytest.raises(ags1.KeyAccessError, match=rf"Answering did not wrap .* 'lake-2': (\w+: )?{error}"):
+    with pytest.raises(ags1.KeyAccessError, match=wrapping):
         keys.add_manifest_list_key(key_metadata(), Answering(wrap=error), "lake-2")
     assert len(keys) == 2
 
@@ -299,7 +304,7 @@ def test_an_unknown_and_a_wrong_master_key_are_refusals() -> None:
     keys = keys_of(kek_entry(), list_entry())
     with pytest.raises(ags1.KeyAccessError, match="did not unwrap key encryption key 'kek' under master key 'lake'"):
         keys.unwrap("list", MemoryKms({"other": bytes(16)}))
-    with pytest.raises(ags1.KeyAccessError, match=r"did not unwrap .*wrapped with another key, or it is damaged"):
+    with pytest.raises(ags1.KeyAccessError, match=r"wrapped with another key, or it is damaged \(\w+ did not unwrap"):
         keys.unwrap("list", MemoryKms({"lake": bytes(16)}))
 
 

@@ -13,8 +13,9 @@ from ags1.cli.consent import agreed
 from ags1.cli.dataset.pins import load_pins, save_pins
 from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.report import Reporter, in_time
+from ags1.errors import Ags1Error
 from ags1.support.command_line import no_file_left
-from ags1.support.exit_codes import EXIT_USAGE, UsageError, exit_code, worst_code
+from ags1.support.exit_codes import EXIT_USAGE, exit_code, worst_code
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
@@ -55,8 +56,6 @@ def opened(
 def encrypt(options: argparse.Namespace) -> int:
     from ags1 import dataset as datasets
 
-    if not options.key_id and "**" not in (options.keys or ()):
-        raise UsageError("a master key is needed: --key-id ID (`ags1 kms list` shows those of a local keystore)")
     pins = load_pins(options)
     choice = {
         **_choice(options),
@@ -120,10 +119,23 @@ def repair(options: argparse.Namespace) -> int:
 
 def decrypt(options: argparse.Namespace) -> int:
     def work(vault: Dataset, reporter: Reporter) -> RunReport:
-        return vault.decrypt(
-            options.plain, durable=options.durable, dry_run=options.dry_run, overwrite=options.overwrite,
-            progress=reporter.progress_of(options.vault), **_choice(options),
-        )  # fmt: skip
+        told = reporter.progress_of(options.vault)
+        written = False
+
+        def progress(done: int, total: int | None) -> None:
+            nonlocal written
+            written = done > 0
+            told(done, total)
+
+        try:
+            return vault.decrypt(
+                options.plain, durable=options.durable, dry_run=options.dry_run, overwrite=options.overwrite,
+                progress=progress, **_choice(options),
+            )  # fmt: skip
+        except (Ags1Error, OSError):
+            if written and options.on_error == "fail":
+                warn(f"ags1: what came before it is in {options.plain}, and stays; --keep-going decrypts the others")
+            raise
 
     return _run(options, ("decrypting", "decrypted"), work)
 

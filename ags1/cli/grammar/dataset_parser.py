@@ -63,8 +63,8 @@ def _add_writing(action: _Action) -> None:
         "encrypt a directory into a dataset, or bring a dataset up to date",
         "key-id keys KMS pin CHOICE delete allow-empty keep-going dry-run no-resume again no-durable single-writer "
         "attempts spark WORK",
-        needs="--key-id ID",
-        more="Each file gets a key of its own. Only what is new, changed or not whole is encrypted, and what an "
+        more="A new dataset needs --key-id. Each file gets a key of its own. Only what is new, changed or not whole is "
+        "encrypted, and what an "
         "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given, "
         "which refuses a source without any; "
         "those that --include and --exclude leave out stay in any case. Nothing is seen of it before all of it is "

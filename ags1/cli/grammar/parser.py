@@ -323,7 +323,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         },
         "wrap keys with master keys of a key management service, or of a local keystore",
         "KMS new-password-file new-keystore-key-file add-secret only-secret key-id bits old-versions force dry-run yes "
-        "json",
+        "quiet json",
         epilog=_kms_help() if only in (None, "kms") else "",
         changes={
             "key-id": {
