@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ags1.errors import AuthenticationError, FormatError, LimitError
+from ags1.errors import AuthenticationError, FormatError, LimitError, UnsupportedError
 from ags1.support.reports import Record, Report
 from ags1.support.typing import Any
 from ags1.support.words import counted, first_lines, listed, printable
@@ -32,6 +32,9 @@ def worst_outcome(outcomes: Iterable[str]) -> str:
 
 def outcome_of(error: BaseException) -> str:
     """The outcome of a file for which verification raised an error."""
+    if isinstance(error, UnsupportedError):
+        # What is not read here, or not allowed to be, may be whole.
+        return NOT_CHECKED
     return DAMAGED if isinstance(error, (AuthenticationError, FormatError, LimitError)) else NOT_CHECKED
 
 
