@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_fields
@@ -21,6 +20,7 @@ from ags1.dataset.manifests import Change, changes
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetRewrapReport, DatasetVerifyReport, ExpireReport, Phase, RunReport
 from ags1.dataset.selection import Filter, Patterns
+from ags1.dataset.sources import refuse_missing
 from ags1.dataset.transaction import ATTEMPTS
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import (
@@ -531,33 +531,26 @@ class Dataset(Closing):
         """
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
-        where = Location(source, storage_options)
-        if where.is_local and not os.path.exists(where.path):
-            # Also if nothing is damaged: whoever relies on this source is told.
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where.text)
+        refuse_missing(Location(source, storage_options))
         problems = self.verify(threads=threads, progress=progress, phase=phase).problems
-        damaged = {
-            each.path: each
-            for each in problems
-            if each.kind not in ("foreign", "unreferenced", "leftover") and each.path in self.files
-        }
+        faults = [each for each in problems if each.kind != "foreign" and not each.is_harmless]
+        damaged = {each.path: each for each in faults if each.path in self.files}
         readable = frozenset(path for path, each in damaged.items() if each.kind != "unreadable")
         options = Options(
             Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, only=readable,
             again=True,
         )  # fmt: skip
-        found: set[str] = set()
         report = self._write(source, storage_options, name, "repair", options) if readable else RunReport(self.version)
         report.repaired = report.done
         view = self._view()
         told = {path for path, _ in report.errors}
-        if not dry_run and readable:
-            found = {path for path in readable if self.files[path].version == view.version.version and report.changed}
-        for path, each in damaged.items():
-            if path not in found and path not in told and not (dry_run and path in report.paths):
-                report.errors.append(
-                    (path, FileNotFoundError(errno.ENOENT, f"{each.kind}, and not in the source", path))
-                )
+        is_written = report.changed and not dry_run
+        found = {path for path in readable if is_written and self.files[path].version == view.version.version}
+        report.errors += (
+            (path, FileNotFoundError(errno.ENOENT, f"{each.kind}, and not in the source", path))
+            for path, each in damaged.items()
+            if path not in found | told and not (dry_run and path in report.paths)
+        )
         return report
 
     def _write(

@@ -105,6 +105,12 @@ def scan(
         yield from _remote(source, prefix, wanted, outside, skipped)
 
 
+def refuse_missing(source: Location) -> None:
+    """Raise a FileNotFoundError if a local source is missing, also where nothing of it is read."""
+    if source.is_local and not os.path.exists(source.path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source.text)
+
+
 def _refuse_reserved(path: str, source: Location, name: str) -> None:
     if path.partition("/")[0] == CONTROL:
         raise ValueError(
