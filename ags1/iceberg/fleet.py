@@ -155,7 +155,7 @@ class FleetReport(Report):
         return "\n".join(lines + (self._of_old_keys() if self._tried() else []))
 
     def _of_old_snapshots(self) -> list[str]:
-        counts = [count for each in self.tables if (count := getattr(each.report, "old_snapshots", 0))]
+        counts = [count for each in self.tables if (count := getattr(each.report, "maybe_plaintext", 0))]
         if not counts:
             return []
         old = f"{counted(sum(counts), 'old snapshot')} of {counted(len(counts), 'table')}"

@@ -60,3 +60,23 @@ def test_where_there_is_nothing_to_do_nobody_is_asked(tmp_path: Path, capsys: py
         assert capsys.readouterr().out.splitlines()[-1] == "there is nothing to do"
     # It sets a property, and so there is something.
     assert main([*command, "--data-key-bits", "256"]) == 2
+
+
+def test_plaintext_is_named_only_where_old_snapshots_have_some(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.append(ROWS)
+    for told in (iceberg.plan_conversion(table, key_id="lake"), iceberg.encrypt_table(table, key_id="lake")):
+        assert told.old_snapshots
+        assert not told.plaintext
+        assert not any(words in str(told) for words in ("in plaintext", "NOT all", "traces"))
+    iceberg.decrypt_table(table, expire=True)
+    bare = table.catalog_table.load().document.fields["current-snapshot-id"]  # type: ignore[union-attr]
+    assert iceberg.encrypt_table(table, key_id="lake").plaintext == [bare]
+    again = load_table(None, str(tmp_path / "t"), kms=KMS)
+    plan = iceberg.plan_conversion(again, key_id="lake")
+    assert plan.is_empty
+    assert plan.plaintext == [bare]
+    assert "1 old snapshot and all its files stay in plaintext" in str(plan)
+    assert "NOT all encrypted yet: 1 old snapshot" in str(iceberg.encrypt_table(again, key_id="lake"))
+    again.append(ROWS)
+    assert bare in iceberg.plan_conversion(again, key_id="lake").plaintext

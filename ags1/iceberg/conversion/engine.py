@@ -171,6 +171,7 @@ class Conversion:
             each.fields["snapshot-id"] for each in changed
         }
         plan.snapshots = [each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in kept]
+        plan.plaintext = plan.snapshots if todo else metadata.with_plaintext(plan.snapshots)
         plan.staged = metadata.staged
         if change.drops_statistics(metadata):
             plan.dropped_statistics = metadata.statistics
@@ -511,6 +512,9 @@ class Conversion:
             self.report.remaining = [
                 each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in current
             ]
+            moved = self.report.files or self.report.reused
+            old = self.report.remaining
+            self.report.plaintext = old if moved else metadata.with_plaintext(old)
             self.report.statistics = metadata.statistics
         return self.report
 

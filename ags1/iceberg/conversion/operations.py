@@ -459,5 +459,5 @@ def _finished(
     report.expired = expire_snapshots(table, kms=kms, statistics=statistics)
     state = table.load()
     report.metadata_location, report.metadata_hash = state.metadata_location, state.file_hash
-    report.remaining, report.statistics = [], report.expired.kept_statistics
+    report.remaining, report.plaintext, report.statistics = [], [], report.expired.kept_statistics
     return report

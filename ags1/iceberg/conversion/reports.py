@@ -55,6 +55,8 @@ class ConversionPlan(Report):
         Branches and tags that get a new snapshot.
     snapshots : list of int
         Old snapshots that stay, with all their files, until they are expired.
+    plaintext : list of int
+        Those of `snapshots` that may have plaintext files.
     removed_before : list of int
         Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
@@ -87,6 +89,7 @@ class ConversionPlan(Report):
     finished: int = 0
     refs: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
+    plaintext: list[int] = field(default_factory=list)
     removed_before: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     dropped_statistics: list[str] = field(default_factory=list)
@@ -113,6 +116,11 @@ class ConversionPlan(Report):
     def old_snapshots(self) -> int:
         """Number of old snapshots of which there are files."""
         return len(self.snapshots) + len(self.removed_before)
+
+    @property
+    def maybe_plaintext(self) -> int:
+        """Number of old snapshots that may have plaintext files."""
+        return len(self.plaintext) + len(self.removed_before)
 
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
@@ -152,11 +160,12 @@ class ConversionPlan(Report):
             lines = [f"{_old_snapshots(self.old_snapshots)} are expired at the end"]
             lines += _staged(self.staged, "goes with them: publish it before")
         else:
-            lines = [f"{_old_snapshots(self.old_snapshots)} stay {held} until they are expired"]
+            count = self.maybe_plaintext if self.change == "encrypt" else self.old_snapshots
+            lines = [f"{_old_snapshots(count)} stay {held} until they are expired"] if count else []
             lines += [_DECRYPTED] if self.change == "decrypt" else []
             lines += _lines("statistics file that stays until then", self.statistics)
             lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
-        if self.change != "decrypt":
+        if self.change == "rekey" or (self.change == "encrypt" and self.maybe_plaintext):
             lines.append(
                 "traces that stay after that: old metadata files, which hold summaries and no rows, and in a bucket "
                 "with versioning the deleted objects"
@@ -263,6 +272,8 @@ class ConversionReport(Report):
         Number of commits that were tried.
     remaining : list of int
         Old snapshots that still exist.
+    plaintext : list of int
+        Those of `remaining` that may have plaintext files.
     removed_before : list of int
         Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
@@ -286,6 +297,7 @@ class ConversionReport(Report):
     snapshots: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     remaining: list[int] = field(default_factory=list)
+    plaintext: list[int] = field(default_factory=list)
     removed_before: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     dropped_statistics: list[str] = field(default_factory=list)
@@ -302,6 +314,11 @@ class ConversionReport(Report):
         """Number of old snapshots of which there are files."""
         return len(self.remaining) + len(self.removed_before)
 
+    @property
+    def maybe_plaintext(self) -> int:
+        """Number of old snapshots that may have plaintext files."""
+        return len(self.plaintext) + len(self.removed_before)
+
     def __str__(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
@@ -311,7 +328,7 @@ class ConversionReport(Report):
             lines.append(f"{printable(ref)}: snapshot {snapshot}")
         if self.expired is not None:
             lines.append(str(self.expired))
-        if self.old_snapshots:
+        if self.maybe_plaintext if self.change == "encrypt" else self.old_snapshots:
             lines.append(self._left())
         lines += _lines(_KEPT, self.statistics)
         lines += _lines("statistics file that was removed", self.dropped_statistics)
@@ -323,6 +340,7 @@ class ConversionReport(Report):
         if self.change == "rekey":
             return f"the old keys STILL open data: {old} are under them until {_EXPIRE}"
         if self.change == "encrypt":
+            old = _old_snapshots(self.maybe_plaintext)
             return f"NOT all encrypted yet: {old} may be plaintext until {_EXPIRE}"
         return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}\n{_DECRYPTED}"
 

@@ -50,6 +50,21 @@ class TableMetadata:
 
     # -- what it says ------------------------------------------------------------------------------------------
 
+    def with_plaintext(self, numbers: Collection[int]) -> list[int]:
+        """Return those of some snapshots that may have plaintext files: without a key, or made from one without."""
+        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in self.snapshots}
+        bare = {each["snapshot-id"] for each in self.snapshots if not each.get("key-id")}
+
+        def may(number: int | None) -> bool:
+            # Metadata may be forged, with a snapshot that is its own ancestor.
+            for _ in parents:
+                if number in bare:
+                    return True
+                number = parents.get(number) if number is not None else None
+            return False
+
+        return [each for each in numbers if may(each)] if bare else []
+
     @property
     def location(self) -> str:
         """The table's directory, without a slash at its end."""
