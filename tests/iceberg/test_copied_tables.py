@@ -12,10 +12,12 @@ import pyarrow
 import pytest
 
 from ags1 import iceberg
+from ags1.cli import main
 from ags1.errors import UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
 from ags1.iceberg.metadata.locations import TableLocations, moved, moving
-from ags1.kms import MemoryKms
+from ags1.keys import Key
+from ags1.kms import LocalKms, MemoryKms
 from tests.checks import every
 
 KMS = MemoryKms({"lake": bytes(range(16)), "next": bytes(range(16, 32))})
@@ -81,6 +83,27 @@ def test_the_remedy_for_a_copy_is_not_to_read_the_original(copied: Copied) -> No
     assert "allowed_locations" not in str(report)
     allowed = load_table(None, str(copy), kms=KMS, allowed_locations=[str(original)]).verify()
     assert f"NOT of this copy: {allowed.files} files" in str(allowed)
+
+
+def test_a_copy_that_is_not_read_is_not_checked_and_a_missing_file_is_damage(
+    copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Key.generate().save(str(tmp_path / "k"))
+    kms = f"local:{tmp_path}/keys.json?key_file={tmp_path}/k"
+    with LocalKms.create(tmp_path / "keys.json", {"lake": bytes(range(16))}, key_file=tmp_path / "k"):
+        assert main(["iceberg", "verify", str(copied[1]), "--kms", kms]) == 2
+    said = capsys.readouterr()
+    assert "not checked: 2 files not checked" in said.out
+    assert "damaged" not in said.out
+    gone = min(copied[0].glob("data/*.parquet"))
+    gone.unlink()
+    report = load_table(None, str(copied[0]), kms=KMS).verify()
+    assert report.outcome == "damaged"
+    assert [each.message for each in report.failures] == [
+        f"{gone.as_uri()}: is missing: the table names it, and there is no such file"
+    ]
+    assert main(["iceberg", "verify", str(copied[0]), "--kms", kms]) == 1
+    assert "damaged: 1 file failed" in capsys.readouterr().out
 
 
 def test_a_table_of_a_relative_warehouse_is_read_from_another_directory(

@@ -8,8 +8,8 @@ from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import catalog_of
 from ags1.cli.report import Reporter
-from ags1.errors import KeyAccessError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, UsageError
+from ags1.errors import KeyAccessError, UnsupportedError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE, UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted
 
@@ -83,8 +83,10 @@ def code_of(report: Any) -> int:
     outcome = getattr(report, "outcome", None)
     if outcome == "not protected":
         return EXIT_UNPROTECTED
-    missing = outcome == "not checked" and all(_lacks_key(each.error) for each in report.failures)
-    return EXIT_KEY if missing else EXIT_DATA
+    if outcome == "not checked" and all(_lacks_key(each.error) for each in report.failures):
+        return EXIT_KEY
+    refused = outcome == "not checked" and all(each.error == UnsupportedError.__name__ for each in report.failures)
+    return EXIT_USAGE if refused else EXIT_DATA
 
 
 def _shown(options: argparse.Namespace) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def _run(
     if report.ok:
         return 0 if report.is_proved else EXIT_KEY
     codes = {_code_of(each) for each in report.tables if not each.ok}
-    return next((each for each in (EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED) if each in codes), EXIT_DATA)
+    return next((each for each in (EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE) if each in codes), EXIT_DATA)
 
 
 def _code_of(table: FleetTable) -> int:

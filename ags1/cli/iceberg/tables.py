@@ -79,7 +79,7 @@ def verify(options: argparse.Namespace) -> int:
         report = verify_table(found, table.io, threads=options.threads, progress=reporter.progress_of(table.location))
     seconds = time.monotonic() - started
     if options.json:
-        problem = None if report.ok else f"{counted(report.failure_count, 'file')} failed"
+        problem = None if report.ok else _failed(report)
         if not report.failure_count and not report.ok:
             problem = f"{counted(report.plaintext, 'file')} in plaintext, as allowed"
         say_json({**report.to_dict(), "seconds": round(seconds, 6), **made_by(), "error": problem})
@@ -94,7 +94,7 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
     if options.quiet:
         return
     lines = [line for line in str(report).split("\n") if not line.startswith("failed: ")]
-    state = f"{report.outcome}: {counted(report.failure_count, 'file')} failed"
+    state = f"{report.outcome}: {_failed(report)}"
     if not report.failure_count:
         state = "all authentic" if report.ok else f"{report.outcome}, as allowed"
         if report.of_original:
@@ -102,6 +102,11 @@ def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float
     say(f"{report.location}: {counted(report.files, 'file')}, {in_time(report.bytes, seconds)}: {state}")
     for line in [*lines[1:], *advice]:
         say(f"  {in_options(line)}")
+
+
+def _failed(report: TableVerifyReport) -> str:
+    verb = "not checked" if report.outcome == "not checked" else "failed"
+    return f"{counted(report.failure_count, 'file')} {verb}"
 
 
 def _advice(found: TableWalk, table: Opened) -> list[str]:

@@ -59,7 +59,8 @@ class FileFailure(Record):
     snapshot_ids : tuple of int
         The snapshots that need the file, of those that were asked for.
     outcome : str
-        "damaged", "not protected", or "not checked" where a key was missing or the file could not be read.
+        "damaged", also where the file is missing; "not protected"; or "not checked" where a key was missing, or the
+        file could not be read or was not allowed to be.
     """
 
     path: str
@@ -205,6 +206,8 @@ class TableVerifyReport(Report):
 
     @property
     def _state(self) -> str:
+        if self.outcome == NOT_CHECKED:
+            return f"NOT OK ({self.failure_count} not checked)"
         if self.failure_count:
             return f"NOT OK ({self.failure_count} failed)"
         return "ok" if self.ok else f"{self.outcome.upper()}, as allowed"
@@ -477,4 +480,6 @@ class _Verification:
 def _failure(path: str, kind: str, fault: Exception, failed: int, snapshot_ids: tuple[int, ...]) -> FileFailure:
     text = with_name(path, str(fault) or type(fault).__name__)
     outcome = NOT_PROTECTED if getattr(fault, "not_protected", False) else outcome_of(fault)
+    if isinstance(fault, FileNotFoundError):
+        text, outcome = f"{path}: is missing: the table names it, and there is no such file", DAMAGED
     return FileFailure(path, kind, type(fault).__name__, text, failed, snapshot_ids, outcome)
