@@ -106,6 +106,49 @@ def test_a_copy_that_is_not_read_is_not_checked_and_a_missing_file_is_damage(
     assert "damaged: 1 file failed" in capsys.readouterr().out
 
 
+COMMANDS = {
+    "encrypt": ["--key-id", "lake", "--yes"],
+    "decrypt": ["--yes"],
+    "rekey": ["--yes"],
+    "rewrap": ["--new-key-id", "next"],
+    "expire": ["--yes"],
+    "clean": ["--yes"],
+    "compact": ["--yes"],
+    "maintain": ["--yes"],
+    "delete": ["--filter", "id = 1"],
+    "tag": ["v1"],
+    "branch": ["b"],
+    "set": ["a=b"],
+    "prune": [],
+}
+
+
+@every("command", COMMANDS)
+def test_a_command_that_changes_a_copy_names_the_one_that_makes_a_table_of_it(
+    copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    before = [contents(each) for each in copied]
+    arguments = ["iceberg", command, str(copied[1]), *COMMANDS[command]]
+    if command not in ("tag", "branch", "set", "prune"):
+        Key.generate().save(str(key := tmp_path / f"{command}-k"))
+        LocalKms.create(tmp_path / command, {"lake": bytes(range(16))}, key_file=key).close()
+        arguments += ["--kms", f"local:{tmp_path}/{command}?key_file={key}"]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert (
+        f"it is a copy; make a table of it with `ags1 iceberg relocate` and --moved-from {copied[0].as_uri()}" in said
+    )
+    assert [contents(each) for each in copied] == before
+
+
+def test_the_tags_of_a_copy_are_listed_and_a_commit_to_it_is_refused(copied: Copied) -> None:
+    assert main(["iceberg", "tag", str(copied[1])]) == 0
+    copy = load_table(None, str(copied[1]), kms=KMS)
+    for change in (CHANGES["properties"], CHANGES["clean"]):
+        with pytest.raises(UnsupportedError, match="it is a copy; make a table of it with `relocate_table`"):
+            change(copy)
+
+
 def test_a_table_of_a_relative_warehouse_is_read_from_another_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,7 +177,7 @@ def _chosen(options: argparse.Namespace, table: EncryptedTable) -> int | None:
 def _table(options: argparse.Namespace) -> Iterator[EncryptedTable]:
     from ags1.iceberg import EncryptedTable
 
-    with opened(options) as found:
+    with opened(options, reads=getattr(options, "name", "") is None) as found:
         yield EncryptedTable(found.location, found.io, found.target)
 
 

@@ -157,6 +157,9 @@ class CatalogTable(abc.ABC):
     def check_can_encrypt(self) -> None:
         """Raise an UnsupportedError, which says what to do, if this catalog cannot hold an encrypted table."""
 
+    def refuse_copy(self, state: TableState) -> None:  # noqa: B027
+        """Refuse to change the copy of a table that is elsewhere. A catalog says itself where its tables are."""
+
     def check_newest(self, state: TableState) -> None:  # noqa: B027
         """Refuse a state that may not be the newest: files that only a newer state names must not be removed.
 

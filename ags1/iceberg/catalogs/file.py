@@ -50,7 +50,7 @@ class FileTable(CatalogTable):
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Create the next metadata file."""
-        refuse_change(self.name, self.io_properties)
+        self.refuse_copy(base)
         old = base.metadata_location
         name = next_name(old)
         self.check_newest(base)
@@ -94,6 +94,13 @@ class FileTable(CatalogTable):
         """Refuse storage without create-if-absent, and the copy of another table."""
         refuse_change(self.name, self.io_properties)
         _require_create(location_of(self._start or self.name, self.io_properties))
+
+    def refuse_copy(self, state: TableState) -> None:
+        """Refuse to change the copy of a table elsewhere, whose files name each other there."""
+        refuse_change(self.name, self.io_properties)
+        places = self.places(state)
+        places.believe(state.document.fields)
+        places.refuse_change(self.name)
 
     def check_newest(self, state: TableState) -> None:
         """Refuse a metadata file beside which there is one with a higher number."""

@@ -79,6 +79,10 @@ class PinnedTable(CatalogTable):
         """Do as the table in its catalog does."""
         self._table.check_can_encrypt()
 
+    def refuse_copy(self, state: TableState) -> None:
+        """Do as the table in its catalog does."""
+        self._table.refuse_copy(state)
+
     def check_newest(self, state: TableState) -> None:
         """Do as the table in its catalog does."""
         self._table.check_newest(state)

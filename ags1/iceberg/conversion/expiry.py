@@ -236,6 +236,7 @@ def clean(
         return location_of(path, opened.io_properties)
 
     state = opened.load()
+    opened.refuse_copy(state)
     opened.check_newest(state)
     metadata = TableMetadata(state.document.fields)
     _refuse_shared_files(metadata, opened.name)

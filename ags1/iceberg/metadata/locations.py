@@ -268,15 +268,24 @@ class TableLocations:
         place = _place(path)
         if not place.startswith(tuple(f"{each.rstrip('/')}/" for each in self._roots)) or _steps_out(path):
             if (said := self.of_original(path)) is not None:
-                relative = not os.path.isabs(local_path(said) or "/")
-                what = "a path that is relative to another directory than this one" if relative else "it is a copy"
                 raise UnsupportedError(
                     f"{path}: lies outside of the table, which is in {self._table}, and whose metadata says that it is "
-                    f"in {said}: {what}; give `moved_from={said!r}` to read the files in {self._table}"
+                    f"in {said}: {_copy(said)}; give `moved_from={said!r}` to read the files in {self._table}"
                 )
             raise UnsupportedError(
                 f"{path}: lies outside of the table, and only the table's own files name it: if you trust that, allow "
                 f"its directory, {path.rpartition('/')[0]}, with `allowed_locations`"
+            )
+
+    def refuse_change(self, name: str) -> None:
+        """Raise an UnsupportedError if the table is a copy, unless the place of the original was allowed."""
+        said = self._copied_from
+        if said is not None and not f"{_place(said)}/".startswith(
+            tuple(f"{each.rstrip('/')}/" for each in self._roots)
+        ):
+            raise UnsupportedError(
+                f"{name}: is not changed: its metadata says that the table is in {said}: {_copy(said)}; make a table "
+                f"of it with `relocate_table` and `moved_from={said!r}`"
             )
 
     def within(self, locate: Callable[[str], Location]) -> Callable[[str], Location]:
@@ -329,6 +338,11 @@ def moved(location: str, properties: Mapping[str, str]) -> str:
     if below(f"{location}/x", copy) is not None or (rest := below(f"{location}/x", original)) is None:
         return location
     return f"{copy.rstrip('/')}/{rest}".removesuffix("/x")
+
+
+def _copy(said: str) -> str:
+    relative = not os.path.isabs(local_path(said) or "/")
+    return "a path that is relative to another directory than this one" if relative else "it is a copy"
 
 
 def refuse_change(name: str, properties: Mapping[str, str]) -> None:
