@@ -368,13 +368,17 @@ def test_many_tables_are_rekeyed_verified_and_audited(run: Run, named: list[str]
         ("db.others", "done"),
     ]
     assert all(each["old_keys"]["opened"] == ["keyA"] and each["old_keys"]["ok"] for each in report["tables"])
-    again = run("rekey", *many, "--new-key-id", "keyB", "--expire", "--yes")
+    # Nobody is asked where there is nothing to do.
+    again = run("rekey", *many, "--new-key-id", "keyB", "--expire")
     assert again.code == 0
     assert "2 already done" in again.out
     assert "not looked at: versions and deleted objects of a bucket" in again.out
     assert run("verify", *many).code == run("audit", *many).code == 0
     found = run("rewrap", *many, "--new-key-id", "keyA", "--yes")
     assert (found.code, "old keys STILL open" in found.out) == (0, True)
+    for unasked in (("rewrap", "--new-key-id", "keyA"), ("encrypt", "--key-id", "keyA")):
+        found = run(unasked[0], *many, *unasked[1:])
+        assert (found.code, "2 already done" in found.out) == (0, True)
     assert run("encrypt", *many, "--key-id", "keyA", "--yes").code == 0
     for more, said in ((["--pin", "p"], "--pin"), (["--ref", "main"], "--ref")):
         refused = run("verify", *many, *more)

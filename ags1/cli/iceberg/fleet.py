@@ -99,17 +99,18 @@ def _shown(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _changed(options: argparse.Namespace, what: str, work: Callable[[Fleet, dict[str, Any]], FleetReport]) -> int:
-    def run(fleet: Fleet, progress: Callable[[int, int], None]) -> FleetReport:
-        return work(fleet, {"dry_run": options.dry_run, "progress": progress})
+    def run(dry_run: bool) -> Callable[[Fleet, Callable[[int, int], None]], FleetReport]:
+        return lambda fleet, progress: work(fleet, {"dry_run": dry_run, "progress": progress})
 
-    return _run(options, run, None if options.dry_run else what)
+    return _run(options, run(options.dry_run), None if options.dry_run else (what, run(True)))
 
 
 def _run(
     options: argparse.Namespace,
     work: Callable[[Fleet, Callable[[int, int], None]], FleetReport],
-    asked: str | None = None,
+    asked: tuple[str, Callable[[Fleet, Callable[[int, int], None]], FleetReport]] | None = None,
 ) -> int:
+    """Do it and say it; `asked` is what to ask before, and what plans it: without a change, nobody is asked."""
     from ags1.cli.kms import client_of
     from ags1.iceberg import Fleet
     from ags1.iceberg.catalogs import other_catalogs
@@ -129,12 +130,18 @@ def _run(
             kms_calls_per_second=options.kms_calls_per_second,
             allowed_locations=options.allowed_locations,
         )
+        report = None
         if asked is not None and not getattr(options, "yes", True):
-            names = fleet.tables()
-            if names and not agreed(options, f"{asked} {counted(len(names), 'table')}, {', '.join(names[:3])}...?"):
-                return 0
-        with Reporter(options, ("tables", "tables")) as reporter:
-            report = work(fleet, lambda done, total: reporter.phase("tables", done, total))
+            with Reporter(options, ("tables", "tables")) as reporter:
+                report = asked[1](fleet, lambda done, total: reporter.phase("tables", done, total))
+            names = [each.table for each in report.having("would be done")]
+            if names:
+                report = None
+                if not agreed(options, f"{asked[0]} {counted(len(names), 'table')}, {', '.join(names[:3])}...?"):
+                    return 0
+        if report is None:
+            with Reporter(options, ("tables", "tables")) as reporter:
+                report = work(fleet, lambda done, total: reporter.phase("tables", done, total))
     lines = in_options(str(report)).splitlines()
     bad = [line for line in lines if line.startswith(("failed: ", "NOT ok: "))]
     problem = None if report.ok else (bad or lines)[0]
