@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from pyiceberg.table import StaticTable
 
 from ags1 import iceberg
 from ags1.cli import main
-from ags1.errors import KeyAccessError
+from ags1.errors import KeyAccessError, UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table
 from ags1.keys import Key
 from ags1.kms import LocalKms, MemoryKms
@@ -80,3 +81,15 @@ def test_plaintext_is_named_only_where_old_snapshots_have_some(tmp_path: Path) -
     assert "NOT all encrypted yet: 1 old snapshot" in str(iceberg.encrypt_table(again, key_id="lake"))
     again.append(ROWS)
     assert bare in iceberg.plan_conversion(again, key_id="lake").plaintext
+
+
+def test_a_decrypted_table_is_written_with_an_engine_that_can(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    assert "PyIceberg 0.12 only reads it" in str(iceberg.plan_conversion(table, decrypt=True))
+    iceberg.decrypt_table(table, expire=True)
+    decrypted = load_table(None, str(tmp_path / "t"), kms=KMS)
+    with pytest.raises(UnsupportedError, match="or write it with Spark"):
+        decrypted.append(ROWS)
+    # When PyIceberg can, the advice is to be put right.
+    with pytest.raises(ValueError, match="Cannot write manifest for table version: 3"):
+        StaticTable.from_metadata(decrypted.metadata_location).append(ROWS)

@@ -14,7 +14,8 @@ _DECRYPTED = "until then ags1 reads the table only with `allow_plaintext=True`, 
 _ENGINES = {
     True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
     "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
-    False: "read afterwards by every engine that reads format version 3",
+    False: "read afterwards by every engine that reads format version 3, and written by those that write it, such as "
+    "Spark; PyIceberg 0.12 only reads it",
 }
 
 
