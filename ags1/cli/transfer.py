@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli.age_files import AGE_SUFFIX
@@ -395,7 +395,7 @@ class _MetadataFile:
         self._path = path
         self._seal = seal
         self._pending: str | None = None
-        self._replaced: str | None = None
+        self._replaced: list[str] = []
         if path is None:
             return
         directory = os.path.dirname(path)
@@ -403,9 +403,10 @@ class _MetadataFile:
             os.makedirs(directory, exist_ok=True)
         if fresh:
             pending = path + _PENDING
-            if os.path.lexists(pending):
+            self._replaced = _left_pending(path)
+            if self._replaced:
                 # It may be the only key of what is there, as long as this does not replace that.
-                self._replaced, pending = pending, f"{pending}-{os.urandom(4).hex()}"
+                pending += f"-{os.urandom(4).hex()}"
             write_private(pending, self._encoded(metadata), replace=True)
             self._pending = pending
 
@@ -421,8 +422,9 @@ class _MetadataFile:
                 raise OSError(error.errno, text, self._path) from None
             raise
         self.abort()
-        if self._replaced is not None:
-            os.unlink(self._replaced)
+        for each in self._replaced:
+            with suppress(FileNotFoundError):
+                os.unlink(each)
 
     def fail(self, target: str, watched: Watched, read: Callable[[], object]) -> None:
         """Remove a fresh key, unless the target has it: an interrupt or a lost reply may have come behind that.
@@ -487,12 +489,22 @@ def _refuse_other_key(
             "it exists and was not replaced: what its key encrypted would be lost (--replace-key-metadata replaces it)"
         )
         raise FileExistsError(errno.EEXIST, said, path)
-    if metadata is None and os.path.lexists(path + _PENDING):
-        _refuse_pending(path, target, read)
+    if metadata is None:
+        for pending in _left_pending(path):
+            _refuse_pending(pending, path, target, read)
 
 
-def _refuse_pending(path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
-    pending = path + _PENDING
+def _left_pending(path: str) -> list[str]:
+    """Fresh keys that killed runs have left beside `path`; further ones than PATH.pending were made beside that."""
+    first = path + _PENDING
+    if not os.path.lexists(first):
+        return []
+    import glob
+
+    return sorted([*glob.glob(f"{glob.escape(first)}-{'[0-9a-f]' * 8}"), first], reverse=True)
+
+
+def _refuse_pending(pending: str, path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
     # None: it is in an age file.
     kept = read_metadata(pending)
 

@@ -27,13 +27,13 @@ from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, run_of, version_number
 from ags1.dataset.pins import Pins
-from ags1.dataset.references import walk
+from ags1.dataset.references import ListedReference, walk
 from ags1.dataset.reports import RunReport
-from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, remove_record
+from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, records, remove_record
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import ATTEMPTS, Transaction
-from ags1.dataset.versions import Version, numbers
+from ags1.dataset.versions import Version, latest_number, numbers
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome, is_fatal
 from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError, KeyAccessError
 from ags1.layout import encrypted_length
@@ -103,6 +103,25 @@ def write_files(
     ) as transaction, closing(Present(target)) as present:  # fmt: skip
         names_patterns = isinstance(keys, Mapping)
         return _Writing(source, target, prefix, transaction, kms, options, present, names_patterns).run()
+
+
+def refuse_lost(target: Location) -> list[ListedReference]:
+    """Return what stands where a new dataset is to be, at most 10,000 names.
+
+    FileExistsError: objects of runs that have no record, so of a dataset whose versions are missing.
+    """
+    listed = list(islice(walk(target), _MOST_LISTED))
+    recorded = {each.run for each in records(target)}
+    lost = [each.name for each in listed if run_of(each.name) not in recorded | {None}]
+    # Another writer may have just made the first version, and removed its record.
+    if lost and not latest_number(target):
+        text = (
+            f"objects of an earlier dataset stand here, such as {lost[0]}, and its versions are missing: restore "
+            f"{CONTROL}/v-*.json from a backup, or choose another directory; if no version was ever made, because a "
+            "power cut ended the first run, or a first write of Spark failed, remove the objects"
+        )
+        raise FileExistsError(errno.EEXIST, text, target.text)
+    return listed
 
 
 class _Writing:
@@ -209,14 +228,14 @@ class _Writing:
     def _note_others(self) -> None:
         """Say what stands already where a new dataset is to be: nobody would look for it there later."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            listed = list(islice(walk(self._target), _MOST_LISTED))
+            listed = refuse_lost(self._target)
+            least = "at least " if len(listed) == _MOST_LISTED else ""
             names = [
                 each.name
                 for each in listed
                 if each.kind != "leftover" and run_of(each.name) is None and record_of(each.name) is None
             ]
             if names:
-                least = "at least " if len(listed) == _MOST_LISTED else ""
                 text = (
                     f"{least}{counted(len(names), 'file')} stood here before the dataset, such as {names[0]}: not "
                     "encrypted by this run, and named as foreign whenever the dataset is verified; move them away, or "

@@ -374,13 +374,32 @@ def test_the_material_of_a_named_file_is_rotated(run: Run) -> None:
 @pytest.mark.parametrize("external", [(), ("--external-key-material",)])
 def test_a_rotation_that_did_not_happen_is_no_success(run: Run, external: tuple[str, ...]) -> None:
     run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, "--footer-key-id", "kf", *external)
-    missing = "no key was under 'misspelt' of --new-key-id: "
-    done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "misspelt=next")
-    assert (done.code, done.err) == (2, f"ags1: {missing}nor under the new one: is it misspelt?\n")
-    done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next", "--new-key-id", "misspelt=kx")
-    assert done.code == 2
+    before = files_below(Path("."))
+    missing = "no key is under 'misspelt' of --new-key-id, and nothing was written: keys are under 'kf'. Correct the id"
+    # Whether somebody has a key under the new id says nothing about a misspelt old one.
+    for more in (
+        ("misspelt=next",),
+        ("kf=next", "--new-key-id", "misspelt=kx"),
+        ("misspelt=kf", "--new-key-id", "kf=next"),
+    ):
+        done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", *more)
+        assert (done.code, missing in done.err) == (2, True)
+    assert files_below(Path(".")) == before
+    assert run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next").code == 0
+    before = files_below(Path("."))
     done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "kf=next")
     assert (done.code, done.err.count("already")) == (9, 1)
+    assert files_below(Path(".")) == before
+
+
+@pytest.mark.parametrize("external", [(), ("--external-key-material",)])
+def test_a_column_under_the_new_id_does_not_excuse_a_misspelt_old_one(run: Run, external: tuple[str, ...]) -> None:
+    keys = ("--footer-key-id", "kf", "--column-key-id", "name=kc")
+    run("parquet", "encrypt", "in.parquet", "out.parquet", *KMS, *keys, *external)
+    before = files_below(Path("."))
+    done = run("parquet", "rotate", "out.parquet", *KMS, "--new-key-id", "misspelt=kc")
+    assert (done.code, "keys are under 'kc', 'kf'" in done.err) == (2, True)
+    assert files_below(Path(".")) == before
 
 
 def test_verify_says_that_a_wrong_footer_key_is_wrong(run: Run) -> None:

@@ -518,6 +518,22 @@ def test_the_fresh_key_of_a_killed_run_stays_until_its_file_is_replaced(run: Run
     assert not list(work.glob("meta.*"))
 
 
+def test_what_several_killed_runs_have_left_is_named_and_goes_with_the_next_success(run: Run, work: Path) -> None:
+    assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 0
+    (work / "meta").rename(work / "meta.pending-0123abcd")
+    ags1.KeyMetadata.generate().save(work / "meta.pending")
+    (work / "meta.pending-mine").touch()
+    refused = run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--overwrite")
+    assert refused.code == 9
+    assert "meta.pending-0123abcd: a run that was cut short has left it, and it is the key of out" in refused.err
+    assert run("encrypt", "missing", "out", "--key-metadata-out", "meta", "--replace-key-metadata").code != 0
+    assert run("verify", "out", "--key-metadata", "meta.pending-0123abcd").code == 0
+    again = ("out", "--key-metadata-out", "meta", "--replace-key-metadata", "--overwrite")
+    assert run("encrypt", "plain", *again).code == 0
+    assert [each.name for each in work.glob("meta.*")] == ["meta.pending-mine"]
+    assert run("verify", "out", "--key-metadata", "meta").code == 0
+
+
 def test_a_fresh_key_whose_file_was_not_replaced_goes(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -263,11 +263,34 @@ def test_what_stands_where_a_new_dataset_is_to_be_is_said_before_it_is_found_to_
         assert (path, note[:41]) == (str(target), "4 files stood here before the dataset, su")
     foreign = [name for name, kind in kinds(found(target)).items() if kind == "foreign"]
     assert sorted(foreign) == ["_SUCCESS", "a", "link", "sub/b.csv"]
-    # Once: the dataset that is there is verified, not listed by each run. And of what runs have left nothing is said.
-    for place in (target, tmp_path / "new", write(tmp_path / "left", {f"x.{new_run()}-01234567.ags1": b""})):
+    # Once: the dataset that is there is verified, not listed by each run.
+    for place in (target, tmp_path / "new"):
         again = dataset.encrypt(raw, place, client(), "lake")
         assert again.report is not None
         assert again.report.notes == []
+
+
+@every("missing", ["_ags1/v-*.json", "_ags1/**/*"])
+def test_a_dataset_that_lost_its_versions_is_not_begun_anew(tmp_path: Path, missing: str) -> None:
+    raw, target = write(tmp_path / "raw", {"a": b"1", "sub/b": b"2"}), tmp_path / "vault"
+    for content in (b"1", b"2"):
+        (raw / "a").write_bytes(content)
+        with dataset.encrypt(raw, target, client(), "lake") as vault:
+            version = vault.version
+    backup = {each: each.read_bytes() for each in target.glob(missing) if each.is_file()}
+    for each in backup:
+        each.unlink()
+    before = sorted(target.rglob("*"))
+    for act in (dataset.preview, dataset.encrypt):
+        with pytest.raises(
+            FileExistsError, match=r"objects of an earlier dataset stand.*versions are missing: restore"
+        ):
+            act(raw, target, client(), "lake")
+    assert sorted(target.rglob("*")) == before
+    for each, content in backup.items():
+        each.write_bytes(content)
+    with dataset.encrypt(raw, target, client(), "lake") as vault:
+        assert vault.version == version
 
 
 @every("kind", ["missing", "truncated", "damaged", "unreferenced", "foreign"])

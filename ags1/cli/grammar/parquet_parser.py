@@ -59,8 +59,9 @@ The data keys stay what they are: whoever kept one can still read, and only
 `ags1 parquet rekey` changes that. Key material beside a file is replaced, and
 the file is not touched; of a file that holds its key material itself, the
 footer is rewritten. Each is replaced whole or not at all; after an
-interruption, run it again. If no key was under an old id of --new-key-id, the
-exit code is 9 where keys are under the new one already, and 2 otherwise.
+interruption, run it again. If no key is under an old id of --new-key-id,
+nothing is written: the exit code is 9 where all keys are under new ones
+already, and 2 otherwise.
 """
 
 _VERIFY_HELP = """

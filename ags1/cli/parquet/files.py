@@ -6,7 +6,7 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ from ags1.cli.transfer import (
     work_through,
 )
 from ags1.dataset.selection import Filter
-from ags1.errors import FormatError
+from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.parquet.rewrite.conversions import PlaintextColumnsError
 from ags1.parquet.rewrite.operations import (
@@ -59,7 +59,7 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.storage import Entry, Location, status
 from ags1.support.command_line import no_file_left
-from ags1.support.exit_codes import EXIT_EXISTS, EXIT_OK, EXIT_USAGE, UsageError
+from ags1.support.exit_codes import EXIT_EXISTS, EXIT_USAGE, UsageError
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
 
@@ -347,8 +347,14 @@ def _read_footer(target: str, metadata: KeyMetadata) -> None:
 
 
 def rotate(options: argparse.Namespace) -> int:
-    from ags1.parquet.keys.key_material import KeyMetadataRewrapper, is_key_material_name, key_material_path
-    from ags1.parquet.rewrite.rotation import holds_key_material, rotate_file
+    from ags1.parquet.keys.key_material import (
+        KeyMetadataRewrapper,
+        is_key_material_name,
+        key_material_path,
+        parse_store,
+        read_key_material_file,
+    )
+    from ags1.parquet.rewrite.rotation import holds_key_material, master_keys, rotate_file
 
     if options.kms is None:
         options.kms = os.environ.get("AGS1_KMS")
@@ -359,8 +365,6 @@ def rotate(options: argparse.Namespace) -> int:
         kinds = _kinds([path for path, *_ in found], named)
         material = {path for path, *_ in found if is_key_material_name(path)}
         jobs, left_out = [], []
-        # Master keys of the keys that were wrapped again.
-        under: set[str] = set()
         for path, name, _ in found:
             kind, reason = kinds[path]
             if path not in material and kind != PARQUET:
@@ -384,22 +388,55 @@ def rotate(options: argparse.Namespace) -> int:
                 if not is_url(beside) and not os.path.exists(beside):
                     return f"{path}: left out: it has no key material", {"outcome": _LEFT_OUT}
                 counts = _counted(rewrapper.rewrap_file(Location(beside)))
-            under.update(counts)
             keys = ", ".join(f"{count} under {key_id!r}" for key_id, count in counts.items())
             record = {"outcome": _DONE, "keys": counts, "seconds": round(time.monotonic() - started, 6)}
             return f"{path}: keys re-wrapped: {keys}", record
 
+        def now_under(job: Job) -> Iterable[str] | None:
+            path = job.source
+            try:
+                if path not in material and holds_key_material(path):
+                    return master_keys(path, rewrapper, aad_prefix(options, job.name) or None)
+                beside = path if path in material else key_material_path(path)
+                return _counted(parse_store(read_key_material_file(Location(beside))))
+            except FileNotFoundError:
+                return ()
+            except (Ags1Error, OSError, ValueError):
+                # The work on it says why.
+                return None
+
         if not jobs:
             raise UsageError(f"there are no Parquet files in {', '.join(options.files)}")
-        code = work_through(options, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
-        if rewrapper.unused and code == EXIT_OK:
-            # Not the same as a wrong id: a run that was killed may have put these keys under the new one.
-            missing = ", ".join(map(repr, sorted(rewrapper.unused)))
-            already = {options.new_key_id[each] for each in rewrapper.unused} <= under
-            text = "keys are under the new one already" if already else "nor under the new one: is it misspelt?"
-            warn(f"ags1: no key was under {missing} of --new-key-id: {text}")
-            return EXIT_EXISTS if already else EXIT_USAGE
-        return code
+        refused = _unknown_ids(options.new_key_id or {}, map(now_under, jobs))
+        if refused is not None:
+            return refused
+        return work_through(options, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
+
+
+def _unknown_ids(new_ids: dict[str, str], found: Iterable[Iterable[str] | None]) -> int | None:
+    """Return the exit code if no key is under one of the old ids: before anything is written.
+
+    `found` are the master keys of each file, and None of a file that cannot be read, which may have any.
+    """
+    missing, under, is_complete = set(new_ids), set[str](), True
+    for each in found if missing else ():
+        is_complete = is_complete and each is not None
+        under.update(each or ())
+        missing -= under
+        if not missing:
+            return None
+    if not missing or not under or not is_complete:
+        return None
+    text = f"ags1: no key is under {_quoted(missing)} of --new-key-id, and nothing was written: "
+    if under <= set(new_ids.values()) - set(new_ids):
+        warn(f"{text}keys are under {_quoted(under)} already")
+        return EXIT_EXISTS
+    warn(f"{text}keys are under {_quoted(under)}. Correct the id, or leave it out if an earlier run replaced it")
+    return EXIT_USAGE
+
+
+def _quoted(ids: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(ids)))
 
 
 def _counted(materials: dict[str, Any]) -> dict[str, int]:

@@ -43,6 +43,7 @@ __all__ = [
     "key_material_path",
     "parse_key_metadata",
     "parse_store",
+    "read_key_material_file",
     "rewrap_key_metadata",
     "rotate_master_keys",
 ]
@@ -142,11 +143,6 @@ class KeyMetadataRewrapper:
 
     The parameters are those of :func:`rotate_master_keys`; with ``double_wrapping=None``, the new material has a key
     encryption key if the old one had. Safe to share between threads.
-
-    Attributes
-    ----------
-    unused : set of str
-        The old ids of `master_key_ids` under which no key was yet.
     """
 
     def __init__(
@@ -161,7 +157,6 @@ class KeyMetadataRewrapper:
         service = as_key_service(kms)
         what = "master_key_ids"
         self._ids = {key_id(old, what): key_id(new, what) for old, new in (master_key_ids or {}).items()}
-        self.unused = set(self._ids)
         self._wrappers = {}
         for old in (False, True):
             new = old if double_wrapping is None else double_wrapping
@@ -174,7 +169,6 @@ class KeyMetadataRewrapper:
     def rewrap_material(self, material: KeyMaterial) -> KeyMaterial:
         """Wrap the key in key material again; KeyAccessError too if the new material does not give the same key."""
         key = self._old.unwrap(material)
-        self.unused.discard(material.master_key_id)
         new = self._wrappers[material.double_wrapping].wrap(
             key,
             self._ids.get(material.master_key_id, material.master_key_id),

@@ -28,7 +28,7 @@ from ags1.streams.files import Progress, is_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ags1.core.gcm import Key
@@ -93,11 +93,10 @@ def rotate_file(
         if opened is None:
             raise ValueError("the source is not seekable: copy it to a file first")
         where = f"{opened.name}: " if opened.name else ""
-        decryption = DecryptionConfig(key_retriever=lambda data: _unwrapped(rewrapper, data), aad_prefix=aad_prefix)
-        footer = read_footer(opened, decryption.for_file(source))
+        footer = _footer(opened, source, rewrapper, aad_prefix)
         assert footer.metadata is not None
         try:
-            counts = _rewrap(footer, rewrapper)
+            counts = _rewrap(footer, rewrapper.rewrap)
         except Ags1Error as error:
             raise with_text(error, f"{where}{error}") from error
         except ValueError as error:
@@ -112,6 +111,18 @@ def rotate_file(
             in_place = not isinstance(source, bytes) and is_same(source, target)
             output.commit(durable=durable or in_place)
         return counts
+
+
+def master_keys(source: Any, rewrapper: KeyMetadataRewrapper, aad_prefix: Buffer | None = None) -> dict[str, int]:
+    """Return the number of keys that each master key wraps in a Parquet file with internal key material.
+
+    As :func:`rotate_file`, which writes: the ids of columns are in an encrypted footer.
+    """
+    source = located(source, None)
+    with seekable(source) as opened:
+        if opened is None:
+            raise ValueError("the source is not seekable: copy it to a file first")
+        return _rewrap(_footer(opened, source, rewrapper, aad_prefix), lambda metadata: metadata)
 
 
 def holds_key_material(source: Any) -> bool:
@@ -141,6 +152,11 @@ class _SameFile:
         self.footer_key_metadata = footer.key_metadata
 
 
+def _footer(opened: Any, source: Any, rewrapper: KeyMetadataRewrapper, aad_prefix: Buffer | None) -> Footer:
+    decryption = DecryptionConfig(key_retriever=lambda data: _unwrapped(rewrapper, data), aad_prefix=aad_prefix)
+    return read_footer(opened, decryption.for_file(source))
+
+
 def _unwrapped(rewrapper: KeyMetadataRewrapper, metadata: bytes) -> Key:
     material = parse_key_metadata(metadata)
     if not isinstance(material, KeyMaterial):
@@ -151,7 +167,7 @@ def _unwrapped(rewrapper: KeyMetadataRewrapper, metadata: bytes) -> Key:
     return rewrapper._old.unwrap(material)
 
 
-def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
+def _rewrap(footer: Footer, rewrap: Callable[[bytes], bytes]) -> dict[str, int]:
     """Replace the key metadata of footer and columns; return the number of keys of each master key."""
     counts: dict[str, int] = {}
     known: dict[bytes, bytes] = {}
@@ -159,10 +175,10 @@ def _rewrap(footer: Footer, rewrapper: KeyMetadataRewrapper) -> dict[str, int]:
     def rewrapped(metadata: bytes) -> bytes:
         found = known.get(metadata)
         if found is None:
-            found = known[metadata] = rewrapper.rewrap(metadata)
+            found = known[metadata] = rewrap(metadata)
             material = parse_key_metadata(found)
-            assert isinstance(material, KeyMaterial)
-            counts[material.master_key_id] = counts.get(material.master_key_id, 0) + 1
+            if isinstance(material, KeyMaterial):
+                counts[material.master_key_id] = counts.get(material.master_key_id, 0) + 1
         return found
 
     if footer.key_metadata is None:
