@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
 from ags1 import iceberg
@@ -93,3 +94,25 @@ def test_a_decrypted_table_is_written_with_an_engine_that_can(tmp_path: Path) ->
     # When PyIceberg can, the advice is to be put right.
     with pytest.raises(ValueError, match="Cannot write manifest for table version: 3"):
         StaticTable.from_metadata(decrypted.metadata_location).append(ROWS)
+
+
+def test_a_rewrap_tells_of_catalogs_only_where_a_table_may_have_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Key.generate().save(str(tmp_path / "k"))
+    keys = {"lake": bytes(16), "next": bytes(range(16))}
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    with LocalKms.create(tmp_path / "keys.json", keys, key_file=tmp_path / "k") as kms:
+        create_table(None, str(tmp_path / "t"), ROWS.schema, kms=kms, key_id="lake").append(ROWS)
+        made = create_table(catalog, "db.t", ROWS.schema, kms=kms, key_id="lake")
+        made.append(ROWS)
+        place = made.document.fields["location"]
+    more = ["--kms", f"local:{tmp_path}/keys.json?key_file={tmp_path}/k"]
+    for key_id in ("next", "lake"):
+        assert main(["iceberg", "rewrap", str(tmp_path / "t"), *more, "--new-key-id", key_id]) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith("The table has no catalog, and is changed. Writers and readers need a KMS")
+    for key_id in ("next", "lake"):
+        assert main(["iceberg", "rewrap", place, *more, "--new-key-id", key_id]) == 0
+        assert "The table changes when its catalog is told" in capsys.readouterr().out

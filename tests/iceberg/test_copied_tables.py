@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1 import iceberg
 from ags1.cli import main
@@ -18,6 +20,7 @@ from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
 from ags1.iceberg.metadata.locations import TableLocations, moved, moving
 from ags1.keys import Key
 from ags1.kms import LocalKms, MemoryKms
+from ags1.support.exit_codes import describe
 from tests.checks import every
 
 KMS = MemoryKms({"lake": bytes(range(16)), "next": bytes(range(16, 32))})
@@ -221,3 +224,26 @@ def test_no_path_of_the_metadata_leads_out_of_a_copy(tmp_path: Path) -> None:
 def test_a_copy_is_given_by_its_path() -> None:
     with pytest.raises(ValueError, match="without a catalog"):
         load_table(object(), "db.events", kms=KMS, moved_from="/lake/t")
+
+
+def test_a_relative_location_of_a_catalog_is_said_with_what_it_means_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse="warehouse")
+    catalog.create_namespace("db")
+    create_table(catalog, "db.two", ROWS.schema, kms=KMS, key_id="lake")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError) as refused:
+        load_table(catalog, "db.two", kms=KMS)
+    said = describe(refused.value)
+    assert f"the location is relative, and means {tmp_path}/elsewhere/warehouse/db/two/metadata/" in said
+    assert "make it first" not in said
+
+
+def test_a_directory_is_opened_with_load_table(copied: Copied) -> None:
+    place = str(copied[0])
+    with pytest.raises(IsADirectoryError, match=re.escape(f"open it with `load_table(None, {place!r}, kms=...)`")):
+        open_table(place, KMS)
+    assert load_table(None, place, kms=KMS).scan().count() == 2

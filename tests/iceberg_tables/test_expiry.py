@@ -135,7 +135,7 @@ def test_clean_refuses_a_location_that_is_not_where_the_table_is(tmp_path: Path)
     for number, place in enumerate((theirs.parent.as_uri(), "file:///")):
         table = make(tmp_path / f"t{number}")
         table = changed(table, lambda fields, place=place: fields.update(location=place))  # type: ignore[misc]
-        with pytest.raises(UnsupportedError, match="nothing was removed"):
+        with pytest.raises(UnsupportedError, match=r"nothing was removed|is not changed"):
             iceberg.clean(table, older_than=NOW)
     assert theirs.exists()
 

@@ -163,6 +163,8 @@ def _list(options: argparse.Namespace, kind: str, what: str, key_ids: tuple[str,
 
 
 def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: str | None = None) -> None:
+    from ags1.iceberg.catalogs.file import has_no_catalog
+
     if change.made is None:
         if not options.quiet:
             said = "would be committed" if options.catalog else _would_write(change)
@@ -179,6 +181,10 @@ def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: s
             say(readers)
         return
     say(f"wrote {new}")
+    if has_no_catalog(old, change.base.document.fields):
+        said = "" if new_key_id is None else f" {readers}"
+        say(f"The table has no catalog, and is changed.{said}")
+        return
     sql = new.replace("'", "''")
     for line in (
         "",

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -308,7 +309,19 @@ class PointerTable(CatalogTable):
 
 def read_state(location: str, io_properties: Mapping[str, str]) -> TableState:
     """Read a metadata file; raises as :func:`metadata_document`, or an OSError."""
-    data = bytes(read_whole(location_of(location, io_properties), MAX_DOCUMENT))
+    where = location_of(location, io_properties)
+    try:
+        data = bytes(read_whole(where, MAX_DOCUMENT))
+    except FileNotFoundError as error:
+        if not where.is_local:
+            raise
+        text = "there is no such metadata file"
+        if not os.path.isabs(where.path):
+            text += (
+                f": the location is relative, and means {os.path.abspath(where.path)} here: say it from the directory "
+                "that the catalog's locations are relative to"
+            )
+        raise FileNotFoundError(errno.ENOENT, text, location) from error
     return TableState(location, metadata_document(location, data))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
@@ -203,6 +204,17 @@ def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
             # The bucket does not exist.
             raise
         return []
+
+
+def has_no_catalog(location: str, fields: Mapping[str, Any]) -> bool:
+    """Whether all metadata files that a table names, and its own at `location`, have names that no catalog gives."""
+    before = [str(each.get("metadata-file")) for each in fields.get("metadata-log") or () if isinstance(each, dict)]
+    names = [each.rpartition("/")[2] for each in (*before, location)]
+    first = names[0] == _named(0, "", METADATA_SUFFIX) or names[0].startswith("v")
+    # A log has a limited length, and then begins with a later name.
+    return (first or len(names) > 2) and all(
+        version_of(one) is not None and next_name(one) == other for one, other in pairwise(names)
+    )
 
 
 def next_name(location: str) -> str:

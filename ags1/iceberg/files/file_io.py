@@ -155,8 +155,14 @@ class EncryptedFileIO(FileIO):
         self.locations.add(location)
         document = self._loaded.get(location)
         if document is None:
-            with self.stored(location, SMALL) as file:
-                data = file.read(MAX_DOCUMENT + 1)
+            try:
+                with self.stored(location, SMALL) as file:
+                    data = file.read(MAX_DOCUMENT + 1)
+            except IsADirectoryError as error:
+                text = (
+                    f"is a directory, and not a metadata file: open it with `load_table(None, {location!r}, kms=...)`"
+                )
+                raise IsADirectoryError(error.errno, text, location) from None
             document = metadata_document(location, data, self.metadata_hash)
         self.locations.believe(document.fields)
         self._decrypted = seems_decrypted(document.fields)

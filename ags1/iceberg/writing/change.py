@@ -240,8 +240,7 @@ class WriteTarget:
         if metadata.key_id is None:
             raise UnsupportedError(
                 f"{name}: the table is not encrypted, and only encrypted tables are written here: make it one with "
-                "`encrypt_table`, or write it with Spark (PyIceberg 0.12 writes no table of format version 3, as after "
-                "`decrypt_table`)"
+                "`encrypt_table`, or write it with Spark (PyIceberg 0.12 writes no table of format version 3)"
             )
         if metadata.fields["format-version"] < _VERSION:
             raise UnsupportedError(
