@@ -66,8 +66,12 @@ def move(
     transaction = Transaction.begin(location, kms, "mv", pins=pins, attempts=attempts)
     moved: dict[str, DatasetEntry | None] = {}
     entries = _named(transaction, source)
+
+    def new_path(entry: DatasetEntry) -> str:
+        return check_entry_path(target + (entry.path[len(source) :] if source else f"/{entry.path}"))
+
     for entry in entries:
-        path = check_entry_path(target + (entry.path[len(source) :] if source else f"/{entry.path}"))
+        path = new_path(entry)
         if path == entry.path:
             raise ValueError(f"{source} and {target} are the same")
         moved.setdefault(entry.path, None)
@@ -80,7 +84,8 @@ def move(
         transaction.refuse_twin(path, moved)
     report = RunReport(version=transaction.next_version - 1, done=sum(not entry.is_directory for entry in entries))
     if dry_run:
-        report.paths = [path for path in moved if not path.endswith("/")]
+        files = [entry for entry in entries if not entry.is_directory]
+        report.paths = [path for entry in files for path in (entry.path, new_path(entry))]
         return report
     for path in sorted(moved, key=sort_key):
         old = moved[path]

@@ -44,7 +44,8 @@ class RunReport(Report):
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
     paths : list of str
-        In a dry run, the files that would be encrypted or decrypted.
+        In a dry run, the files that would be encrypted or decrypted; of a move, each old path and
+        behind it the new one.
     """
 
     version: int = 0

@@ -13,6 +13,7 @@ from typing import Any
 
 from ags1.support.command_line import CommandParser
 from ags1.support.exit_codes import EXIT_CODES, UsageError
+from ags1.support.option_values import directory
 
 # Options of the job itself; all others are passed to a function of ags1.spark.
 JOB_OPTIONS = frozenset(
@@ -173,8 +174,8 @@ def command_parser(group: str = "") -> CommandParser:
     return parser
 
 
-def _place(dest: str, name: str, text: str) -> dict[str, tuple[str, str]]:
-    return {dest: (name, f"{text}; a path that all executors see, or a URL")}
+def _place(dest: str, name: str, text: str) -> dict[str, tuple[Any, ...]]:
+    return {dest: (name, f"{text}; a path that all executors see, or a URL", {"type": directory})}
 
 
 def _add_dataset_commands(command: _Add) -> None:

@@ -266,7 +266,13 @@ def _meant(name: str, known: Iterable[str]) -> str:
     import difflib
 
     names = list(known)
-    # Such as --footer-key-id for --key-id.
-    longer = [each for each in names if name.startswith("--") and each.endswith(name[1:])]
-    found = longer or difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    # Such as --footer-key-id for --key-id, and for --keyid too.
+    ending = name[1:].replace("-", "")
+    longer = [
+        each
+        for each in names
+        if name.startswith("--")
+        and (each.endswith(name[1:]) or (len(ending) > 3 and each.replace("-", "").endswith(ending)))
+    ]
+    found = sorted(longer, key=len) or difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return f"did you mean {found[0]}? " if found else ""

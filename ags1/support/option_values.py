@@ -48,6 +48,12 @@ version = integer("a version such as 7")
 rows = integer("a number of rows")
 
 
+def directory(text: str) -> str:
+    if text == "-":
+        raise argparse.ArgumentTypeError("- is a stream, and this takes a directory or URL (./- is one of that name)")
+    return text
+
+
 def percent(text: str) -> float:
     try:
         found = float(text)

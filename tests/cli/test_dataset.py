@@ -144,7 +144,9 @@ def test_add_puts_files_under_a_prefix_and_dry_runs_change_nothing(vault: Path, 
     assert run("dataset", "add", "vault", "plain", "--prefix", "more", "--dry-run").out.startswith("more/plain\n")
     assert run("dataset", "rewrap", "vault", "--new-key-id", "next", "--dry-run").code == 0
     assert run("dataset", "rm", "vault", "sub", "--dry-run").out.endswith("would have removed 3 files\n")
-    assert run("dataset", "mv", "vault", "sub", "bus", "--dry-run").out.endswith("would have moved 3 files\n")
+    moved = run("dataset", "mv", "vault", "sub", "bus", "--dry-run").out
+    assert moved.endswith("would have moved 3 files\n")
+    assert moved.count("sub/") == moved.count(" -> bus/") == 3
     assert run("dataset", "repair", "vault", "tree", "--dry-run").out == "would have repaired 0 files\n"
     assert run("dataset", "expire", "vault", "--older-than", "0s", "--dry-run").code == 0
     assert run("dataset", "decrypt", "vault", "back", "--dry-run", "--include", "*.txt").out.startswith(
@@ -434,6 +436,10 @@ def test_each_kind_of_failure_has_its_exit_code(
         ),
         (["verify", "vault", "--expected-version", "x"], 2, "is not a version such as 7"),
         (["verify"], 2, "the following arguments are required: DATASET"),
+        (["encrypt", "tree", "-", "--key-id", "lake"], 2, "argument TARGET: - is a stream, and this takes a directory"),
+        (["decrypt", "vault", "-"], 2, "argument TARGET: - is a stream"),
+        (["verify", "-"], 2, "argument DATASET: - is a stream"),
+        (["repair", "vault", "-"], 2, "argument SOURCE: - is a stream"),
         (["encrypt", "tree", "new"], 2, "there is no dataset yet, and a new one needs a master key: --key-id ID"),
         (["encrypt", "tree", "vault", "--keys", "lake"], 2, "needs GLOB=ID, such as 'tenant=a/**=alias/a'"),
         (["encrypt", "tree", "vault", "--keys", "a=lake", "--keys", "a=next", "--key-id", "lake"], 2, "twice"),

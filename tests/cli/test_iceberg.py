@@ -54,6 +54,7 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
     [
         ("nonsense t", "there is no such action; there are inspect, "),
         ("scan", "required: TABLE"),
+        ("create - --key-id k --schema s.csv", "argument TABLE: - is a stream"),
         ("scan a b", "too many arguments (see `ags1 iceberg scan --help`)"),
         ("scan a --frob", "unknown option --frob (see `ags1 iceberg scan --help`)"),
         ("scan a --key x", "there is no --key: a table's keys come from its KMS, --kms URL"),
@@ -66,6 +67,7 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
         ("rewrap a", "are required: --new-key-id"),
         ("rekey a --data-keys", "`ags1 iceberg rekey` gives every file a new key"),
         ("rekey a --key-id k", "unknown option --key-id: did you mean --new-key-id?"),
+        ("verify a --keyid k", "unknown option --keyid: did you mean --expected-key-id?"),
         ("verify a --threads 0", "is not a number of 1 or more"),
         ("scan a --length-policy none", "invalid choice"),
     ],

@@ -216,6 +216,28 @@ def test_what_makes_no_sense_is_said(arguments: list[str], message: str, run: Ru
     assert not Path("t").exists()
 
 
+def test_a_file_of_other_values_is_named_with_the_value_and_nothing_is_added(run: Run) -> None:
+    Path("s.csv").write_text("id,amount\n1,9.5\n")
+    Path("bad.csv").write_text("id,amount\n1,abc\n")
+    Path("bad.parquet").write_bytes(b"x")
+    run("create", "t", "--schema", "s.csv", "--key-id", "keyA", "-q")
+    before = sorted(Path("t").rglob("*"))
+    for names, said in (
+        (("bad.csv",), "bad.csv: cannot be read with the types of the table as csv: In CSV column #1: Row #2:"),
+        (
+            ("bad.parquet",),
+            "bad.parquet: cannot be read with the types of the table as parquet: Parquet file size is 1",
+        ),
+    ):
+        refused = run("append", "t", *names, "-q")
+        assert (refused.code, refused.err.startswith(f"ags1: {said}")) == (2, True), refused.err
+    assert (
+        "bad.parquet: cannot be read as parquet: Parq"
+        in run("create", "u", "--schema", "bad.parquet", "--key-id", "keyA").err
+    )
+    assert sorted(Path("t").rglob("*")) == before
+
+
 def test_a_catalog_without_the_namespace_is_said(run: Run, named: list[str]) -> None:
     found = run("create", "none.t", *named[1:], "--schema", "rows.csv", "--key-id", "keyA")
     assert (found.code, found.err.startswith("ags1: none.t: the catalog has no such namespace")) == (4, True)

@@ -202,8 +202,11 @@ def _record(options: argparse.Namespace, report: RunReport, seconds: float) -> d
 
 
 def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: float) -> None:
-    for path in report.paths:
-        say(path)
+    lines = report.paths
+    if did == "moved":
+        lines = [f"{old} -> {new}" for old, new in zip(lines[::2], lines[1::2], strict=True)]
+    for line in lines:
+        say(line)
     count = report.removed if did == "removed" else report.done
     size = report.done_bytes
     if options.dry_run:

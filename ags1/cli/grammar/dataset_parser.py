@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ags1.cli.grammar.parser import DATASET, lazily
 from ags1.support.command_line import CommandParser
-from ags1.support.option_values import version
+from ags1.support.option_values import directory, version
 from ags1.support.typing import Any
 
 _HELP = """\
@@ -30,7 +30,7 @@ _RUN = (
     "notes, errors, seconds, dry_run, paths (in a dry run), error"
 )
 _REWRAP = "dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error"
-_SOURCE = {"source": ("SOURCE", "directory or file, or a URL")}
+_SOURCE: dict[str, tuple[Any, ...]] = {"source": ("SOURCE", "directory or file, or a URL", {"type": directory})}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
 _OPEN = "KMS PINS"
 ON_SPARK = ("plan", "clean")
@@ -59,7 +59,7 @@ def _add_writing(action: _Action) -> None:
     action(
         "encrypt",
         "dataset.datasets:encrypt",
-        _SOURCE | {"vault": ("TARGET", "directory or URL of the dataset; made if it is missing")},
+        _SOURCE | {"vault": ("TARGET", "directory or URL of the dataset; made if it is missing", {"type": directory})},
         "encrypt a directory into a dataset, or bring a dataset up to date",
         "key-id keys KMS pin CHOICE delete allow-empty keep-going dry-run no-resume again no-durable single-writer "
         "attempts spark WORK",
@@ -113,7 +113,7 @@ ags1 dataset add s3://vault/2026/ report.csv""",
     action(
         "repair",
         "dataset.datasets:repair",
-        DATASET | {"source": ("SOURCE", "directory or URL that the dataset was made from")},
+        DATASET | {"source": ("SOURCE", "directory or URL that the dataset was made from", {"type": directory})},
         "encrypt again, from the source, what is missing or not authentic",
         f"prefix {_OPEN} attempts dry-run WORK",
         more="Every file is verified first. A file whose source has changed since is an error: encrypt that instead.",
@@ -218,7 +218,7 @@ ags1 dataset verify vault/ --expected-version 12""",
     action(
         "decrypt",
         "dataset.datasets:decrypt",
-        DATASET | {"plain": ("TARGET", "directory or URL; made if it is missing")},
+        DATASET | {"plain": ("TARGET", "directory or URL; made if it is missing", {"type": directory})},
         "decrypt a dataset into a directory",
         f"version {_OPEN} CHOICE keep-going dry-run durable overwrite spark WORK",
         more="Files of the same names in TARGET that differ are refused before anything is written, unless --overwrite "

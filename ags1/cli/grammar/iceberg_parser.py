@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ags1.cli.grammar.parser import lazily
 from ags1.support.command_line import CommandParser
+from ags1.support.option_values import directory
 from ags1.support.typing import Any
 
 _TABLE_HELP = """\
@@ -132,7 +133,9 @@ _CHANGE_FIELDS = (
     "table, operation, snapshot_id (null: nothing to do), added_files, added_rows, added_bytes, removed_files, "
     "deleted_rows, metadata_location, metadata_hash (null: nothing to do), error"
 )
-_TABLE = {"table": ("TABLE", "its metadata.json or directory, a path or URL; with --catalog its name")}
+_TABLE: dict[str, tuple[Any, ...]] = {
+    "table": ("TABLE", "its metadata.json or directory, a path or URL; with --catalog its name", {"type": directory})
+}
 _ALL = {"snapshot": {"default": "all"}}
 _BRANCH = {"ref": {"metavar": "BRANCH", "help": "the branch that it works on (main)"}}
 
@@ -367,7 +370,7 @@ def _add_conversions(action: _Action) -> None:
         "iceberg.convert:relocate",
         "copy a table to another place, encrypted files byte for byte",
         "key-id to-catalog to-name partition-paths threads moved-from CONVERSION",
-        places={"target": ("TARGET", "directory of the new table; a path or URL")},
+        places={"target": ("TARGET", "directory of the new table; a path or URL", {"type": directory})},
         more="The source stays as it is. Branches and tags come along, history does not. With --moved-from, it "
         "restores a copy, to where the table was or to another place.",
         fields=fields,

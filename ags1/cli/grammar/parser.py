@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ags1.support.command_line import CommandParser
 from ags1.support.exit_codes import EXIT_CODES, UsageError
+from ags1.support.option_values import directory
 from ags1.support.typing import Any
 
 _EPILOG = f"""\
@@ -107,7 +108,7 @@ _TREES = (
 
 # Commands that have actions, each in a parser of its own.
 _GROUPS = {"dataset": "dataset_parser", "iceberg": "iceberg_parser", "parquet": "parquet_parser"}
-DATASET = {"vault": ("DATASET", "directory or URL of the dataset")}
+DATASET: dict[str, tuple[Any, ...]] = {"vault": ("DATASET", "directory or URL of the dataset", {"type": directory})}
 
 
 def file_places(what: str) -> dict[str, tuple[str, str]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 from ags1.cli import say, say_json, warn
@@ -144,7 +146,21 @@ def _schema(path: str) -> Any:
                 ) from None
     import pyarrow.dataset
 
-    return pyarrow.dataset.dataset(path, format=form).schema.remove_metadata()
+    with _refusing([path], "cannot be read as", form):
+        return pyarrow.dataset.dataset(path, format=form).schema.remove_metadata()
+
+
+@contextlib.contextmanager
+def _refusing(paths: list[str], what: str, form: str) -> Iterator[None]:
+    """Raise ValueError with Arrow's reason, which stands behind what Arrow was doing, and the file that Arrow names."""
+    import pyarrow
+
+    try:
+        yield
+    except pyarrow.ArrowInvalid as error:
+        named = re.search(r"input source '(.*?)': (?:Invalid: )?(.*)", str(error), re.DOTALL)
+        where, reason = named.groups() if named else (", ".join(paths), str(error))
+        raise ValueError(f"{where}: {what} {form}: {reason}") from None
 
 
 def _rows(paths: list[str], form: str, table: EncryptedTable, progress: Callable[[int, int | None], None]) -> Any:
@@ -165,12 +181,18 @@ def _rows(paths: list[str], form: str, table: EncryptedTable, progress: Callable
             column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
         )
         made = pyarrow.dataset.CsvFileFormat(convert_options=convert)
-    reader = pyarrow.dataset.dataset(paths, format=made).scanner().to_reader()
+    refusing = partial(_refusing, paths, "cannot be read with the types of the table as", form)
+    with refusing():
+        reader = pyarrow.dataset.dataset(paths, format=made).scanner().to_reader()
     done = 0
 
     def batches() -> Iterator[Any]:
         nonlocal done
-        for batch in reader:
+        while True:
+            with refusing():
+                batch = next(reader, None)
+            if batch is None:
+                return
             yield batch
             done += batch.nbytes
             progress(done, None)
