@@ -90,7 +90,8 @@ def test_a_full_disk(threads: int, tmp_path: Path) -> None:
                 found = os.statvfs(small)
                 assert found.f_blocks - found.f_bfree <= 1 * existed, "space is still taken"
             for name in ("encrypt", "decrypt"):
-                code = main([name, plain if name == "encrypt" else sealed, target, "--key-env", "LAKE_KEY", "--quiet"])
+                source = plain if name == "encrypt" else sealed
+                code = main([name, source, target, "--overwrite", "--key-env", "LAKE_KEY", "--quiet"])
                 assert code == 4
                 assert os.listdir(small) == ["target"] * existed
         assert open(target, "rb").read() == b"what was there"
