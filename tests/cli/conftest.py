@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ags1.cli import main
+from ags1.storage import _atomic
 from tests.checks import KEY, pattern
 
 PLAIN = pattern(5000)
@@ -67,6 +68,19 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_key(tmp_path / "k", KEY)
     (tmp_path / "plain").write_bytes(PLAIN)
     return tmp_path
+
+
+def end_behind_replacement(patched: pytest.MonkeyPatch, target: Path, error: BaseException) -> None:
+    """Let the work on a target that exists end with an error, once the target is replaced."""
+    sync, before = _atomic._sync_directory, b"before"
+    target.write_bytes(before)
+
+    def ended(directory: int) -> None:
+        sync(directory)
+        if target.read_bytes() != before:
+            raise error
+
+    patched.setattr(_atomic, "_sync_directory", ended)
 
 
 def write_key(path: Path, data: bytes, mode: int = 0o600) -> Path:

@@ -13,10 +13,9 @@ import pytest
 from ags1 import KeyMetadata, parquet
 from ags1.core.gcm import Key
 from ags1.kms import LocalKms, _keystore
-from ags1.storage import _atomic
 from ags1.support.words import size_text
 from tests.checks import KEY, OTHER_KEY
-from tests.cli.conftest import Run, files_below, write_key
+from tests.cli.conftest import Run, end_behind_replacement, files_below, write_key
 from tests.cli.parquet_work import GIVEN, KMS, NAMES, prepare, table
 
 PARTIAL = parquet.DecryptionConfig(KEY, column_keys=[(["name", "real"], OTHER_KEY[:16])])
@@ -186,16 +185,8 @@ def test_fresh_key_metadata_is_written_and_not_lost(run: Run) -> None:
 def test_the_fresh_key_of_a_parquet_file_that_is_there_when_the_work_is_ended_stays(
     run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync, target = _atomic._sync_directory, work / "out.parquet"
-    target.write_bytes(b"before")
-
-    def ended(directory: int) -> None:
-        sync(directory)
-        if target.read_bytes() != b"before":
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr(_atomic, "_sync_directory", ended)
+        end_behind_replacement(patched, work / "out.parquet", KeyboardInterrupt())
         more = ("--key-metadata-out", "key", "--durable", "--overwrite")
         result = run("parquet", "encrypt", "in.parquet", "out.parquet", *more)
     assert result.code == 130

@@ -17,9 +17,9 @@ import pytest
 
 import ags1
 from ags1.cli import transfer
-from ags1.storage import _atomic, outputs
+from ags1.storage import outputs
 from tests.checks import KEY, MIB, OTHER_KEY, damage, pattern
-from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
+from tests.cli.conftest import PLAIN, Run, end_behind_replacement, files_below, make_tree, write_key
 
 KEYED = ("--key-file", "k")
 UNPROTECTED = "note: no trusted length was given"
@@ -489,15 +489,7 @@ def test_a_fresh_key_is_on_the_disk_before_what_it_encrypts(
 def test_a_fresh_key_is_kept_if_its_file_is_there_when_the_work_is_ended(
     run: Run, work: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    sync, target = _atomic._sync_directory, work / "out"
-    target.write_bytes(b"before")
-
-    def ended(directory: int) -> None:
-        sync(directory)
-        if target.read_bytes() != b"before":
-            raise error
-
-    monkeypatch.setattr(_atomic, "_sync_directory", ended)
+    end_behind_replacement(monkeypatch, work / "out", error)
     result = run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--durable", "--overwrite")
     assert result.code in (4, 130)
     assert "out may be encrypted already; then its key is in meta.pending" in result.err

@@ -233,16 +233,9 @@ class EncryptionConfig(Config):
         )
         own = [key for key, _ in keys]
         self._set_up(
-            lambda _: given,
-            names,
-            own,
-            encrypt_all,
-            algorithm,
-            plaintext_footer,
-            aad_prefix,
-            store_aad_prefix,
-            data_page_v2,
-        )
+            lambda _: given, names, own,
+            encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2,
+        )  # fmt: skip
 
     def _set_up(
         self,
@@ -345,17 +338,10 @@ class EncryptionConfig(Config):
         made = cls.__new__(cls)
         made._set_up(
             lambda target: FileDataKeys(wrapper, footer_id, master_ids, target=target, **options),
-            names,
-            master_ids,
-            encrypt_all,
-            algorithm,
-            plaintext_footer,
-            aad_prefix,
-            store_aad_prefix,
-            data_page_v2,
-            DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds),
-            footer_id,
-        )
+            names, master_ids,
+            encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2,
+            DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds), footer_id,
+        )  # fmt: skip
         return made
 
     @classmethod
