@@ -135,9 +135,14 @@ def _refuse_different(view: DatasetView, target: Location, entries: Iterator[Dat
 
 
 def _status(target: Location, entry: DatasetEntry) -> os.stat_result | None:
-    """The status of a file, or of a link in its place; None if there is neither."""
+    """The status of a file, or of a link in its place; None if there is neither, or the way leads through a link."""
+    path = os.path.join(target.path, entry.path)
+    above = os.path.join(os.path.realpath(target.path), os.path.dirname(entry.path))
+    if os.path.realpath(os.path.dirname(path)) != os.path.normpath(above):
+        # What is there is not in this directory, and no earlier run has written it: the work refuses to go there.
+        return None
     try:
-        found = os.lstat(os.path.join(target.path, entry.path))
+        found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None

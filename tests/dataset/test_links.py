@@ -172,3 +172,19 @@ def test_a_directory_that_becomes_a_link_between_listing_and_removal_leads_nowhe
     with dataset.open(vault, fresh()) as found, pytest.raises(NotADirectoryError, match="move it away"):
         found.expire(keep=1, older_than=None, grace=0)
     assert (outside / f"x.{OLD_RUN}-00112233.ags1").read_bytes() == b"rubbish"
+
+
+def test_what_a_link_of_the_target_leads_to_does_not_pass_for_decrypted(tmp_path: Path) -> None:
+    """The directory has a link in the place of one of its own, to files of the same length and time."""
+    client, elsewhere, target = fresh(), tmp_path / "elsewhere", tmp_path / "plain"
+    with dataset.encrypt(write_tree(tmp_path / "raw", {"sub/a": b"1"}), tmp_path / "vault", client, "lake") as found:
+        found.decrypt(elsewhere)
+        target.mkdir()
+        (target / "sub").symlink_to(elsewhere / "sub")
+        report = found.decrypt(target, overwrite=False, on_error="collect")
+        assert (report.unchanged, report.done) == (0, 0)
+        assert [path for path, _ in report.errors] == ["sub/a"]
+        assert read_tree(elsewhere) == {"sub/a": b"1"}
+        # The directory itself may be reached through a link.
+        (tmp_path / "here").symlink_to(elsewhere)
+        assert found.decrypt(tmp_path / "here", overwrite=False).unchanged == 1
