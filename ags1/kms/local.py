@@ -362,7 +362,7 @@ class LocalKms(KeyManagementClient):
         return path
 
     def _load(self, remedy: str = "") -> _Store:
-        """The opened keystore, read again if the file has changed; `remedy` is what is said if there is no file.
+        """The opened keystore, read again if the file has changed; `remedy` ends the message if there is no file.
 
         A new keystore opens nothing that exists, so it is the remedy only where something new is made.
         """

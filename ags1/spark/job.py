@@ -240,7 +240,7 @@ class _Job:
         return self._session() if self._spark is not None or wanted or not locate(place).is_local else None
 
     def _need_consent(self) -> None:
-        """Refuse what cannot be undone unless it is said. Even its plan would take a session."""
+        """Refuse what cannot be undone without --yes. Even its plan would take a session."""
         if not (self._arguments["dry_run"] or self._options.yes):
             raise UsageError("a job cannot ask: give --dry-run to see what it would do, or --yes to have it done")
 

@@ -17,7 +17,7 @@ table:
   it is the location of a metadata file: a path or a URL such as
   s3://lake/db/t/metadata/00007-....metadata.json. A directory stands for the
   metadata file with the highest number in it, or in metadata/ below it, which
-  may be older or newer than what a catalog has; which one that is, is said.
+  may be older or newer than what a catalog has; the command names it.
 """
 
 _HELP = f"""\
@@ -260,7 +260,7 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "TABLE moved-from snapshot ref FLEET SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
         "disagree. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
-        "is wrong is plaintext. Warnings and notes are told.",
+        "is wrong is plaintext. Warnings and notes are printed.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
         "ags1, error",
         epilog=_FLEET_HELP,
