@@ -32,6 +32,8 @@ from tests.parquet.reference_thrift import I64, Struct, decode, encode
 
 MARKER = b"known plaintext"
 REFUSALS = (ags1.Ags1Error, ValueError)
+# PyArrow allocates memory for as many rows as a row group claims, before it reads the first one.
+MOST_ROWS = 1 << 20
 MASTERS = {"k1": bytes(range(16)), "k2": bytes(range(32))}
 
 
@@ -101,6 +103,13 @@ def change_places(choices: Choices, data: bytes) -> bytes:
     return with_footer(data, begin, footer)
 
 
+def most_rows(data: bytes) -> int:
+    """The largest number of rows that the file or a row group claims to have."""
+    _, footer = read_footer(data)
+    counts = [footer.fields.get(3, (I64, 0))[1]] + [group.fields.get(3, (I64, 0))[1] for group in footer[4]]
+    return max((count for count in counts if isinstance(count, int)), default=0)
+
+
 def table_of(read: Callable[[], Any]) -> Any:
     """A table, or None if PyArrow cannot read the file."""
     try:
@@ -140,7 +149,9 @@ def compare_with_arrow(data: bytes) -> None:
         assert MARKER not in encrypted, "plaintext shows"
     decryption = parquet.DecryptionConfig(KEY)
     parquet.decrypt_file(encrypted, back, decryption)
-    before = table_of(lambda: pq.read_table(io.BytesIO(changed), use_threads=False, pre_buffer=False))
+    before = None
+    if most_rows(changed) <= MOST_ROWS:
+        before = table_of(lambda: pq.read_table(io.BytesIO(changed), use_threads=False, pre_buffer=False))
     if before is not None:
         assert parquet.read_table(encrypted, decryption, use_threads=False).equals(before), (
             "the view shows another table"
