@@ -102,7 +102,7 @@ test-long: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests that sta
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
 test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests, Spark's on its newest release too
 	$(MAKE) check
-	$(MAKE) fuzz SECONDS=5
+	$(MAKE) fuzz SECONDS=5 SEED=1
 	$(MAKE) sanitize
 	$(MAKE) soak SOAK_ARGS='--seconds 15'
 	$(MAKE) bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 90 --allow-undecided'
@@ -177,11 +177,12 @@ bench-count: build $(STAMPS)/bench ## count instructions and allocations beside 
 	$(BIN)/python -m bench.count $(BASE) $(ARGS)
 
 # What CI has no time for, for an idle machine and a night.
-nightly: ## count all beside BASE=<revision>, tests of others, long soaks, wheels in bare systems, and all benchmarks
+nightly: ## count all beside BASE=<revision>, tests of others, long soaks, fuzzing, wheels in bare systems, and all benchmarks
 	$(MAKE) bench-count
 	$(MAKE) downstream
 	$(MAKE) browse
 	$(MAKE) soak SOAK_ARGS='--seconds 60'
+	$(MAKE) fuzz SECONDS=120
 	$(MAKE) wheels
 	$(MAKE) wheels ARCH=aarch64 PYTHONS=3.11
 	$(MAKE) systems
@@ -203,8 +204,10 @@ SYSTEMS ?=
 systems: $(STAMPS)/wheels ## install the wheels of dist in bare Debian systems, and run the core tests there
 	$(BIN)/python -m tests.packaging.systems $(if $(EXPIRED),--expired-suites) $(SYSTEMS)
 
-fuzz: build $(STAMPS)/test ## feed the parsers damaged input for SECONDS=20 each
-	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)
+SEED ?= 0
+
+fuzz: build $(STAMPS)/test ## feed the parsers damaged input for SECONDS=20 each; SEED=1 the same each time
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) --seed $(SEED)
 
 sanitize: $(STAMPS)/test ## run the native code under the address and undefined-behaviour sanitizers
 	tests/sanitize/run.sh

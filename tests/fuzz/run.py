@@ -2,6 +2,7 @@
 
     python tests/fuzz/run.py --seconds 60                     every target
     python tests/fuzz/run.py --seconds 600 --target decrypt   one
+    python tests/fuzz/run.py --seconds 5 --seed 1             the same inputs each time, as far as the time allows
     python tests/fuzz/run.py --target decrypt --replay FILE   a finding once more
 
 A finding is any exception, crash, hang (10 s for one input) or 2 GiB of memory. It is printed with a reproducer, and
@@ -35,33 +36,34 @@ NAMES = (
 )  # fmt: skip
 
 
-def work(name: str, seconds: int, directory: Path) -> None:
+def work(name: str, seconds: int, seed: int, directory: Path) -> None:
     """Fuzz one target in this process."""
     try:
         import atheris
     except ImportError:
-        blindly(name, seconds, directory)
+        blindly(name, seconds, seed, directory)
         return
     with atheris.instrument_imports(include=["ags1"]):
         from tests.fuzz import targets
     corpus = directory / "corpus"
     corpus.mkdir()
-    for number, seed in enumerate(targets.seeds(name)):
-        (corpus / f"seed{number}").write_bytes(seed)
+    for number, data in enumerate(targets.seeds(name)):
+        (corpus / f"seed{number}").write_bytes(data)
     options = [
         f"-max_total_time={seconds}", f"-timeout={SECONDS_FOR_ONE}", f"-rss_limit_mb={MEBIBYTES}",
         f"-max_len={LONGEST}", f"-artifact_prefix={directory}/", "-print_final_stats=1", "-verbosity=1",
+        f"-seed={seed}",
     ]  # fmt: skip
     atheris.Setup([sys.argv[0], *options, str(corpus)], targets.TARGETS[name])
     atheris.Fuzz()
 
 
-def blindly(name: str, seconds: int, directory: Path) -> None:
+def blindly(name: str, seconds: int, seed: int, directory: Path) -> None:
     """Mutate seeds without knowing what they reach."""
     from tests.fuzz import targets
 
     target, corpus = targets.TARGETS[name], targets.seeds(name)
-    chance = random.Random()
+    chance = random.Random(seed or None)
     end = time.monotonic() + seconds
     runs = 0
     with open(directory / "crash-blind", "w+b", buffering=0) as current:
@@ -93,13 +95,14 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
     return bytes(changed[:LONGEST])
 
 
-def run(name: str, seconds: int) -> bool:
+def run(name: str, seconds: int, seed: int = 0) -> bool:
     """Fuzz one target in a child, print what came of it, and return whether it is well."""
     directory = Path(tempfile.mkdtemp(prefix="ags1-fuzz-"))
     try:
         # The fuzzer watches time and memory itself; this is for when it cannot.
         done = subprocess.run(
-            [sys.executable, __file__, "--worker", name, "--seconds", str(seconds), "--directory", str(directory)],
+            [sys.executable, __file__, "--worker", name, "--seconds", str(seconds), "--seed", str(seed),
+             "--directory", str(directory)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
             timeout=seconds + 120, cwd=ROOT, env={**os.environ, "TMPDIR": str(directory)},
         )  # fmt: skip
@@ -142,6 +145,7 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=20, help="for each target (20)")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs; 0 takes another one each time (0)")
     parser.add_argument("--target", choices=NAMES, action="append", help="only this one; may be repeated")
     parser.add_argument("--replay", type=Path, help="a file with one input")
     parser.add_argument("--replay-hex", help="one input in hexadecimal; - is the empty one")
@@ -150,14 +154,14 @@ def main() -> int:
     options = parser.parse_args()
     if options.worker:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        work(options.worker, options.seconds, options.directory)
+        work(options.worker, options.seconds, options.seed, options.directory)
         return 0
     names = options.target or NAMES
     if options.replay is not None:
         return replay(names[0], options.replay.read_bytes())
     if options.replay_hex is not None:
         return replay(names[0], bytes.fromhex(options.replay_hex.replace("-", "")))
-    results = [run(name, options.seconds) for name in names]
+    results = [run(name, options.seconds, options.seed) for name in names]
     return 0 if all(results) else 1
 
 
