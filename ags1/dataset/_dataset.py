@@ -18,6 +18,7 @@ from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.joined import open_parts
 from ags1.dataset.manifests import Change, changes
 from ags1.dataset.pins import Pins
+from ags1.dataset.repairing import repair_files
 from ags1.dataset.reports import DatasetRewrapReport, DatasetVerifyReport, ExpireReport, Phase, RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.sources import refuse_missing
@@ -389,9 +390,10 @@ class Dataset(Closing):
             opened = DatasetView.of(self._location, self._version(each), self._kms)
             pair.append(opened.root)
         return (
-            change
-            for change in changes(view.manifests, *pair)
-            if not any(entry is not None and entry.is_directory for entry in change)
+            (old, new)
+            for old, new in changes(view.manifests, *pair)
+            if not any(entry is not None and entry.is_directory for entry in (old, new))
+            and not (old is not None and old.is_same_file(new))
         )
 
     def refresh(self) -> bool:
@@ -533,25 +535,14 @@ class Dataset(Closing):
         name = relative(prefix) if prefix else ""
         refuse_missing(Location(source, storage_options))
         problems = self.verify(threads=threads, progress=progress, phase=phase).problems
-        faults = [each for each in problems if each.kind != "foreign" and not each.is_harmless]
-        damaged = {each.path: each for each in faults if each.path in self.files}
-        readable = frozenset(path for path, each in damaged.items() if each.kind != "unreadable")
         options = Options(
-            Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, only=readable,
-            again=True,
+            Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, again=True
         )  # fmt: skip
-        report = self._write(source, storage_options, name, "repair", options) if readable else RunReport(self.version)
-        report.repaired = report.done
-        view = self._view()
-        told = {path for path, _ in report.errors}
-        is_written = report.changed and not dry_run
-        found = {path for path in readable if is_written and self.files[path].version == view.version.version}
-        report.errors += (
-            (path, FileNotFoundError(errno.ENOENT, f"{each.kind}, and not in the source", path))
-            for path, each in damaged.items()
-            if path not in found | told and not (dry_run and path in report.paths)
-        )
-        return report
+
+        def write(chosen: Options) -> RunReport:
+            return self._write(source, storage_options, name, "repair", chosen)
+
+        return repair_files(self.files, problems, options, write, RunReport(self.version))
 
     def _write(
         self, source: Any, storage_options: Mapping[str, Any] | None, prefix: str, operation: str, options: Options
@@ -608,6 +599,39 @@ class Dataset(Closing):
             self._location, self._kms, relative(source), relative(target), replace_existing=replace, dry_run=dry_run,
             pins=self._pins, attempts=self._attempts,
         )  # fmt: skip
+        return self._changed(report)
+
+    def restore(self, version: int, *, dry_run: bool = False) -> RunReport:
+        """Make a version that has the files of an older one, and no others.
+
+        Objects of the older version are used again. Only files that have come under another class of keys since then,
+        or whose objects an :meth:`expire` may be removing, are encrypted again.
+
+        Parameters
+        ----------
+        version : int
+            The number of a version that exists; see :meth:`versions`.
+        dry_run : bool
+            Only report what would be done; :meth:`diff` names what would differ.
+
+        Returns
+        -------
+        RunReport
+            ``done`` files came back, ``removed`` were left out, and ``unchanged`` are the same in both.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such version, or it was expired.
+        KeyAccessError
+            The version is under an earlier master key, which the KMS refuses.
+        ConflictError
+            Another writer has changed a file meanwhile, or the version was expired. Nothing was committed.
+        """
+        self._view()
+        report = _maintenance.restore(
+            self._location, self._kms, version, dry_run=dry_run, pins=self._pins, attempts=self._attempts
+        )
         return self._changed(report)
 
     def rewrap(

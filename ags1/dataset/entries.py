@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ags1.dataset.names import check_entry_path, check_path, sort_key
 from ags1.errors import FormatError
@@ -106,6 +106,10 @@ class DatasetEntry:
     def is_directory(self) -> bool:
         """Whether it is an empty directory, and no file."""
         return self.path.endswith("/")
+
+    def is_same_file(self, other: DatasetEntry | None) -> bool:
+        """Whether the other entry differs at most in the version, as after a removal and a restore."""
+        return other is not None and replace(self, version=other.version) == other
 
     @property
     def key(self) -> bytes:

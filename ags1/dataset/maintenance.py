@@ -1,4 +1,4 @@
-"""Changes of a dataset without a source: remove and rename files, change a master key."""
+"""Changes of a dataset without a source: remove and rename files, restore a version, change a master key."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from functools import partial
 from ags1.dataset.classes import KeyClass, OpenedBy
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.names import check_entry_path, check_new_path, new_object_name, sort_key
+from ags1.dataset.manifests import changes
+from ags1.dataset.names import check_entry_path, check_new_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetRewrapReport, RunReport
 from ags1.dataset.runs import Done, records
 from ags1.dataset.transaction import ATTEMPTS, Transaction
-from ags1.dataset.versions import Version, kept_versions
+from ags1.dataset.versions import Version, expired, kept_versions, made_since
+from ags1.dataset.views import DatasetView
 from ags1.errors import ConflictError
 from ags1.storage import Location, make_parent
 from ags1.streams.stream import Writer
@@ -92,16 +94,61 @@ def move(
         if old is None:
             transaction.remove(path)
             continue
-        new_class = transaction.class_of(path)
-        if old.is_directory or new_class.id == old.key_class:
-            transaction.put(replace(old, path=path, version=transaction.next_version))
-        else:
-            transaction.put(_encrypted_again(transaction, old, path, new_class))
-            report.done_bytes += old.plaintext_length
+        _put(transaction, old, path, report)
     made = transaction.commit()
     assert made is not None
     report.version, report.changed = made.version, True
     return report
+
+
+def restore(
+    location: Location, kms: Any, number: int, *, dry_run: bool, pins: Pins | None = None, attempts: int = ATTEMPTS
+) -> RunReport:
+    """Make a version with the files of an older one; see :meth:`ags1.dataset.Dataset.restore`."""
+    transaction = Transaction.begin(location, kms, "restore", pins=pins, attempts=attempts)
+    base = transaction.base
+    assert base is not None
+    if not 1 <= number <= base.version:
+        raise expired(location, number)
+    try:
+        old, *later = made_since(location, base, number - 1)
+    except FileNotFoundError:
+        raise expired(location, number) from None
+    # An expire may be removing objects of these runs now.
+    fenced = frozenset[str]().union(*(each.fenced for each in later))
+    report = RunReport(version=base.version)
+    transaction.replace_all_in([""])
+    for now, before in changes(transaction.manifests, transaction.root, DatasetView.of(location, old, kms).root):
+        if before is not None and before.is_same_file(now):
+            continue
+        path = (before or now).path  # type: ignore[union-attr]
+        counts = not path.endswith("/")
+        report.done += counts and before is not None
+        report.removed += counts and before is None
+        if dry_run:
+            report.paths += [path] if counts and before is not None else []
+        elif before is None:
+            transaction.remove(path)
+        else:
+            runs = {run for part in before.parts if (run := run_of(part.name)) is not None}
+            if fenced.isdisjoint(runs):
+                transaction.keep_runs(runs)
+            _put(transaction, before, path, report, again=not fenced.isdisjoint(runs))
+    report.unchanged = old.file_count - report.done
+    made = None if dry_run else transaction.commit()
+    if made is not None:
+        report.version, report.changed = made.version, True
+    return report
+
+
+def _put(transaction: Transaction, old: DatasetEntry, path: str, report: RunReport, *, again: bool = False) -> None:
+    """Put an old entry under a path; encrypt its file `again`, or if the path is of another class of keys."""
+    new_class = transaction.class_of(path)
+    if old.is_directory or (new_class.id == old.key_class and not again):
+        transaction.put(replace(old, path=path, version=transaction.next_version))
+    else:
+        transaction.put(_encrypted_again(transaction, old, path, new_class))
+        report.done_bytes += old.plaintext_length
 
 
 def _encrypted_again(transaction: Transaction, entry: DatasetEntry, path: str, key_class: KeyClass) -> DatasetEntry:

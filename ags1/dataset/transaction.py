@@ -221,6 +221,10 @@ class Transaction:
         with self._reading():
             return self._editor.put(entry)
 
+    def keep_runs(self, runs: Iterable[str]) -> None:
+        """Say that objects of other runs are put which the base lacks: the commit is refused if one is fenced."""
+        self._runs.update(runs)
+
     def refuse_twin(self, path: str, changed: Mapping[str, DatasetEntry | None] = {}) -> None:
         """Refuse a new path that is a directory of the dataset, or below a file of it: both cannot be decrypted.
 
@@ -385,8 +389,8 @@ class Transaction:
             ) from None
         if any(not runs.isdisjoint(version.fenced) for version in versions):
             raise ConflictError(
-                f"{self.location}: expire has given up this run, because it took longer than the grace period: nothing "
-                "was committed; run it again"
+                f"{self.location}: expire has given up this run, because it took longer than the grace period, or adds "
+                "objects of a version that was expired: nothing was committed; run it again"
             )
         return versions
 

@@ -197,6 +197,24 @@ def test_without_patterns_nothing_to_do_is_success(vault: Path, run: Run) -> Non
     assert run("dataset", "add", "vault", "nothing").code == 0
 
 
+def test_an_older_version_is_restored_as_a_new_one(vault: Path, run: Run) -> None:
+    run("dataset", "rm", "vault", "sub/deep", "a.txt")
+    run("dataset", "mv", "vault", "sub", "bus")
+    tried = run("dataset", "restore", "vault", "1", "--dry-run")
+    assert tried.out.splitlines() == [
+        *("a.txt", "sub/a.txt", "sub/deep/b.bin", "sub/empty"),
+        "would have restored 4 files; 2 left out of the new version",
+    ]
+    done = run("dataset", "restore", "vault", "1")
+    assert done.out == "restored 4 files; 2 left out of the new version -> vault, version 4\n"
+    assert run("dataset", "diff", "vault", "1").out == ""
+    assert run("dataset", "verify", "vault").code == 0
+    again = json.loads(run("dataset", "restore", "vault", "1", "--json").out)
+    assert (again["changed"], again["done"], again["unchanged"], again["version"]) == (False, 0, 4, 4)
+    refused = run("dataset", "restore", "vault", "9")
+    assert (refused.code, "the dataset has no version 9: the newest one is 4" in refused.err) == (4, True)
+
+
 def test_files_are_removed_and_moved_and_older_versions_have_them(vault: Path, run: Run) -> None:
     assert run("dataset", "rm", "vault", "sub/deep", "a.txt").out == "removed 2 files -> vault, version 2\n"
     assert run("dataset", "mv", "vault", "sub", "bus").out == "moved 2 files -> vault, version 3\n"
@@ -562,7 +580,7 @@ class Terminal(io.StringIO):
 
 
 ACTIONS = [
-    *("encrypt", "add", "rm", "mv", "repair", "rewrap", "add-wrap", "rm-wrap", "expire"),
+    *("encrypt", "add", "rm", "mv", "restore", "repair", "rewrap", "add-wrap", "rm-wrap", "expire"),
     *("ls", "cat", "verify", "decrypt", "versions", "diff", "classes"),
 ]
 

@@ -29,7 +29,7 @@ NEVER = 1 << 30
 # Which are enough to meet a commit before and after its last step.
 KILLS = 8
 LARGE = 40 << 20
-CHANGES = ("add", "sync", "rm", "mv", "rewrap", "expire")
+CHANGES = ("add", "sync", "rm", "mv", "restore", "rewrap", "expire")
 
 
 def moments(total: int, seed: int, kills: int) -> list[int]:
@@ -107,6 +107,7 @@ def changes(change: str, tmp_path: Path, seed: int, kills: int = KILLS) -> None:
         ),
         "rm": (lambda found: found.rm("sub"), {p: d for p, d in before.items() if not p.startswith("sub/")}),
         "mv": (lambda found: found.mv("sub", "moved"), moved),
+        "restore": (lambda found: found.restore(1), CONTENTS),
         "rewrap": (lambda found: found.rewrap("new"), before),
         "expire": (lambda found: found.expire(older_than=None, grace=0), before),
     }

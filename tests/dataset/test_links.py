@@ -51,6 +51,7 @@ OF_DATASET: dict[str, Callable[[dataset.Dataset, Path], Any]] = {
     "verify": lambda found, _: found.verify(),
     "rm": lambda found, _: found.rm("sub/a.txt"),
     "mv": lambda found, _: found.mv("a.txt", "sub/deep/moved.txt"),
+    "restore": lambda found, _: found.restore(1),
     "rewrap": lambda found, _: found.rewrap("new"),
     "decrypt": lambda found, work: found.decrypt(work / "plain"),
     "read": lambda found, _: plain_of(found),

@@ -27,6 +27,7 @@ USES: dict[str, Use] = {
     "repair": lambda found, raw: ((Path(found.path) / found.files["a"].parts[0].name).unlink(), found.repair(raw)),
     "rm": lambda found, raw: found.rm("a"),
     "mv": lambda found, raw: found.mv("a", "b"),
+    "restore": lambda found, raw: found.restore(1),
     "rewrap": lambda found, raw: found.rewrap("new"),
     "expire": lambda found, raw: found.expire(older_than=None, grace=0),
     "refresh": lambda found, raw: found.refresh(),

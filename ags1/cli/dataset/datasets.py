@@ -50,7 +50,7 @@ def opened(
             save_pins(options, pins, vault)
 
 
-# -- encrypt, add, rm, mv, repair, decrypt -------------------------------------------------------------------------
+# -- encrypt, add, rm, mv, restore, repair, decrypt ----------------------------------------------------------------
 
 
 def encrypt(options: argparse.Namespace) -> int:
@@ -105,6 +105,13 @@ def mv(options: argparse.Namespace) -> int:
         return vault.mv(options.path, options.new_path, replace=options.replace, dry_run=options.dry_run)
 
     return _run(options, ("moving", "moved"), work)
+
+
+def restore(options: argparse.Namespace) -> int:
+    def work(vault: Dataset, reporter: Reporter) -> RunReport:
+        return vault.restore(options.number, dry_run=options.dry_run)
+
+    return _run(options, ("restoring", "restored"), work)
 
 
 def repair(options: argparse.Namespace) -> int:

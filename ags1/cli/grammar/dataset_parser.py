@@ -31,6 +31,7 @@ _RUN = (
 )
 _REWRAP = "dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error"
 _SOURCE: dict[str, tuple[Any, ...]] = {"source": ("SOURCE", "directory or file, or a URL", {"type": directory})}
+_NUMBER = {"type": version}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
 _OPEN = "KMS PINS"
 ON_SPARK = ("plan", "clean")
@@ -109,6 +110,19 @@ ags1 dataset add s3://vault/2026/ report.csv""",
         more="Only files that come under another class of keys are encrypted again; no other object is written.",
         fields=_RUN,
         examples="ags1 dataset mv vault/ day=7 archive/day=7",
+    )
+    action(
+        "restore",
+        "dataset.datasets:restore",
+        DATASET | {"number": ("VERSION", "number of a version", _NUMBER)},
+        "make a version that has the files of an older one, and no others",
+        f"{_OPEN} attempts dry-run SAY",
+        more="Its objects are used again. `ags1 dataset diff vault/ VERSION` names what would differ.",
+        fields=_RUN,
+        examples="""\
+ags1 dataset versions vault/
+ags1 dataset restore vault/ 3 --dry-run
+ags1 dataset restore vault/ 3""",
     )
     action(
         "repair",
@@ -240,14 +254,13 @@ ags1 dataset decrypt s3://vault/2026/ plain/ --version 3""",
         fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
         examples="ags1 dataset versions vault/",
     )
-    number = {"type": version}
     action(
         "diff",
         "dataset.show:diff",
         DATASET
         | {
-            "before": ("BEFORE", "number of a version", number),
-            "after": ("[AFTER]", "number of another (the last one)", number),
+            "before": ("BEFORE", "number of a version", _NUMBER),
+            "after": ("[AFTER]", "number of another (the last one)", _NUMBER),
         },
         "say what differs between two versions",
         f"{_OPEN} LIST",
