@@ -1,0 +1,413 @@
+"""The reading half of a Dataset: one version of it, opened."""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, overload
+
+from ags1.dataset._arguments import Path, check_run
+from ags1.dataset._files import Files
+from ags1.dataset.classes import ClassKeys, KeyClass
+from ags1.dataset.decrypting import decrypt_files
+from ags1.dataset.joined import open_parts
+from ags1.dataset.manifests import Change, changes
+from ags1.dataset.pins import Pins
+from ags1.dataset.reports import DatasetVerifyReport, Phase, RunReport
+from ags1.dataset.selection import Filter, Patterns
+from ags1.dataset.transaction import ATTEMPTS
+from ags1.dataset.verification import verify
+from ags1.dataset.versions import (
+    Version,
+    expired,
+    kept_versions,
+    latest_number,
+    made_since,
+    read_committed,
+    read_version,
+)
+from ags1.dataset.views import DatasetView
+from ags1.errors import FormatError
+from ags1.keys import KeyMetadata
+from ags1.storage import Location
+from ags1.streams.files import Progress
+from ags1.streams.stream import Reader
+from ags1.streams.text import check_text_options
+from ags1.support.closing import Closing
+from ags1.support.forks import ForkSafeLock
+from ags1.support.typing import Any, NoReturn
+
+
+class ReadableDataset(Closing):
+    """One version of a dataset, to be read; :class:`ags1.dataset.Dataset` adds what changes it."""
+
+    def __init__(
+        self,
+        location: Location,
+        version: Version,
+        kms: Any,
+        threads: int | None,
+        close_kms: Callable[[], object] | None,
+        pins: Pins | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        self._location = location.as_root()
+        self._kms = kms
+        self._threads = threads
+        self._close_kms = close_kms
+        self._lock = ForkSafeLock()
+        # Debugging tools call repr() on an object whose constructor has failed.
+        self._current: DatasetView | None = None
+        self.files = Files(self._view, location.text)
+        self.report: RunReport | None = None
+        self._current = DatasetView.of(location, version, kms)
+        self._pins = (pins or Pins()).holding(version)
+        self._attempts = attempts
+
+    # -- properties ------------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """Path or URL."""
+        return self._location.text
+
+    @property
+    def uuid(self) -> str:
+        """UUID of the dataset."""
+        return self._view().version.uuid
+
+    @property
+    def version(self) -> int:
+        """Number of the version that this object shows."""
+        return self._view().version.version
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the version's file. Store it elsewhere, and pin it with ``open(..., expected_digest=)``."""
+        return self._view().version.digest
+
+    @property
+    def key_id(self) -> str:
+        """The master key of the default class."""
+        return self._view().version.key_id
+
+    @property
+    def classes(self) -> tuple[KeyClass, ...]:
+        """The classes of keys: patterns with their master keys."""
+        return self._view().version.classes
+
+    def class_counts(self) -> dict[str, int]:
+        """How many files of this version each class has, by its `id`. All manifests are read."""
+        found = Counter(entry.key_class for entry in self.files)
+        return {each.id: found[each.id] for each in self.classes}
+
+    @property
+    def plaintext_bytes(self) -> int:
+        """Bytes of plaintext in all files."""
+        return self._view().version.plaintext_bytes
+
+    @property
+    def pins(self) -> Pins:
+        """What every later version must be: of the same dataset, under the same master key, and none older.
+
+        They hold for all that this object reads and builds on. Save them where nobody else can write, and give them to
+        the next ``open(..., pins=)``.
+        """
+        return self._pins
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._current is None
+
+    def _view(self) -> DatasetView:
+        view = self._current
+        if view is None:
+            raise ValueError("this dataset is closed")
+        return view
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @overload
+    def open(self, path: Path, mode: Literal["rb", "br"] = "rb") -> Reader: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: Literal["r", "rt", "tr"],
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> io.TextIOWrapper: ...
+
+    def open(
+        self,
+        path: Path,
+        mode: str = "rb",
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Reader | io.TextIOWrapper:
+        """Open the plaintext of one file.
+
+        Parameters
+        ----------
+        path : path
+            Relative to the dataset.
+        mode : {"rb", "r", "rt"}
+            Binary, or text with `encoding`, `errors` and `newline` as the builtin ``open`` has them.
+
+        Returns
+        -------
+        Reader, or io.TextIOWrapper
+            It checks the length from the manifest, so a truncated file is refused when it is opened.
+
+        Raises
+        ------
+        FileNotFoundError
+            The dataset has no such file, or the object of the file is missing.
+        TruncatedError, FormatError
+            The object is shorter or longer than the manifest says.
+        AuthenticationError
+            From the reader: the object was replaced or damaged.
+        KeyAccessError
+            The KMS refused the key of the file's class.
+        """
+        if mode not in ("rb", "br", "r", "rt", "tr"):
+            raise ValueError(f"mode must be 'rb', 'r' or 'rt', got {mode!r}: use add to change a dataset")
+        if mode in ("rb", "br"):
+            if (encoding, errors, newline) != (None, None, None):
+                raise ValueError("binary mode takes no encoding, errors or newline")
+            return self._open(path)
+        encoding = check_text_options(encoding, errors, newline)
+        return io.TextIOWrapper(self._open(path), encoding=encoding, errors=errors, newline=newline)
+
+    def _open(self, path: Path) -> Reader:
+        view = self._view()
+        entry = self.files[path]
+        try:
+            return open_parts(self._location, entry, view.keys, threads=self._threads)
+        except FileNotFoundError as error:
+            text = f"is in the manifest, but its object is missing{self._hint()}"
+            raise FileNotFoundError(errno.ENOENT, text, error.filename or entry.path) from None
+
+    def _hint(self) -> str:
+        """A hint for the error about a missing object, if its version may have been expired."""
+        try:
+            now = latest_number(self._location)
+        except (OSError, FormatError):
+            return ""
+        if now == self.version:
+            return ""
+        return f" (the dataset has version {now} by now, and version {self.version} was opened: open it again)"
+
+    def key_metadata(self, path: Path) -> KeyMetadata:
+        """Key, AAD prefix and length of one file: any AGS1 reader can open its object with these.
+
+        Raises
+        ------
+        ValueError
+            The file has several objects, each with a key of its own.
+        """
+        view, entry = self._view(), self.files[path]
+        if len(entry.parts) != 1:
+            raise ValueError(
+                f"{entry.path} has {len(entry.parts)} objects, each with a key of its own: open it instead"
+            )
+        return view.keys.open(entry.key_class, entry.parts[0])
+
+    def verify(
+        self, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
+    ) -> DatasetVerifyReport:
+        """Authenticate every block of every file, and compare the objects in the directory with the manifests.
+
+        Parameters
+        ----------
+        threads : int, optional
+            Threads to use; by default every usable CPU.
+        progress : callable, optional
+            Called as ``progress(done, total)`` with bytes of plaintext.
+        phase : callable, optional
+            Called as ``phase(doing, done, total)`` when every file has been read: `doing` says in words what is done
+            next, `done` counts objects, `total` is how many these can be at most, or None.
+
+        Returns
+        -------
+        DatasetVerifyReport
+            Names each file or object that is truncated, swapped, replaced, missing, damaged, unreadable, unreferenced
+            or foreign.
+
+        Notes
+        -----
+        A whole dataset that was restored from an older copy is authentic. Only a version number or a digest that is
+        stored elsewhere detects that: ``open(..., expected_version=)``.
+        """
+        check_run("fail", threads)
+        return verify(self._view(), self._kms, threads=threads or self._threads, progress=progress, phase=phase)
+
+    def decrypt(
+        self,
+        target: Any,
+        *,
+        include: Patterns = None,
+        exclude: Patterns = None,
+        threads: int | None = None,
+        on_error: str = "fail",
+        progress: Progress | None = None,
+        durable: bool = False,
+        dry_run: bool = False,
+        overwrite: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> RunReport:
+        """Decrypt all files, or some of them, into a directory, with their paths, permissions and times of last change.
+
+        Empty directories are made again, except behind a URL.
+
+        Parameters
+        ----------
+        target : path or URL
+            Made if it is missing; not a dataset. Files of the same names in it are replaced, each atomically. Links
+            are not followed, and special files are not written to. Objects of a store have the store's own times.
+        include, exclude, threads, on_error, progress
+            As :func:`ags1.dataset.encrypt`.
+        durable : bool
+            Wait until everything is on the disk.
+        dry_run : bool
+            Only report what would be decrypted.
+        overwrite : bool
+            Whether to replace files that exist. Otherwise the target is looked at first: files of the same length and
+            time of last change stay as they are, and count as `unchanged`; others must have the same content. Behind a
+            URL, every file that exists is one that differs.
+        storage_options : mapping, optional
+            Settings for the URL that are not in the environment.
+
+        Raises
+        ------
+        AuthenticationError, TruncatedError, FormatError
+            A file is damaged or was replaced; no part of it is written. With ``on_error="collect"`` it is reported
+            instead.
+        FileExistsError
+            Without `overwrite`, a file of the target differs. Nothing was written.
+        OSError
+            Reading or writing failed.
+        """
+        check_run(on_error, threads)
+        return decrypt_files(
+            self._view(), Location(target, storage_options), Filter(include, exclude),
+            threads=threads or self._threads, on_error=on_error, progress=progress, durable=durable, dry_run=dry_run,
+            overwrite=overwrite,
+        )  # fmt: skip
+
+    # -- versions --------------------------------------------------------------------------------------------------
+
+    def versions(self) -> list[Version]:
+        """All versions that exist, in ascending order.
+
+        Raises
+        ------
+        FormatError, OSError
+            A version cannot be read.
+        """
+        found: list[Version] = []
+        for each in kept_versions(self._location):
+            if each.error is not None:
+                raise each.error
+            assert each.version is not None
+            if not each.is_committed:
+                # Nothing vouches for what is below a break in the chain of parents.
+                break
+            if not found:
+                self._authenticate(each.version)
+            found.append(each.version)
+        return found[::-1]
+
+    def _authenticate(self, version: Version) -> None:
+        """Check the pins of a version, and its tag."""
+        self._pins.check(version, self._location)
+        version.authenticate(
+            ClassKeys(version.classes, self._kms, self.path), f"version {version.version} of {self.path}"
+        )
+
+    def _version(self, number: int) -> Version:
+        """A version by its number, as authentic as the one that this object shows."""
+        shown = self._view().version
+        if number > shown.version:
+            found = read_committed(self._location, number)
+            self._pins.check(found, self._location)
+            return found
+        if number == shown.version:
+            return shown
+        try:
+            return made_since(self._location, shown, number - 1)[0]
+        except FileNotFoundError:
+            raise expired(self._location, number) from None
+
+    def diff(self, before: int, after: int | None = None) -> Iterator[Change]:
+        """Yield the files that differ between two versions, in the order of paths. Empty directories are left out.
+
+        Manifests that both versions share are not read.
+
+        Parameters
+        ----------
+        before, after : int
+            Numbers of versions; `after` is by default the version that this object shows.
+
+        Yields
+        ------
+        (Entry or None, Entry or None)
+            A file before and after; None where it does not exist.
+        """
+        view = self._view()
+        number = view.version.version if after is None else after
+        pair = []
+        for each in (before, number):
+            opened = DatasetView.of(self._location, self._version(each), self._kms)
+            pair.append(opened.root)
+        return (
+            (old, new)
+            for old, new in changes(view.manifests, *pair)
+            if not any(entry is not None and entry.is_directory for entry in (old, new))
+            and not (old is not None and old.is_same_file(new))
+        )
+
+    def refresh(self) -> bool:
+        """Show the last version; return whether it differs from the one before.
+
+        Raises
+        ------
+        AuthenticationError, KeyAccessError
+            The last version is not what :attr:`pins` say: it is older, of another dataset, or under another master
+            key. After somebody else's :meth:`rewrap`, open the dataset again, with the new key.
+        """
+        before = self._view().version
+        found = read_version(self._location, latest_number(self._location, after=before.version))
+        if found.digest == before.digest:
+            return False
+        self._pins.check(found, self._location)
+        view = DatasetView.of(self._location, found, self._kms)
+        with self._lock.lock:
+            self._current = view
+            self._pins = self._pins.holding(found)
+        return True
+
+    # -- ending ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the KMS client if this object made it. Open Readers stay usable."""
+        with self._lock.lock:
+            view, self._current = self._current, None
+        if view is not None and self._close_kms is not None:
+            self._close_kms()
+
+    def __repr__(self) -> str:
+        view = self._current
+        state = "closed" if view is None else f"version {view.version.version}, {view.version.file_count} files"
+        return f"<ags1.dataset.Dataset {self.path!r}: {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Dataset cannot be pickled or copied: it holds keys; open it where it is needed")
