@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ags1 import iceberg
 from ags1.errors import ConflictError
-from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.catalogs import CatalogTable, TableState, catalog_table
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.conversions import ENCRYPTED, PLAINTEXT, beginning_with
 from tests.iceberg_tables.keys import MASTER_KEYS
@@ -26,6 +26,13 @@ KEY = {
     "encrypted-by-id": "keyA",
     "properties": {"KEY_TIMESTAMP": "1"},
 }
+
+
+def create_in(catalog: Any, identifier: Any, fields: dict[str, Any], **options: Any) -> CatalogTable:
+    """Create a table with this metadata."""
+    table = catalog_table(catalog, identifier, **options)
+    table.create(fields)
+    return table
 
 
 def fields_of(location: str, **properties: str) -> dict[str, Any]:

@@ -12,13 +12,14 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
-from ags1.iceberg.catalogs import CatalogTable, RefusedError, catalog_table, create_in, loaded
+from ags1.iceberg.catalogs import CatalogTable, RefusedError, catalog_table, loaded
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.catalogs.successor import NewMetadata
 from tests.iceberg.catalog_cases import (
     changed,
     check_conversions,
     check_log,
+    create_in,
     fields_of,
     metadata_files,
     race,

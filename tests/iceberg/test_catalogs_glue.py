@@ -11,12 +11,13 @@ import pytest
 from pyiceberg.catalog.glue import GlueCatalog
 
 from ags1.errors import ConflictError, UnsupportedError
-from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from tests.iceberg.catalog_cases import (
     changed,
     check_conversions,
     check_fleet,
     check_log,
+    create_in,
     fields_of,
     metadata_files,
     race,

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from ags1.iceberg import create_table, load_table, open_table, relocate_table
-from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.metadata.locations import check_catalog_properties, io_properties_of, location_of, storage_options_of
 from ags1.kms import MemoryKms
 from ags1.storage import create, read_whole
-from tests.iceberg.catalog_cases import fields_of
+from tests.iceberg.catalog_cases import create_in, fields_of
 from tests.servers.s3 import S3Server
 
 S3 = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "us-west-2"}

@@ -181,8 +181,27 @@ def test_a_copy_is_restored_as_a_table(copied: Copied, tmp_path: Path) -> None:
         table.append(ROWS)
         assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 1, 2, 3, 3]
     assert contents(copy) == before
-    with pytest.raises(ValueError, match="must differ"):
+    with pytest.raises(ValueError, match="is the directory of the table itself"):
         iceberg.relocate_table(opened(copied), str(copy))
+
+
+def test_a_table_is_not_relocated_onto_another_one_and_nothing_is_copied_there(copied: Copied, tmp_path: Path) -> None:
+    original, _ = copied
+    other = tmp_path / "other"
+    create_table(None, str(other), ROWS.schema, kms=KMS, key_id="lake").append(ROWS)
+    before = contents(other)
+    table = load_table(None, str(original), kms=KMS)
+    for call in (iceberg.plan_conversion, iceberg.relocate_table):
+        with pytest.raises(FileExistsError, match="there is a table already: choose another directory"):
+            call(table, target_location=str(other))
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse"))
+    catalog.create_namespace("db")
+    create_table(catalog, "db.taken", ROWS.schema, kms=KMS, key_id="lake")
+    for call in (iceberg.plan_conversion, iceberg.relocate_table):
+        with pytest.raises(FileExistsError, match="has something of this name already"):
+            call(table, target_location=str(tmp_path / "new"), catalog=catalog, identifier="db.taken")
+    assert contents(other) == before
+    assert not (tmp_path / "new").exists()
 
 
 CHANGES: dict[str, Callable[[EncryptedTable], Any]] = {

@@ -14,10 +14,10 @@ from pyiceberg.types import StringType
 
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg import create_table, decrypt_table, encrypt_table, expire_snapshots, load_table
-from ags1.iceberg.catalogs import CatalogTable, catalog_table, create_in
+from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.catalogs._rest import RestTable
 from ags1.kms import MemoryKms
-from tests.iceberg.catalog_cases import changed, check_conversions, fields_of, race, with_snapshot
+from tests.iceberg.catalog_cases import changed, check_conversions, create_in, fields_of, race, with_snapshot
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import HiveLake
 

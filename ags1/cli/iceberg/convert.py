@@ -89,7 +89,7 @@ def relocate(options: argparse.Namespace) -> int:
         ("copying", "copied"),
         lambda table: plan_conversion(
             table.target, key_id=options.key_id, target_location=options.target, kms=table.kms,
-            partition_paths=options.partition_paths,
+            partition_paths=options.partition_paths, catalog=options.to_catalog, identifier=options.to_name,
         ),
         lambda table, progress: relocate_table(
             table.target, options.target, options.to_catalog, options.to_name, key_id=options.key_id, kms=table.kms,

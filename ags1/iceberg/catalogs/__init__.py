@@ -23,7 +23,7 @@ from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.configuration import configuration_fault
 from ags1.iceberg.metadata.locations import allowing, io_properties_of, moving
 
-__all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table", "create_in"]
+__all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table"]
 
 # Catalog classes are matched by name: their modules need packages that may not be installed.
 _POINTERS = {
@@ -74,39 +74,6 @@ def catalog_table(
     if moved_from is not None:
         raise ValueError("moved_from is for a copy that is given by its path: without a catalog")
     return _in_catalog(loaded(catalog), identifier, properties)
-
-
-def create_in(
-    catalog: Any,
-    identifier: str | tuple[str, ...],
-    fields: Mapping[str, Any],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    allowed_locations: Sequence[str] | None = None,
-) -> CatalogTable:
-    """Create a table with this metadata.
-
-    Parameters
-    ----------
-    catalog, storage_options, allowed_locations
-        As for :func:`catalog_table`.
-    identifier : str or tuple of str
-        The new table's name; without a catalog, path or URL of its directory.
-    fields : mapping
-        The complete metadata, with the table's location.
-
-    Raises
-    ------
-    FileExistsError
-        The name is taken. Nothing was changed.
-    UnsupportedError
-        The catalog or the storage cannot hold the table.
-    OSError
-        The catalog or the storage failed.
-    """
-    table = catalog_table(catalog, identifier, storage_options=storage_options, allowed_locations=allowed_locations)
-    table.create(fields)
-    return table
 
 
 def loaded(catalog: Any, **properties: str) -> Any:

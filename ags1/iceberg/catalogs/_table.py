@@ -154,6 +154,14 @@ class CatalogTable(abc.ABC):
             As :meth:`commit`.
         """
 
+    def refuse_taken(self) -> None:
+        """Raise the FileExistsError of :meth:`create` now if the name is taken, before anything is written."""
+        try:
+            self.load()
+        except FileNotFoundError:
+            return
+        raise self._taken()
+
     @abc.abstractmethod
     def check_can_encrypt(self) -> None:
         """Raise an UnsupportedError, which says what to do, if this catalog cannot hold an encrypted table."""

@@ -70,13 +70,21 @@ class FileTable(CatalogTable):
         self._tell_hint(where)
         return self._committed(TableState(location, written.document))
 
+    @property
+    def _metadata(self) -> str:
+        return f"{self.name.rstrip('/')}/metadata"
+
+    def refuse_taken(self) -> None:
+        """Refuse a directory with a metadata file."""
+        if any(version_of(name) is not None for name in _names(self._metadata, self.io_properties)):
+            raise self._taken("there is a table already: choose another directory")
+
     def create(self, fields: Mapping[str, Any]) -> TableState:
         """Write the first metadata file, if there is none."""
         if self._start is not None:
             raise ValueError(f"{self.name}: a new table is made in a directory, not in a metadata file")
-        place = f"{self.name.rstrip('/')}/metadata"
-        if any(version_of(name) is not None for name in _names(place, self.io_properties)):
-            raise self._taken("there is a table already: choose another directory")
+        self.refuse_taken()
+        place = self._metadata
         # Every writer uses the same name here, so only one can create the table.
         written = NewMetadata(fields, _named(0, "", METADATA_SUFFIX))
         location = f"{place}/{written.name}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ags1.errors import AlreadyEncryptedError, UnsupportedError
-from ags1.iceberg.catalogs import CatalogTable, TableState
+from ags1.iceberg.catalogs import CatalogTable, TableState, catalog_table
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.engine import Conversion, Perform
 from ags1.iceberg.conversion.expiry import (
@@ -226,6 +226,8 @@ def plan_conversion(
     partition_paths: bool = False,
     expire: bool = False,
     kms: Any = None,
+    catalog: Any = None,
+    identifier: Any = None,
 ) -> ConversionPlan:
     """Return what a conversion would do, and what prevents it. Nothing is written.
 
@@ -241,7 +243,7 @@ def plan_conversion(
         Plan :func:`decrypt_table`.
     data_keys, data_key_length
         Plan :func:`rekey_table`.
-    target_location : str, optional
+    target_location, catalog, identifier : optional
         Plan :func:`relocate_table`.
     statistics, partition_paths, expire
         As for the function that is planned; `expire` is the step of this name of :func:`encrypt_table`.
@@ -250,6 +252,8 @@ def plan_conversion(
     ------
     ValueError
         The table is not encrypted, or is already, or no change was requested.
+    FileExistsError
+        There is a table where the new one is to be.
     Ags1Error, OSError
         The table cannot be read. Faults of single files are in the plan.
     """
@@ -270,6 +274,8 @@ def plan_conversion(
         change = ConversionGoal(ENCRYPT, key_id, data_key_length)
     change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
     conversion = Conversion(opened, client, change, held=_held(table))
+    if target_location is not None:
+        _new_table(conversion, catalog, identifier).refuse_taken()
     plan = conversion.plan(conversion.look(state))
     if target_location is None:
         plan.removed_before = left_behind(opened).snapshots
@@ -311,8 +317,8 @@ def relocate_table(
     target_location : str
         The new table's directory.
     catalog, identifier : optional
-        Where the new table is created, as :func:`ags1.iceberg.catalogs.create_in` takes them; by default a bare
-        metadata file below `target_location`.
+        Where the new table is created, as :func:`load_table` takes them; by default a bare metadata file below
+        `target_location`.
     key_id : str, optional
         The new table's master key; by default the source's.
     partition_paths : bool
@@ -322,13 +328,12 @@ def relocate_table(
 
     Raises
     ------
-    ConflictError
-        The catalog has a table of this name.
+    FileExistsError
+        The catalog has a table of this name, or without a catalog the directory has one. Nothing was written; or, if
+        another writer made it meanwhile, no table.
     Ags1Error, OSError
         As for :func:`encrypt_table`.
     """
-    from ags1.iceberg.catalogs import create_in
-
     opened, client = parts_of(table, kms, changes=False)
     state = opened.load()
     change = replace(_relocation(opened, state, target_location, key_id), partition_paths=partition_paths)
@@ -336,6 +341,8 @@ def relocate_table(
     conversion = Conversion(
         opened, client, change, threads=threads, progress=progress, target_properties=there, held=_held(table)
     )
+    created = _new_table(conversion, catalog, identifier)
+    created.refuse_taken()
     view = conversion.look(state)
     conversion.plan(view)
     conversion.refuse()
@@ -351,12 +358,7 @@ def relocate_table(
         made = conversion.write(view, metadata, files)
         for name, number in made.items():
             metadata.refs[name] = {**refs[name], "snapshot-id": number}
-        created = create_in(
-            catalog,
-            metadata.location if catalog is None else identifier,
-            metadata.fields,
-            storage_options=io_properties_of(conversion.places.target, strict=False),
-        )
+        created.create(metadata.fields)
     except OSError:
         # The catalog may have created the table.
         raise
@@ -368,6 +370,12 @@ def relocate_table(
     conversion.prove(new)
     conversion.forget()
     return conversion.finished(new)
+
+
+def _new_table(conversion: Conversion, catalog: Any, identifier: Any) -> CatalogTable:
+    """The table that a relocation makes."""
+    name = conversion.change.location if catalog is None else identifier
+    return catalog_table(catalog, name, storage_options=io_properties_of(conversion.places.target, strict=False))
 
 
 def _conversion(
@@ -416,7 +424,7 @@ def _relocation(table: CatalogTable, state: TableState, target_location: str, ke
     location = target_location.rstrip("/")
     # A copy may go back to where the table was.
     if not location or below(f"{location}/x", moved(metadata.location, table.io_properties)) == "x":
-        raise ValueError("target_location must differ from the table's own directory")
+        raise ValueError(f"{target_location} is the directory of the table itself: name another one")
     return ConversionGoal(RELOCATE, key_id or metadata.key_id, None, location)
 
 
