@@ -123,7 +123,8 @@ class FleetReport(Report):
     def ok(self) -> bool:
         """Whether there are tables, and none failed; after a re-key, also whether old keys open nothing current."""
         good = bool(self.tables) and all(each.ok for each in self.tables)
-        return good and (self.operation != "rekey" or all(each.ok for each in self._tried()))
+        tried = [each.old_keys for each in self.tables if each.old_keys is not None and each.outcome != WOULD]
+        return good and (self.operation != "rekey" or all(each.ok for each in tried))
 
     @property
     def is_proved(self) -> bool:
@@ -155,17 +156,19 @@ class FleetReport(Report):
         return "\n".join(lines + (self._of_old_keys() if self._tried() else []))
 
     def _of_old_snapshots(self) -> list[str]:
-        counts = [count for each in self.tables if (count := getattr(each.report, "maybe_plaintext", 0))]
+        counts = {each.table: count for each in self.tables if (count := getattr(each.report, "maybe_plaintext", 0))}
         if not counts:
             return []
-        old = f"{counted(sum(counts), 'old snapshot')} of {counted(len(counts), 'table')}"
-        return [f"NOT all encrypted yet: {old} may be plaintext until `ags1 iceberg expire` removes them"]
+        old = f"{counted(sum(counts.values()), 'old snapshot')} of {_named(list(counts))}"
+        return [f"NOT all encrypted yet: {old} may be plaintext; `expire=True` removes them"]
 
     def _of_old_keys(self) -> list[str]:
         tried = self._tried()
         current = [each for each in tried if not each.ok]
         lines = _some([str(each).splitlines()[0] for each in current])
-        if not current:
+        if current:
+            lines.append("only new keys of the files end that: `ags1 iceberg rekey`, with another master key")
+        else:
             lines.append("old keys open nothing of the branches and tags, as far as they could be tried")
         for name, one, many, then in _OPENED:
             having = [each for each in tried if getattr(each, name)]
@@ -189,14 +192,27 @@ class FleetReport(Report):
     def _verdict(self) -> str:
         """What may be done with the old keys now."""
         tried = self._tried()
+        old = {key_id for each in tried for key_id in each.opened}
         if not all(each.ok and not (each.snapshots or each.removed or each.journals) for each in tried):
-            return "so do NOT delete the old keys yet: do what the lines above say, and run this again"
+            return (
+                "so do NOT delete the old keys yet: do what the lines above say, and look again: `ags1 iceberg audit`"
+            )
         looked_at = all(each.old_keys is not None or each.outcome == SKIPPED for each in self.tables)
         if not (self.is_proved and looked_at):
             return "so do NOT delete the old keys yet: not every table, key and metadata file could be looked at"
+        now = {key_id: [each.table for each in tried if each.key_id == key_id] for key_id in sorted(old)}
+        needed = "; ".join(
+            f"{key_id} is the master key of {_named(names)} now" for key_id, names in now.items() if names
+        )
+        free = ", ".join(key_id for key_id, names in now.items() if not names)
+        if free:
+            found = (
+                f"so the old master keys ({printable(free)}) may be disabled now, as far as these tables go, and "
+                "deleted if nobody needs what was not looked at"
+            )
+            return found + (f"; but NOT all: {printable(needed)}" if needed else "")
         return (
-            "so the old keys may be disabled now, as far as these tables go, and deleted if nobody needs what was not "
-            "looked at"
+            f"so do NOT delete them: {printable(needed)}" if needed else "so they need no other master key than theirs"
         )
 
 
@@ -530,6 +546,11 @@ def _is_under(state: TableState, key_id: str) -> bool:
     keys = EncryptionKeys(state.document.entries())
     above = {each.encrypted_by_id for each in keys} - set(keys.key_ids)
     return TableMetadata(state.document.fields).key_id == key_id and above <= {key_id}
+
+
+def _named(tables: list[str]) -> str:
+    names = ", ".join([*map(printable, tables[:3]), *(["..."] if len(tables) > 3 else [])])
+    return f"{counted(len(tables), 'table')} ({names})"
 
 
 def _some(lines: list[str]) -> list[str]:

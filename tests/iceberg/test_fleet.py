@@ -426,6 +426,29 @@ def test_a_pattern_judges_a_table_as_its_name_does(lake: Lake, action: str, caps
     assert main(["iceberg", action, "db.*", *options]) == 1
 
 
+def test_a_key_that_is_old_to_one_table_and_current_to_another_is_not_to_be_deleted(lake: Lake) -> None:
+    lake.fleet(pattern="db.t[01]").rekey("new", expire=True)
+    said = str(lake.fleet().audit()).splitlines()[-1]
+    assert said == "so do NOT delete them: old is the master key of 1 table (db.t2) now", said
+
+
+def test_after_a_rewrap_the_report_names_what_ends_that_old_keys_open_files(lake: Lake) -> None:
+    report = lake.fleet().rewrap("new")
+    assert "only new keys of the files end that: `ags1 iceberg rekey`, with another master key" in str(report)
+    # What is only planned has not failed.
+    planned = lake.fleet().rekey("new", dry_run=True)
+    assert planned.ok, str(planned)
+    assert [each.outcome for each in planned.tables] == ["would be done"] * 3
+
+
+def test_a_pattern_for_a_command_of_one_table_is_refused_by_name(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--catalog", "fleet", "--property", f"uri=sqlite:///{lake.directory}/catalog.db"]
+    assert main(["iceberg", "expire", "db.*", *options, "--dry-run"]) == 2
+    assert "db.* is a pattern, and this command is for one table" in capsys.readouterr().err
+
+
 def test_the_last_line_says_what_may_be_done_with_the_old_keys(lake: Lake) -> None:
     def last(report: Any) -> str:
         return str(report).splitlines()[-1]
@@ -434,6 +457,6 @@ def test_the_last_line_says_what_may_be_done_with_the_old_keys(lake: Lake) -> No
     assert "do NOT delete the old keys yet: do what" in last(lake.fleet().rekey("new"))
     assert "do NOT delete the old keys yet: not every" in last(lake.fleet(MemoryKms(NEW)).rekey("new"))
     done = last(lake.fleet().rekey("new", expire=True))
-    assert done.startswith("so the old keys may be disabled now"), done
+    assert done.startswith("so the old master keys (old) may be disabled now"), done
     for name in ("db.t0", "db.t1", "db.t2"):
         assert load_table(lake.catalog(), name, kms=MemoryKms(NEW)).verify().ok

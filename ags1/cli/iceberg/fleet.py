@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ags1.iceberg import Fleet, FleetReport, FleetTable
 
-_WILDCARDS = frozenset("*?[")
 # Errors of an audit that say that a key could not be had, and nothing of the table; and those for what is in plaintext.
 _KEY_CODES = frozenset({"kek-does-not-open"})
 _PLAINTEXT_CODES = frozenset({"table-not-encrypted", "snapshot-without-key", "file-plaintext"})
@@ -34,11 +33,6 @@ _OF_ONE = {
     "threads": "--threads",
     "ref": "--ref",
 }
-
-
-def is_pattern(options: argparse.Namespace) -> bool:
-    """Whether many tables of a catalog are meant."""
-    return options.catalog is not None and not _WILDCARDS.isdisjoint(options.table)
 
 
 def encrypt(options: argparse.Namespace) -> int:

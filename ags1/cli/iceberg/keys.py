@@ -7,7 +7,7 @@ import contextlib
 
 from ags1.cli import say, say_json, warn, warn_some
 from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, opened
+from ags1.cli.iceberg.opening import Opened, is_pattern, opened
 from ags1.cli.kms import new_client_of
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def rewrap(options: argparse.Namespace) -> int:
-    if fleet.is_pattern(options):
+    if is_pattern(options):
         return fleet.rewrap(options)
     with opened(options) as table, contextlib.ExitStack() as stack:
         change = _Change(table, options)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ags1.iceberg.files.file_io import EncryptedFileIO
 
 _SHOWN_WARNINGS = 20
+_WILDCARDS = frozenset("*?[")
 
 
 class Opened:
@@ -158,8 +159,21 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState 
     if moved_from is not None:
         raise UsageError("--moved-from is for a copy that is given by its path: without --catalog")
     target = pinned(options, catalog_table(catalog, options.table, allowed_locations=allowed))
-    state = target.load()
+    try:
+        state = target.load()
+    except FileNotFoundError as error:
+        if is_pattern(options):
+            raise UsageError(
+                f"{options.table} is a pattern, and this command is for one table: encrypt, rekey, rewrap, verify and "
+                "audit take patterns"
+            ) from error
+        raise
     return target, state.metadata_location, state
+
+
+def is_pattern(options: argparse.Namespace) -> bool:
+    """Whether many tables of a catalog are meant."""
+    return options.catalog is not None and not _WILDCARDS.isdisjoint(options.table)
 
 
 def catalog_of(options: argparse.Namespace) -> Any:

@@ -7,7 +7,7 @@ import time
 
 from ags1.cli import say, say_json, warn, warn_some
 from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
+from ags1.cli.iceberg.opening import Opened, is_pattern, opened, wanted_snapshots
 from ags1.cli.report import Reporter, in_time
 from ags1.support.exit_codes import UsageError
 from ags1.support.remedies import in_options
@@ -43,7 +43,7 @@ def files(options: argparse.Namespace) -> int:
 
 
 def audit(options: argparse.Namespace) -> int:
-    if fleet.is_pattern(options):
+    if is_pattern(options):
         return fleet.audit(options)
     from ags1.iceberg.walk.table_audit import audit as look
     from ags1.iceberg.walk.table_walk import walk
@@ -67,7 +67,7 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    if fleet.is_pattern(options):
+    if is_pattern(options):
         return fleet.verify(options)
     from ags1.iceberg.walk.table_verification import verify_table
     from ags1.iceberg.walk.table_walk import walk
