@@ -106,7 +106,7 @@ class Keys:
 
 def _age_beside(path: str) -> str:
     if path == STANDARD or is_url(path):
-        raise UsageError(f"there is no age file beside {shown(path)}: name it with --key-metadata")
+        raise UsageError(f"beside {shown(path)} no age file is looked for: name it with --key-metadata")
     return path + AGE_SUFFIX
 
 

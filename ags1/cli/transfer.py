@@ -365,7 +365,8 @@ def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bo
     path: str | None = options.key_metadata_out
     if path is None:
         if by_age and (job.target == STANDARD or is_url(job.target)):
-            raise UsageError(f"no age file can be put beside {shown(job.target)}: say where with --key-metadata-out")
+            target = shown(job.target, "standard output")
+            raise UsageError(f"no age file can be put beside {target}: say where with --key-metadata-out")
         return job.target + AGE_SUFFIX if by_age else None
     if many and os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--key-metadata-out {path} is a file, but many sources need a directory")

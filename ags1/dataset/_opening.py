@@ -161,7 +161,7 @@ def preview(
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Report what :func:`encrypt` would do; nothing is written."""
+    """Report what :func:`encrypt` would do; nothing is written. The master key is tried by wrapping a key."""
     options = Options(
         Filter(include, exclude),
         on_error=on_error,

@@ -83,10 +83,8 @@ class KeyClass:
 
     @classmethod
     def create(cls, pattern: str, key_id: str, kms: Any) -> KeyClass:
-        """Make a class with a new key. Without a KMS it has no key, for a dry run."""
+        """Make a class with a new key."""
         made = cls(random_bytes(4).hex(), pattern, key_id)
-        if kms is None:
-            return made
         made, entry = made.wrapping(KeyMetadata(Key.generate(), random_bytes(_PREFIX_LENGTH)), kms)
         return replace(made, class_key=entry)
 

@@ -114,7 +114,7 @@ class Transaction:
     @classmethod
     def begin(
         cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
-        single_writer: bool = False, durable: bool = True, dry_run: bool = False, pins: Pins | None = None,
+        single_writer: bool = False, durable: bool = True, pins: Pins | None = None,
         attempts: int = ATTEMPTS,
     ) -> Self:  # fmt: skip
         """Begin a change of an existing dataset, or with `keys` of a new one; `operation` is recorded in the version.
@@ -123,9 +123,9 @@ class Transaction:
         patterns of an existing dataset. A master key alone is that of all files of a new dataset; an existing dataset
         must be under it, and keeps its patterns. With `single_writer`, which the first version records, a store without
         create-if-absent is accepted: the caller promises that there is no second writer. `durable` syncs local
-        manifests and versions to the disk before the commit. A `dry_run` makes no keys for new classes: nothing can be
-        written or committed. `pins` hold for the version that it begins on, and for all that it is applied on top of.
-        `attempts` is how often it commits on top of other writers' versions before it gives up.
+        manifests and versions to the disk before the commit. `pins` hold for the version that it begins on, and for
+        all that it is applied on top of. `attempts` is how often it commits on top of other writers' versions before
+        it gives up.
 
         FileNotFoundError: there is no dataset, and no `keys`. Others as :func:`ags1.dataset.encrypt`.
         """
@@ -149,7 +149,7 @@ class Transaction:
             )
         if base is not None:
             base.authenticate(ClassKeys(base.classes, kms, location.text), location.text)
-        classes = merge_classes(base.classes if base is not None else (), keys, None if dry_run else kms, location.text)
+        classes = merge_classes(base.classes if base is not None else (), keys, kms, location.text)
         if keys is not None:
             # Whoever names a master key encrypts under no other one.
             pins = (pins or Pins()).under(next(each.key_id for each in classes if each.pattern == "**"))

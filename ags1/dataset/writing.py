@@ -99,7 +99,7 @@ def write_files(
         check_new_path(prefix)
     with Transaction.begin(
         target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable,
-        dry_run=options.dry_run, pins=options.pins, attempts=options.attempts,
+        pins=options.pins, attempts=options.attempts,
     ) as transaction, closing(Present(target)) as present:  # fmt: skip
         names_patterns = isinstance(keys, Mapping)
         return _Writing(source, target, prefix, transaction, kms, options, present, names_patterns).run()

@@ -51,9 +51,13 @@ class CommandParser(argparse.ArgumentParser):
         """Raise a UsageError with the message; for an unknown command, it lists the commands."""
         what, choice, given = message.partition(_INVALID_CHOICE)
         known = list(self.choices())
+        name, _, others = given.partition(" (choose from ")
+        name = name.strip("'\"")
         if choice and known and what == f"argument {self._what}":
-            name = given.partition(" (choose")[0].strip("'\"")
             message = f"there is no such {self._what.lower()}; {_meant(name, known)}there are {', '.join(known)}"
+        elif choice:
+            meant = _meant(name, [each.strip("'\")") for each in others.split(", ")])
+            message = f"{message}; {meant}".rstrip("; ")
         raise UsageError(f"{message} (see `{self.prog} {self._help_options}`)")
 
     def choices(self) -> dict[str, CommandParser]:

@@ -491,6 +491,7 @@ def test_no_output_shows_a_key_or_a_password(run: Run, store: Path, monkeypatch:
     [
         ("", "the following arguments are required: ACTION"),
         ("destroy --kms local:k", "argument ACTION: invalid choice"),
+        ("lst --kms local:k", "; did you mean list?"),
         ("rotate --kms local:k", "`ags1 kms rotate` takes one --key-id"),
         ("remove --kms local:k --key-id a --key-id b", "`ags1 kms remove` takes one --key-id"),
         ("remove --kms aws: --key-id a", "`ags1 kms remove` is for local keystores"),

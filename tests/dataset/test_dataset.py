@@ -170,9 +170,15 @@ def test_a_changed_time_alone_is_a_change(raw: Path, vault: Path, client: Counti
         assert opened.files["a.txt"].source.mtime_ns == 1  # type: ignore[union-attr]
 
 
+def test_a_preview_tries_the_master_key(raw: Path, tmp_path: Path, client: CountingKms) -> None:
+    with pytest.raises(ags1.KeyAccessError, match="misspelt"):
+        dataset.preview(raw, tmp_path / "vault", client, "misspelt")
+    assert not (tmp_path / "vault").exists()
+
+
 def test_a_preview_writes_nothing(raw: Path, tmp_path: Path, client: CountingKms) -> None:
     report = dataset.preview(raw, tmp_path / "vault", client, "lake")
-    assert (report.done, client.wraps, client.unwraps) == (len(CONTENTS), 0, 0)
+    assert (report.done, client.wraps, client.unwraps) == (len(CONTENTS), 1, 0)
     assert not (tmp_path / "vault").exists()
 
 
