@@ -169,6 +169,11 @@ def _remove(options: argparse.Namespace) -> int:
             uses = [use for use in lost if use["dataset"] == dataset]
             if uses and not any(use["files"] != 0 for use in uses):
                 warn(f"ags1: warning: {dataset}: no file is under {what}, so this shreds none: {_SEE}")
+        if not options.files:
+            warn(
+                f"ags1: warning: no dataset was named, so nothing was looked at for what needs {what}; which master "
+                "key a table is under, `ags1 iceberg inspect` says"
+            )
         if options.dry_run:
             return 0
         if not agreed(options, f"Destroy {what}? Nobody can read any more what only that opens."):

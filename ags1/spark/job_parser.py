@@ -139,7 +139,7 @@ def _refuse_other(parser: CommandParser, words: Sequence[str]) -> None:
 
 
 def _hint(option: str) -> str | None:
-    if not option.startswith("--") or not _LOOKS_LIKE_A_KEY.search(option):
+    if not option.startswith("--") or option.endswith("-id") or not _LOOKS_LIKE_A_KEY.search(option):
         return None
     return (
         f"there is no {option}: other users, Spark's pages and its event log would show a key; name the master key "

@@ -206,6 +206,8 @@ def test_removing_the_key_of_the_manifests_loses_all_files_and_an_unused_key_non
         "vault, version 2: all files (2) can't be read without it\n"
     )
     assert run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "unused").code == 0
+    unnamed = run("kms", "remove", *remove[3:], "unused", "--dry-run")
+    assert (unnamed.code, "no dataset was named, so nothing was looked at" in unnamed.err) == (0, True)
     result = run(*remove, "unused", "--yes")
     assert result.code == 0
     assert result.out == (
