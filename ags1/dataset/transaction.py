@@ -115,7 +115,7 @@ class Transaction:
     def begin(
         cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
         single_writer: bool = False, durable: bool = True, dry_run: bool = False, pins: Pins | None = None,
-        attempts: int = ATTEMPTS,
+        attempts: int = ATTEMPTS, on: int | None = None,
     ) -> Self:  # fmt: skip
         """Begin a change of an existing dataset, or with `keys` of a new one; `operation` is recorded in the version.
 
@@ -125,13 +125,18 @@ class Transaction:
         create-if-absent is accepted: the caller promises that there is no second writer. `durable` syncs local
         manifests and versions to the disk before the commit. A `dry_run` makes no keys for new classes: nothing can be
         written or committed. `pins` hold for the version that it begins on, and for all that it is applied on top of.
-        `attempts` is how often it commits on top of other writers' versions before it gives up.
+        `attempts` is how often it commits on top of other writers' versions before it gives up. `on` is the version
+        that it begins on, by default the last one, and 0 if there was none: later ones are those of other writers.
 
-        FileNotFoundError: there is no dataset, and no `keys`. Others as :func:`ags1.dataset.encrypt`.
+        FileNotFoundError: there is no dataset, and no `keys`. ConflictError: the version `on` was expired. Others as
+        :func:`ags1.dataset.encrypt`.
         """
         if attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {attempts}")
-        base = read_latest(location)
+        try:
+            base = read_latest(location) if on is None else read_version(location, on) if on else None
+        except FileNotFoundError as error:
+            raise ConflictError(f"{location}: the version that this began on is gone: run it again ({error})") from None
         if pins is not None:
             if base is None:
                 pins.refuse_nothing(location)
@@ -447,7 +452,7 @@ class Transaction:
         return self.classes
 
     def _on_top(self, told: Callable[[list[Version]], object] | None) -> tuple[Version, ManifestNode | None]:
-        """The last version, and its files with the changes of this transaction."""
+        """The last version, and its files with the changes of this transaction, unless it has been applied there."""
         head = read_latest(self.location)
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
@@ -465,6 +470,8 @@ class Transaction:
                 f"{self.location}: an older copy was put back since this began: nothing was committed; run it again"
             )
         self._looked_at = head
+        if self._is_applied(head):
+            return head, None
         if told is not None:
             told(since)
         if head.uuid != self._uuid:

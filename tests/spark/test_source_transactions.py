@@ -81,11 +81,12 @@ def test_a_transaction_is_committed_once_whatever_comes_between(
 
 def test_of_two_attempts_at_once_one_is_committed(begin: Begin, vault: Path, kms_url: str) -> None:
     finish(begin(), 0)
-    twins = [begin(txn_app_id="nightly", txn_version=0) for _ in range(2)]
-    tasks = [(each, each.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))) for each in twins]
-    for writer, message in tasks:
-        writer.commit([message])
-    assert rows(vault, kms_url) == [0, 1]
+    for number, mode in enumerate(("append", "overwrite")):
+        twins = [begin(mode, txn_app_id="nightly", txn_version=number) for _ in range(2)]
+        tasks = [(each, each.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))) for each in twins]
+        for writer, message in tasks:
+            writer.commit([message])
+        assert rows(vault, kms_url) == [0, 1][number:]
 
 
 def test_of_two_commits_at_the_same_moment_one_counts(
@@ -139,6 +140,27 @@ def test_rows_of_two_overwrites_at_once_are_never_mixed(
     # What another writer has only added is there, as if it had come afterwards.
     at_once(lambda: finish(begin(), 3))
     finish(begin("overwrite"), 4)
+    assert rows(vault, kms_url) == [3, 4]
+
+
+def test_an_overwrite_that_takes_long_replaces_only_what_was_there_when_it_began(
+    begin: Begin, vault: Path, kms_url: str
+) -> None:
+    # Its rows may be made of those that were there: what came meanwhile would be in neither.
+    on_nothing = begin("overwrite")
+    finish(begin(), 1)
+    finish(on_nothing, 2)
+    assert rows(vault, kms_url) == [1, 2]
+    slow, beside, expired = (begin("overwrite") for _ in range(3))
+    finish(begin(), 3)
+    finish(slow, 4)
+    assert rows(vault, kms_url) == [3, 4]
+    with pytest.raises(ConflictError, match="which this replaces too"):
+        finish(beside, 5)
+    with dataset.open(vault, kms_url) as opened:
+        opened.expire(older_than=None, grace=0)
+    with pytest.raises(ConflictError, match="the version that this began on is gone: run it again"):
+        finish(expired, 6)
     assert rows(vault, kms_url) == [3, 4]
 
 
