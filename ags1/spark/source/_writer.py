@@ -86,7 +86,7 @@ def writer_for(
     kept = base is not None and base.file_count > 0 and not is_applied
     dynamic = overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text, kept)
     if kept and (dynamic or not overwrite):
-        refuse_other_columns(checked, columns, encoding.extension)
+        refuse_other_columns(checked, columns, encoding.extension, dynamic=dynamic)
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
     uuid, version = (None, 0) if base is None else (base.uuid, base.version)
     return Ags1Writer(checked, location.text, run, uuid, version, columns, encoding, overwrite, dynamic, is_applied)
