@@ -161,7 +161,8 @@ def encrypt_tree(
         and all other runs, and they are not counted across runs. With ``from_kms``, each file has new keys.
     missing_columns : {"fail", "skip"}
         What to do with files that lack a column that has a key: refuse the tree before anything is written, or encrypt
-        the columns that each file has. A column that no file has is an error in both cases, before anything is written.
+        the columns that each file has. A column that no file has is an error in both cases, before anything is written,
+        and so is one that a file has in another case only.
     others : {"error", "copy", "skip"}
         What to do with files that are not Parquet: refuse the tree before anything is written, copy them unencrypted,
         or leave them out.
