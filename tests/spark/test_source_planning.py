@@ -332,6 +332,23 @@ def test_statistics_spare_row_groups_and_never_lose_a_row() -> None:
     assert kept(Condition("i", "GreaterThan", "9"), i=pa.string())[:10] == everything[:10]
 
 
+def test_statistics_of_another_column_of_the_same_name_spare_nothing() -> None:
+    for table in (
+        pa.table({"a": pa.array([{"b": 1}] * 3), "a.b": [10, 20, 30]}),
+        pa.table({"A.B": [1, 2, 3], "a.b": [10, 20, 30]}),
+    ):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        group = pq.ParquetFile(sink.getvalue()).metadata.row_group(0)
+        assert may_have(group, [Condition("a.b", "GreaterThan", 5)], {"a.b": pa.int64()})
+    # Of a list, they are those of its elements: an empty one is no null, and has a null there.
+    repeated = SimpleNamespace(
+        path_in_schema="a", is_stats_set=True, statistics=SimpleNamespace(has_null_count=True, null_count=3)
+    )
+    group = SimpleNamespace(num_columns=1, num_rows=3, column=lambda index: repeated)
+    assert may_have(group, [Condition("a", "IsNotNull")], {"a": pa.list_(pa.int64())})
+
+
 # -- keys by reference -----------------------------------------------------------------------------------------------
 
 
