@@ -604,3 +604,35 @@ def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None
     source = open_input(allowed)
     batches = list(read_splits(source, plan(source.files(), allowed)[0], arrow_schema(schema), allowed, []))
     assert sum(batch.num_rows for batch in batches) == 200
+
+
+def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(tmp_path: Path, kms_url: str) -> None:
+    """Whoever can write there can remove them, and put encrypted Parquet files of any other key in their place."""
+    pytest.importorskip("pyspark")
+    from ags1.parquet import EncryptionConfig, write_table
+    from ags1.spark.source._reader import arrow_schema, infer_schema, read_splits
+
+    (tmp_path / "t").mkdir()
+    with load(kms_url) as client:
+        config = EncryptionConfig.from_kms(client, "lake2", aad_prefix=b"a.parquet")
+        write_table(pa.table({"id": [1]}), tmp_path / "t" / "a.parquet", config)
+
+    def chosen(**given: Any) -> SourceOptions:
+        return options(path=tmp_path / "t", kms=kms_url, decode="parquet", **given)
+
+    insisting: list[dict[str, Any]] = [{"key_id": "lake"}, {"expected_version": 7}, {"prefix": "a"}]
+    for given in (*insisting, {"version_as_of": 7}, {"timestamp_as_of": "2026-01-31"}):
+        with pytest.raises(ValueError, match="is for a dataset, and these are single files, or its versions are gone"):
+            open_input(chosen(**given))
+    right = chosen(aad_prefix="{path}")
+    source = open_input(right)
+    (task,) = plan(source.files(), right)
+    schema = arrow_schema(infer_schema(right))
+    assert [batch.to_pylist() for batch in read_splits(source, task, schema, right, [])] == [[{"id": 1}]]
+    wrong = chosen(aad_prefix_hex="00")
+    with pytest.raises(AuthenticationError, match="it is another file"):
+        list(read_splits(open_input(wrong), task, schema, wrong, []))
+    shutil.rmtree(tmp_path / "t")
+    dataset.encrypt(__file__, tmp_path / "t", kms_url, "lake").close()
+    with pytest.raises(ValueError, match="the option aad_prefix is for single files, and this is a dataset"):
+        open_input(right)

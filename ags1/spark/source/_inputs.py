@@ -41,6 +41,10 @@ _SIZES = (16, 24, 32)
 _log = logging.getLogger("ags1.spark")
 _warned_of: set[int] = set()
 
+# Who gives one of these insists on it: it is not ignored.
+_OF_DATASETS = ("key_id", "expected_version", "version_as_of", "timestamp_as_of", "prefix")
+_OF_FILES = ("aad_prefix", "aad_prefix_hex")
+
 # For this process only: a forked child would share the descriptors' positions and the connections of its parent.
 _cache: dict[tuple[Any, ...], Input] = {}
 
@@ -117,6 +121,12 @@ def cached_input(options: SourceOptions, identity: str) -> Input:
     return made
 
 
+def _refuse_options(options: SourceOptions, names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if getattr(options, name) != getattr(SourceOptions, name):
+            raise ValueError(f"{', '.join(options.path)}: the option {name} {why}")
+
+
 def _is_dataset(location: Location) -> bool:
     return latest_number(location) > 0
 
@@ -134,6 +144,9 @@ class DatasetFiles:
     """The files of one version of a dataset, by default the last one, which must be the expected one."""
 
     def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
+        _refuse_options(
+            options, _OF_FILES, "is for single files, and this is a dataset, whose manifests have all of it"
+        )
         self._options = options
         location = locate(options.path[0], options.session)
         expected = options.expected_version if number is None and options.expected_version >= 0 else None
@@ -234,6 +247,7 @@ class _Files:
     identity = "files"
 
     def __init__(self, options: SourceOptions) -> None:
+        _refuse_options(options, _OF_DATASETS, "is for a dataset, and these are single files, or its versions are gone")
         self._options = options
 
     def files(self) -> Iterator[ListedFiles]:
@@ -304,7 +318,10 @@ class _ParquetFiles(_Files):
                 "this is an AGS1 file, and not encrypted Parquet: load one dataset by its path, without globs, and "
                 "union several; or give the option keyref for single files"
             )
-        return Plain(file.path, file.path, locate(file.path, self._options.session), self._decryption)
+        decryption, prefix = self._decryption, aad_prefix_of(self._options, file.name)
+        if prefix is not None:
+            decryption = decryption.with_aad_prefix(prefix)
+        return Plain(file.path, file.path, locate(file.path, self._options.session), decryption)
 
 
 def _found(location: Location) -> Iterator[tuple[str, int, int]]:
@@ -349,6 +366,13 @@ def _below(directory: str) -> Iterator[str]:
     return iter(sorted(found))
 
 
+def aad_prefix_of(options: SourceOptions, name: str) -> bytes | None:
+    """The AAD prefix of a single file by the options, if they have one."""
+    if options.aad_prefix_hex:
+        return bytes.fromhex(options.aad_prefix_hex)
+    return os.fsencode(text_of_prefix(options.aad_prefix, name)) if options.aad_prefix else None
+
+
 class SourceFileKeys:
     """The keys of a reference, each read once. Holds keys: it cannot be pickled."""
 
@@ -371,9 +395,9 @@ class SourceFileKeys:
             return decode_metadata(_read(metadata_beside(self._where, path, name)), path)
         if self._found is None:
             self._found = self._load()
-        found = self._found
-        if found.aad_prefix is None and (self._options.aad_prefix or self._options.aad_prefix_hex):
-            return KeyMetadata(found.encryption_key, self._aad_prefix(name), found.file_length)
+        found, prefix = self._found, aad_prefix_of(self._options, name.removesuffix(SUFFIX))
+        if found.aad_prefix is None and prefix is not None:
+            return KeyMetadata(found.encryption_key, prefix, found.file_length)
         return found
 
     def _load(self) -> KeyMetadata:
@@ -384,11 +408,6 @@ class SourceFileKeys:
                 raise KeyAccessError(f"{where} is not set in this process: executors need it too, or use keyref=file:")
             return _parsed(text.encode("utf-8", "surrogateescape"), where, raw=False)
         return _parsed(_read(self._where), self._where, raw=True)
-
-    def _aad_prefix(self, name: str) -> bytes:
-        if self._options.aad_prefix_hex:
-            return bytes.fromhex(self._options.aad_prefix_hex)
-        return os.fsencode(text_of_prefix(self._options.aad_prefix, name.removesuffix(SUFFIX)))
 
     def __repr__(self) -> str:
         return "<ags1.spark.SourceFileKeys, redacted>"
