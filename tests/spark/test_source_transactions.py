@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
+from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +196,49 @@ def test_overwrites_of_other_directories_at_once_do_not_conflict(
     with pytest.raises(ConflictError, match="has replaced or changed day=1/"):
         replace(1, 13)
     assert rows(vault, kms_url) == [12, 21, 31]
+
+
+def test_writers_at_once_leave_what_a_model_of_them_says(vault: Path, kms_url: str) -> None:
+    """Appends and overwrites that overlap at random: none is lost, doubled or half there, and a conflict is nothing."""
+    schema = StructType([*SCHEMA, StructField("day", LongType())])
+    given = {"kms": kms_url, "key_id": "lake", "decode": "json", "partition_by": "day"}
+
+    def found(place: str) -> dict[int, int]:
+        try:
+            opened = dataset.open(place, kms_url)
+        except FileNotFoundError:
+            return {}
+        with opened:
+            lines = [line for each in opened.files for line in opened.open(each.path).read().splitlines()]
+            days = [int(each.path.partition("/")[0].removeprefix("day=")) for each in opened.files]
+        return {json.loads(line)["id"]: day for line, day in zip(lines, days, strict=True)}
+
+    outcomes = Counter[tuple[str, bool]]()
+    for seed in range(25):
+        chance, place, ids = random.Random(seed), f"{vault}{seed}", count()
+        waiting: list[tuple[str, Ags1Writer, list[Any], dict[int, int], dict[int, int]]] = []
+        for _ in range(16):
+            if not waiting or chance.random() < 0.5:
+                mode = chance.choice(["", "static", "dynamic"])
+                more = {"path": place, **({"partitionOverwriteMode": mode} if mode else {})}
+                writer, seen = writer_for(given | more, schema, bool(mode)), found(place)
+                new = {next(ids): chance.choice([1, 2]) for _ in range(chance.randrange(3))}
+                batches = [pa.RecordBatch.from_pydict({"id": [row], "day": [day]}) for row, day in new.items()]
+                waiting.append((mode, writer, [writer.write(iter([each])) for each in batches], seen, new))
+                continue
+            mode, writer, messages, seen, new = waiting.pop(chance.randrange(len(waiting)))
+            expected = before = found(place)
+            gone = {row for row, day in seen.items() if mode == "static" or (mode and day in new.values())}
+            try:
+                writer.commit(messages)
+                expected = {row: day for row, day in before.items() if row not in gone} | new
+            except ConflictError:
+                # Only overwrites conflict, and only if they have something to replace, or others have replaced it.
+                assert mode
+            outcomes[mode, expected is before] += 1
+            assert found(place) == expected, seed
+    assert min(outcomes.values()) > 5
+    assert set(outcomes) >= {("", False), ("static", False), ("static", True), ("dynamic", False), ("dynamic", True)}
 
 
 @pytest.mark.parametrize("mode", ["dynamic", ""])
