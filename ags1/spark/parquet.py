@@ -301,7 +301,8 @@ def verify_parquet(
     Result
         A row for each file: "ok" if it is authentic or its lack of protection was allowed, "not protected", or
         "error". The error names the column and page of the failure; in an "ok" row, it describes contradictions in an
-        authentic file. Files that are not Parquet are "left out". Both lengths are the stored length.
+        authentic file. Files that are not Parquet are "left out". Both lengths are the stored length. If there is no
+        Parquet file, the source has a row with an error.
 
     Raises
     ------

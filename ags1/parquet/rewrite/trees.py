@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     FilePath: TypeAlias = str | os.PathLike[str]
     T = TypeVar("T")
 
-_EMPTY = "there are no Parquet files in {}"
+NO_PARQUET = "there are no Parquet files in {}"
 
 
 @dataclass
@@ -324,7 +324,7 @@ def verify_tree(
     report.left_out += [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
     chosen = [each for each, kind, _ in plan if kind == PARQUET]
     if not chosen:
-        warnings.warn(_EMPTY.format(Location(source)), stacklevel=2)
+        warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=2)
     at_once, share = _shares(chosen, threads)
 
     def verify(each: Entry, within: Progress) -> ParquetVerifyReport:
@@ -421,7 +421,7 @@ def _run(
     files = [each for each, kind, _ in kept if kind == PARQUET]
     copied = [each for each, kind, _ in kept if kind == COPY]
     if not files:
-        warnings.warn(_EMPTY.format(Location(source)), stacklevel=3)
+        warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=3)
     work_bytes = sum(each.size for each in files)
     all_bytes = work_bytes + sum(each.size for each in copied)
     at_once, share = _shares(files, threads)
