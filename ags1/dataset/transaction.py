@@ -133,10 +133,7 @@ class Transaction:
         """
         if attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {attempts}")
-        try:
-            base = read_latest(location) if on is None else read_version(location, on) if on else None
-        except FileNotFoundError as error:
-            raise ConflictError(f"{location}: the version that this began on is gone: run it again ({error})") from None
+        base = read_latest(location) if on is None else _begun_on(location, on)
         if pins is not None:
             if base is None:
                 pins.refuse_nothing(location)
@@ -567,6 +564,13 @@ class Transaction:
     def __exit__(self, *exception: object) -> None:
         # Objects that were written and not committed stay for a later run, or for expire.
         pass
+
+
+def _begun_on(location: Location, number: int) -> Version | None:
+    try:
+        return read_version(location, number) if number else None
+    except FileNotFoundError as error:
+        raise ConflictError(f"{location}: the version that this began on is gone: run it again ({error})") from None
 
 
 def open_root(manifests: Manifests, version: Version, kms: Any) -> ManifestNode | None:

@@ -636,3 +636,27 @@ def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(
     dataset.encrypt(__file__, tmp_path / "t", kms_url, "lake").close()
     with pytest.raises(ValueError, match="the option aad_prefix is for single files, and this is a dataset"):
         open_input(right)
+
+
+def test_directories_that_cannot_be_listed_are_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows would be missing without a word."""
+    lake, chosen = tmp_path / "lake", options(path=tmp_path / "lake", keyref="env:KEY", decode="text")
+    (lake / "day=1").mkdir(parents=True)
+    (lake / "day=1" / "a.ags1").write_bytes(b"")
+    (lake / "_old").symlink_to(tmp_path)
+    source = open_input(chosen)
+    assert [each.name for each in source.files()] == ["day=1/a.ags1"]
+    (lake / "day=2").symlink_to(tmp_path / "lake" / "day=1")
+    with pytest.raises(NotADirectoryError, match="so its rows would be missing"):
+        list(source.files())
+    (lake / "day=2").unlink()
+    real = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if os.fspath(path).endswith("day=1"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(PermissionError):
+        list(source.files())

@@ -255,7 +255,7 @@ class _Files:
         seen: set[str] = set()
         for path in self._options.path:
             count = 0
-            for url, base, size in _found(locate(path, self._options.session)):
+            for url, base, size in _found(locate(path, self._options.session), self._options):
                 count += 1
                 name = url[base:]
                 hidden = _left_out(name, self._options) or name.endswith(KEY_METADATA_SUFFIX)
@@ -324,10 +324,10 @@ class _ParquetFiles(_Files):
         return Plain(file.path, file.path, locate(file.path, self._options.session), decryption)
 
 
-def _found(location: Location) -> Iterator[tuple[str, int, int]]:
+def _found(location: Location, options: SourceOptions) -> Iterator[tuple[str, int, int]]:
     """Files of a name: path or URL, the length of its part above the directory, size."""
     if location.is_local:
-        yield from _found_locally(location.path)
+        yield from _found_locally(location.path, options)
         return
     try:
         one = status(location)
@@ -339,17 +339,17 @@ def _found(location: Location) -> Iterator[tuple[str, int, int]]:
         yield location.text, len(location.text) - len(location.name), one.size
 
 
-def _found_locally(root: str) -> Iterator[tuple[str, int, int]]:
+def _found_locally(root: str, options: SourceOptions) -> Iterator[tuple[str, int, int]]:
     if os.path.isdir(root):
         base = len(root.rstrip("/")) + 1
-        yield from ((path, base, os.stat(path).st_size) for path in _below(root))
+        yield from ((path, base, size) for path, size in _below(root, options))
     elif os.path.exists(root):
         yield root, len(os.path.dirname(root).rstrip("/")) + 1, os.stat(root).st_size
     elif glob.has_magic(root):
         base = len(_above_magic(root))
         for match in sorted(glob.glob(root, recursive=True)):
-            for path in _below(match) if os.path.isdir(match) else [match]:
-                yield path, base, os.stat(path).st_size
+            found = _below(match, options) if os.path.isdir(match) else [(match, os.stat(match).st_size)]
+            yield from ((path, base, size) for path, size in found)
 
 
 def _above_magic(pattern: str) -> str:
@@ -359,11 +359,15 @@ def _above_magic(pattern: str) -> str:
     return "/".join(parts[:first]) + "/"
 
 
-def _below(directory: str) -> Iterator[str]:
-    found = []
-    for above, _, names in os.walk(directory):
-        found += [os.path.join(above, name) for name in names]
-    return iter(sorted(found))
+def _below(directory: str, options: SourceOptions) -> list[tuple[str, int]]:
+    """Files and their sizes. OSError: some of the rows would be missing."""
+
+    def refuse(name: str) -> None:
+        if not _left_out(f"{name}/", options):
+            text = "is a link to a directory, which is not followed, so its rows would be missing: replace it by that"
+            raise OSError(errno.ENOTDIR, text, os.path.join(directory, name))
+
+    return [(each.location.path, each.size) for each in list_files(Location(directory), on_link=refuse)]
 
 
 def aad_prefix_of(options: SourceOptions, name: str) -> bytes | None:
