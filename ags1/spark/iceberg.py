@@ -44,6 +44,7 @@ from ags1.spark.engine._catalogs import find_table
 from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
 from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
 from ags1.spark.engine._locations import locate
+from ags1.spark.engine._parquet_work import failed
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._results import Recorder, Result, raise_for
@@ -318,8 +319,8 @@ def verify_table(
     -------
     Result
         A row for each file, with the path that the table has for it. `plaintext_length` is the stored length, too. A
-        plaintext file that was allowed is "left out"; a row that is "ok" and has an error tells of contradictions in a
-        file that authenticates. What concerns the whole table is in the row of its metadata file.
+        plaintext file is "not protected", also where it was allowed; a row that is "ok" and has an error tells of
+        contradictions in a file that authenticates. What concerns the whole table is in the row of its metadata file.
 
     Raises
     ------
@@ -385,7 +386,7 @@ def _sealer(
 def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
     """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
     for fault, _ in table_faults(found, file_io.allow_plaintext):
-        yield Outcome(found.location, status="error", error=str(fault), kind=type(fault).__name__)
+        yield failed(found.location, fault)
     if found.encrypted or file_io.allow_plaintext:
         checker = FileChecker(file_io, 1)
         for file in [*found.manifest_lists.values(), *found.manifests.values()]:
