@@ -116,6 +116,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "master keys": {
         "key-id": {"metavar": "ID", "help": "the master key"},
         "new-key-id": {"metavar": "ID", "help": "the new master key"},
+        "destroyed-key-id": {
+            **_MANY,
+            "dest": "destroyed_key_ids",
+            "default": [],
+            "metavar": "ID",
+            "help": "this old master key was destroyed, so its refusal proves something (for patterns; may be repeated)",
+        },
         "keys": {
             "action": values.Patterns,
             "metavar": "GLOB=ID",
