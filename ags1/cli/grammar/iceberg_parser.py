@@ -52,7 +52,8 @@ forms:
   parquet a Parquet file; needs --output
   Every form is plaintext: `ags1 parquet encrypt` encrypts a Parquet file.
   Rows go out as they are decrypted, in bounded memory, and --output appears
-  whole or not at all.
+  whole or not at all. A file that exists is refused, unless --overwrite is
+  given.
 """
 
 _CAT_HELP = """
@@ -233,7 +234,7 @@ def _add_reading(action: _Action) -> None:
         "scan",
         "iceberg.scan:scan",
         "show rows of a table, or write them to a file",
-        "TABLE moved-from columns filter snapshot ref as-of from-snapshot to-snapshot limit output ROWS",
+        "TABLE moved-from columns filter snapshot ref as-of from-snapshot to-snapshot limit output overwrite ROWS",
         more="PyIceberg plans: files that the filter excludes are not opened.",
         epilog=_SCAN_HELP,
         examples="""\
