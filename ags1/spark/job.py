@@ -189,6 +189,8 @@ class _Job:
         self._check_report()
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
+        if function == "verify_table":
+            arguments["metadata_location"] = self._in_catalog(arguments["metadata_location"])
         result: Result = getattr(ags1.spark, function)(self._session(), **arguments)
         # Files that were left out are reported, and count as found.
         if not (result.counts or result.notes) and (unmatched := self._unmatched()):
@@ -261,6 +263,14 @@ class _Job:
                 if close is not None:
                     close()
         return url
+
+    def _in_catalog(self, table: str) -> Any:
+        """The table; with --catalog in that one, which is loaded before Spark is started."""
+        if self._options.catalog is None:
+            return table
+        from ags1.iceberg.catalogs import loaded
+
+        return loaded(self._options.catalog, **(self._arguments.get("properties") or {})), table
 
     def _check_source(self) -> None:
         """Refuse a missing local source before Spark is started."""
@@ -410,7 +420,8 @@ class _Job:
         self._need_consent()
         dry_run: bool = self._arguments["dry_run"]
         arguments = {**self._arguments, "kms": self._checked_kms()}
-        report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
+        table = self._in_catalog(arguments.pop("table"))
+        report = getattr(ags1.spark, function)(self._session(), table, **arguments)
         problems = getattr(report, "problems", []) if dry_run else []
         if self._options.json:
             found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}

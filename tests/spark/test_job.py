@@ -473,6 +473,35 @@ def test_a_table_is_judged_as_without_spark(spark_job: Job, tmp_path: Path, caps
         assert answer.code == code, (arguments, answer)
 
 
+def test_a_table_of_a_catalog_of_pyiceberg_is_converted_and_verified(
+    spark_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyiceberg")
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.utils.config import Config
+
+    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": (tmp_path / "lake").as_uri()}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    catalog = SqlCatalog("prod", **settings)
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    options = ("db.t", "--catalog", "prod")
+    assert spark_job("iceberg", "verify", *options).code == 5
+    assert spark_job("iceberg", "encrypt", *options, "--key-id", "lake", "--expire", "--yes").code == 0
+    verified = spark_job("iceberg", "verify", *options, "--expected-key-id", "lake")
+    assert verified.code == 0, verified
+    planned = spark_job("iceberg", "compact", *options, "--dry-run")
+    assert (planned.code, "file" in planned.out) == (0, True), planned
+    wrong = spark_job("iceberg", "verify", "db.t", "--catalog", "prd")
+    assert wrong.code == 2
+    assert "there is no catalog 'prd' in PyIceberg's configuration" in wrong.err
+    other = spark_job("iceberg", "encrypt", "nowhere.db.t", "--key-id", "lake", "--dry-run")
+    assert "with --catalog, a catalog of PyIceberg's is used instead" in other.err, other
+
+
 def test_a_report_that_cannot_be_written_does_not_hide_what_was_done(
     spark_job: Job, source: Path, tmp_path: Path
 ) -> None:
