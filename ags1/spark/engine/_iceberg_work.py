@@ -22,7 +22,8 @@ from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.walk.table_verification import Checked, FileChecker
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.keys import KeyMetadata
-from ags1.spark.engine._parquet_work import NOT_PROTECTED, Advance, failed, timed
+from ags1.parquet.verify.report import NOT_PROTECTED
+from ags1.spark.engine._parquet_work import Advance, failed, timed
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import kms_client, of_process
