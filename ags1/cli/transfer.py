@@ -324,7 +324,7 @@ def refuse_existing(options: argparse.Namespace, jobs: list[Job]) -> None:
     """Refuse targets that are files already, before the first is written, unless --overwrite is given."""
     if options.overwrite:
         return
-    if is_url(options.target):
+    if any(is_url(job.target) for job in jobs):
         from ags1.storage import in_order
 
         looked = in_order(_would_replace, jobs, at_once=_REQUESTS)

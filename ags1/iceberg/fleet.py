@@ -12,6 +12,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -59,8 +60,8 @@ _OPENED = (
     (
         *("metadata_files", "old metadata file", "old metadata files"),
         (
-            "they still unwrap a key in each. What such a key opens, the other lines name: without such lines it opens "
-            "nothing that is there, and nothing has to be done"
+            "each has a key that an old master key unwraps. If no other line names something that is open, that key "
+            "opens nothing, and nothing has to be done"
         ),
     ),
 )
@@ -175,14 +176,17 @@ class FleetReport(Report):
             if having:
                 count = counted(sum(len(getattr(each, name)) for each in having), one, many)
                 lines.append(f"old keys open {count} in {counted(len(having), 'table')}: {then}")
-        refused: dict[str, int] = {}
-        for report in tried:
-            for key_id in report.refused:
-                refused[key_id] = refused.get(key_id, 0) + 1
+        refused = Counter(key_id for report in tried for key_id in report.refused)
         lines += [
             f"NOT tried, because the KMS refused it: {printable(key_id)}, of {counted(count, 'table')}. That proves "
-            "nothing: enable it, and run this again"
+            "nothing: enable it, and run this again. If it was destroyed, say so with `destroyed_key_ids`"
             for key_id, count in refused.items()
+        ]
+        destroyed = Counter(key_id for report in tried for key_id in report.destroyed)
+        lines += [
+            f"destroyed, as you say: {printable(key_id)}, of {counted(count, 'table')}. The KMS refused it, so it "
+            "opens nothing unless somebody has a copy of it"
+            for key_id, count in destroyed.items()
         ]
         unread = sum(len(each.unread) for each in tried)
         if unread:
@@ -212,7 +216,9 @@ class FleetReport(Report):
             )
             return found + (f"; but NOT all: {printable(needed)}" if needed else "")
         return (
-            f"so do NOT delete them: {printable(needed)}" if needed else "so they need no other master key than theirs"
+            f"so do NOT delete them: {printable(needed)}"
+            if needed
+            else "so these tables need no other master key than their own"
         )
 
 
@@ -232,6 +238,8 @@ class Fleet:
         Number of tables at once.
     kms_calls_per_second : float, optional
         The KMS is called no more often.
+    destroyed_key_ids : iterable of str
+        Old master keys that were destroyed. They are tried like others, and their refusal then counts as a proof.
     properties, allowed_locations
         As for :func:`load_table`.
 
@@ -260,6 +268,7 @@ class Fleet:
         kms: Any,
         at_once: int = _AT_ONCE,
         kms_calls_per_second: float | None = None,
+        destroyed_key_ids: Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
         allowed_locations: Iterable[str] | None = None,
     ) -> None:
@@ -276,6 +285,7 @@ class Fleet:
             "properties": properties,
             "allowed_locations": None if allowed_locations is None else tuple(allowed_locations),
         }
+        self._destroyed = frozenset(destroyed_key_ids)
         self._own = threading.local()
 
     def tables(self) -> list[str]:
@@ -366,13 +376,12 @@ class Fleet:
         """
 
         def work(table: EncryptedTable) -> FleetTable:
-            opened = _catalog_table(table)
-            state = opened.load()
+            state = _catalog_table(table).load()
             if not claims_encryption(state.document.fields):
                 return FleetTable("", SKIPPED, error="it is not encrypted")
             found = None
             if TableMetadata(state.document.fields).key_id == new_key_id:
-                found = what_old_keys_open(opened, self._kms, state)
+                found = self._old_keys(table, state)
                 if found.ok and not (expire and (found.snapshots or found.removed)):
                     return FleetTable("", ALREADY if found.is_proved else UNPROVED, old_keys=found)
             if dry_run:
@@ -387,7 +396,7 @@ class Fleet:
                 report = rekey_table(
                     table, key_id=new_key_id, data_keys=True, expire=expire, threads=self._threads, **options
                 )
-            return FleetTable("", DONE, report, what_old_keys_open(opened, self._kms))
+            return FleetTable("", DONE, report, self._old_keys(table))
 
         return self._run("rekey", new_key_id, work, progress, removes=expire)
 
@@ -400,16 +409,15 @@ class Fleet:
         """
 
         def work(table: EncryptedTable) -> FleetTable:
-            opened = _catalog_table(table)
-            state = opened.load()
+            state = _catalog_table(table).load()
             if not claims_encryption(state.document.fields):
                 return FleetTable("", SKIPPED, error="it is not encrypted")
             if _is_under(state, new_key_id):
-                return FleetTable("", ALREADY, old_keys=what_old_keys_open(opened, self._kms, state))
+                return FleetTable("", ALREADY, old_keys=self._old_keys(table, state))
             if dry_run:
                 return FleetTable("", WOULD)
             report = rekey_table(table, key_id=new_key_id)
-            return FleetTable("", DONE, report, what_old_keys_open(opened, self._kms))
+            return FleetTable("", DONE, report, self._old_keys(table))
 
         return self._run("rewrap", new_key_id, work, progress)
 
@@ -431,11 +439,14 @@ class Fleet:
         """Find faults in the encryption of the tables, and try what old keys still open."""
 
         def work(table: EncryptedTable) -> FleetTable:
-            return FleetTable("", DONE, table.audit(snapshot_id), what_old_keys_open(_catalog_table(table), self._kms))
+            return FleetTable("", DONE, table.audit(snapshot_id), self._old_keys(table))
 
         return self._run("audit", None, work, progress)
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _old_keys(self, table: EncryptedTable, state: TableState | None = None) -> OldKeyReport:
+        return what_old_keys_open(_catalog_table(table), self._kms, state, self._destroyed)
 
     @property
     def _threads(self) -> int:

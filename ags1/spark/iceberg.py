@@ -44,6 +44,7 @@ from ags1.spark.engine._catalogs import find_table
 from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
 from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
 from ags1.spark.engine._locations import locate
+from ags1.spark.engine._parquet_work import failed
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._results import Recorder, Result, raise_for
@@ -85,7 +86,7 @@ def encrypt_table(
     table : str, tuple, EncryptedTable or CatalogTable
         ``"catalog.db.table"`` as in the session's SQL; the catalog is found in ``spark.sql.catalog.*``, and is of the
         type hive, rest, glue or jdbc. REFRESH TABLE then lets the session read the new state. Or a pair of a PyIceberg
-        catalog and an identifier, or the result of :func:`ags1.iceberg.load_table`.
+        catalog, or its name, and an identifier, or the result of :func:`ags1.iceberg.load_table`.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it. Executors need the right to unwrap only.
     key_id, data_key_length, steps
@@ -267,7 +268,7 @@ class _Compacting:
 
 def verify_table(
     spark: Any,
-    metadata_location: str,
+    metadata_location: str | tuple[Any, Any],
     *,
     kms: str,
     table_key_id: str | None = None,
@@ -291,9 +292,9 @@ def verify_table(
     ----------
     spark : SparkSession
         Classic or Connect.
-    metadata_location : str
-        Path or URL of the table's ``metadata.json``; a catalog knows it. Of the table's directory, the newest one is
-        taken, by its number: whoever can write there chooses which that is.
+    metadata_location : str or tuple
+        A pair of a PyIceberg catalog, or its name, and an identifier. Or path or URL of the table's ``metadata.json``;
+        of the table's directory, the newest one is taken, by its number: whoever can write there chooses which that is.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it.
     table_key_id, length_policy, allow_plaintext, allowed_locations
@@ -318,8 +319,8 @@ def verify_table(
     -------
     Result
         A row for each file, with the path that the table has for it. `plaintext_length` is the stored length, too. A
-        plaintext file that was allowed is "left out"; a row that is "ok" and has an error tells of contradictions in a
-        file that authenticates. What concerns the whole table is in the row of its metadata file.
+        plaintext file is "not protected", also where it was allowed; a row that is "ok" and has an error tells of
+        contradictions in a file that authenticates. What concerns the whole table is in the row of its metadata file.
 
     Raises
     ------
@@ -338,15 +339,26 @@ def verify_table(
     check_choice(on_error, ("fail", "collect"), "on_error")
     check_choice(length_policy, LENGTH_POLICIES, "length_policy")
     url = kms_reference(kms)
-    place = locate(metadata_location, spark)
-    if properties is None:
-        properties = io_properties_of(place.storage_options, strict=False)
+    state = None
+    if isinstance(metadata_location, tuple):
+        table = catalog_table(*_pair(metadata_location), storage_options=properties)
+        state = table.load()
+        metadata_location, properties = state.metadata_location, table.io_properties
+        table_key_id = state.table_key_id if table_key_id is None else table_key_id
+        allowed_locations = [*(allowed_locations or ()), *state.locations]
     else:
-        properties = io_properties_of(properties)
-    if not metadata_location.endswith(METADATA_SUFFIX):
-        metadata_location = newest_metadata(place.text, properties)
+        place = locate(metadata_location, spark)
+        if properties is None:
+            properties = io_properties_of(place.storage_options, strict=False)
+        else:
+            properties = io_properties_of(properties)
+        if not metadata_location.endswith(METADATA_SUFFIX):
+            metadata_location = newest_metadata(place.text, properties)
     given = io_settings(allowing(properties, allowed_locations), length_policy, allow_plaintext, table_key_id)
     file_io = EncryptedFileIO(given, kms=kms_client(url))
+    if state is not None:
+        # What was compared with the hash that the catalog keeps.
+        file_io.hold_metadata(metadata_location, state.document)
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
     phase_lines("verify", progress)("reading the manifests", 0, None)
@@ -385,7 +397,7 @@ def _sealer(
 def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
     """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
     for fault, _ in table_faults(found, file_io.allow_plaintext):
-        yield Outcome(found.location, status="error", error=str(fault), kind=type(fault).__name__)
+        yield failed(found.location, fault)
     if found.encrypted or file_io.allow_plaintext:
         checker = FileChecker(file_io, 1)
         for file in [*found.manifest_lists.values(), *found.manifests.values()]:
@@ -454,10 +466,14 @@ def _place(spark: Any, table: Any) -> tuple[Any, Any, Mapping[str, str] | None, 
         found = find_table(spark, table)
         return found.catalog, found.identifier, found.properties, found.sql
     if isinstance(table, tuple):
-        if len(table) != 2:
-            raise ValueError("give a table as 'catalog.db.name', or as a pair (catalog, identifier)")
-        return *table, None, None
+        return *_pair(table), None, None
     return None, None, None, None
+
+
+def _pair(table: tuple[Any, ...]) -> tuple[Any, Any]:
+    if len(table) != 2:
+        raise ValueError("give a table as 'catalog.db.name', or as a pair (catalog, identifier)")
+    return table
 
 
 def _refresh(spark: Any, name: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ags1.spark
-from ags1.errors import Ags1Error
+from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg.configuration import configuration_fault
 from ags1.spark.job_parser import JOB_OPTIONS, parse
 from ags1.spark.job_session import SparkFailed, as_error, make_session
@@ -43,6 +43,8 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table", "compact_table"})
 # Errors whose message says enough.
 _SAID = (UsageError, Ags1Error, OSError, ValueError, ImportError, MemoryError, SparkFailed)
+# What verifies a table. Errors of a dataset have kinds of their own.
+_OF_TABLES = ("verify_table", "verify_files")
 _RESUMED = ("encrypt", "decrypt", "rekey")
 
 
@@ -100,7 +102,7 @@ def _described(error: BaseException) -> str:
     return in_options(" ".join(text.splitlines()))
 
 
-def _code_of(kind: str | None) -> int:
+def _code_of(kind: str | None, function: str) -> int:
     """The exit code for failed files with errors of a class; None for files that are only not protected."""
     from ags1.spark.engine._results import error_of
     from ags1.spark.engine._runner import Outcome
@@ -110,7 +112,11 @@ def _code_of(kind: str | None) -> int:
     if kind.islower():
         # Findings of the verification of a dataset.
         return EXIT_IO if kind == "unreadable" else EXIT_DATA
-    return exit_code(error_of(Outcome("", status="error", kind=kind)))
+    error = error_of(Outcome("", status="error", kind=kind))
+    if function in _OF_TABLES and not isinstance(error, (KeyAccessError, UnsupportedError)):
+        # As without Spark: a file that cannot be read is one that fails.
+        return EXIT_DATA
+    return exit_code(error)
 
 
 def _complain(text: str) -> None:
@@ -183,6 +189,8 @@ class _Job:
         self._check_report()
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
+        if function == "verify_table":
+            arguments["metadata_location"] = self._in_catalog(arguments["metadata_location"])
         result: Result = getattr(ags1.spark, function)(self._session(), **arguments)
         # Files that were left out are reported, and count as found.
         if not (result.counts or result.notes) and (unmatched := self._unmatched()):
@@ -256,6 +264,14 @@ class _Job:
                     close()
         return url
 
+    def _in_catalog(self, table: str) -> Any:
+        """The table; with --catalog in that one, which is loaded before Spark is started."""
+        if self._options.catalog is None:
+            return table
+        from ags1.iceberg.catalogs import loaded
+
+        return loaded(self._options.catalog, **(self._arguments.get("properties") or {})), table
+
     def _check_source(self) -> None:
         """Refuse a missing local source before Spark is started."""
         from ags1.spark.engine._locations import locate
@@ -299,7 +315,7 @@ class _Job:
                 _complain(f"warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
                 _complain(f"warning: ... and {len(result.notes) - _SHOWN:,} more")
-        return EXIT_OK if result.ok else worst_code([_code_of(each) for each in result.kinds])
+        return EXIT_OK if result.ok else worst_code([_code_of(each, self._options.function) for each in result.kinds])
 
     def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
         record: dict[str, Any] = {"command": self._command, "ok": result is not None and result.ok, "error": None}
@@ -404,7 +420,8 @@ class _Job:
         self._need_consent()
         dry_run: bool = self._arguments["dry_run"]
         arguments = {**self._arguments, "kms": self._checked_kms()}
-        report = getattr(ags1.spark, function)(self._session(), arguments.pop("table"), **arguments)
+        table = self._in_catalog(arguments.pop("table"))
+        report = getattr(ags1.spark, function)(self._session(), table, **arguments)
         problems = getattr(report, "problems", []) if dry_run else []
         if self._options.json:
             found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}

@@ -17,7 +17,7 @@ from ags1.support.option_values import directory
 
 # Options of the job itself; all others are passed to a function of ags1.spark.
 JOB_OPTIONS = frozenset(
-    {"command", "function", "json", "report", "traceback", "master", "remote", "conf", "yes", "spark"}
+    {"command", "function", "json", "report", "traceback", "master", "remote", "conf", "yes", "spark", "catalog"}
 )
 
 _LOOKS_LIKE_A_KEY = re.compile(r"key|secret|passw|passphrase|token", re.IGNORECASE)
@@ -77,7 +77,7 @@ _LOCAL_KMS = "--kms 'local:keys.json?key_file=k'"
 _AWS = "--kms 'aws:?region=eu-central-1'"
 _TREE_JOB = "part-bytes parallelism quiet report JOB"
 _FILES_JOB = "workers-threads parallelism quiet report JOB"
-_TABLE_JOB = "workers-threads parallelism dry-run yes quiet JOB"
+_TABLE_JOB = "catalog workers-threads parallelism dry-run yes quiet JOB"
 _MASTERS = "cache-seconds MASTERS kek-bits kms-instance-id kms-instance-url ENCRYPTION"
 
 _SECRETS = {"transfer-key-id": {"help": "master key that seals the storage's secrets for tasks (they stay here)"}}
@@ -261,8 +261,13 @@ def _add_audit(command: _Add) -> None:
 
 
 def _add_table_commands(command: _Add) -> None:
-    table = {"table": ("TABLE", "its name in the session's SQL: CATALOG.NAMESPACE.TABLE")}
+    table = {
+        "table": ("TABLE", "its name in the session's SQL, CATALOG.NAMESPACE.TABLE; with --catalog its name there")
+    }
     steps = ("enable", "convert")
+    here: dict[str, dict[str, Any]] = {
+        "catalog": {"help": "a catalog of PyIceberg's configuration on the driver, instead of the session's"}
+    }
     command(
         "encrypt",
         table,
@@ -271,7 +276,8 @@ def _add_table_commands(command: _Add) -> None:
         more=f"Format version 2 becomes 3. {_MOVED}",
         local=f"lake.db.events \\\n      {_LOCAL_KMS} --key-id lake --dry-run",
         remote=f"lake.db.events \\\n      {_AWS} --key-id alias/lake --expire --yes",
-        changes={
+        changes=here
+        | {
             "enable-only": {"action": "store_const", "dest": "steps", "const": ("enable",), "default": steps},
             "expire": {"action": "store_const", "dest": "steps", "const": (*steps, "expire"), "default": steps},
         },
@@ -285,6 +291,7 @@ def _add_table_commands(command: _Add) -> None:
         more=_MOVED,
         local=f"lake.db.events \\\n      {_LOCAL_KMS} --dry-run",
         remote=f"lake.db.events \\\n      {_AWS} --yes",
+        changes=here,
         function="decrypt_table",
     )
     command(
@@ -295,7 +302,7 @@ def _add_table_commands(command: _Add) -> None:
         more=f"For keys that leaked. {_MOVED}",
         local=f"lake.db.events \\\n      {_LOCAL_KMS} \\\n      --new-key-id lake-2027 --dry-run",
         remote=f"lake.db.events \\\n      {_AWS} \\\n      --new-key-id alias/lake-2027 --expire --yes",
-        changes={"new-key-id": {"dest": "key_id", "help": "another master key (the same)"}},
+        changes=here | {"new-key-id": {"dest": "key_id", "help": "another master key (the same)"}},
         function="rekey_table",
         data_keys=True,
     )
@@ -303,12 +310,13 @@ def _add_table_commands(command: _Add) -> None:
         "compact",
         table,
         "write small files of an encrypted Iceberg table, and files with deletes, again as fewer files",
-        "filter target-size sort-by rewrite-all ref workers-kms parallelism dry-run yes quiet JOB",
+        "filter target-size sort-by rewrite-all ref catalog workers-kms parallelism dry-run yes quiet JOB",
         more="Every row keeps its number. Files that others change meanwhile stay as they are, and are named. Old "
         "snapshots keep their files until they are expired.",
         local=f"lake.db.events \\\n      {_LOCAL_KMS} --dry-run",
         remote=f"lake.db.events \\\n      {_AWS} --target-size 256M --yes",
-        changes={
+        changes=here
+        | {
             "filter": {"dest": "where", "help": "only files that may have such rows: day >= '2026-11-01'"},
             "target-size": {"dest": "target_bytes"},
             "ref": {"metavar": "BRANCH", "default": "main", "help": "the branch to compact (main)"},
@@ -317,14 +325,14 @@ def _add_table_commands(command: _Add) -> None:
     )
     command(
         "verify",
-        {"metadata_location": ("TABLE", "its metadata.json, or its directory")},
+        {"metadata_location": ("TABLE", "its metadata.json, or its directory; with --catalog its name")},
         "authenticate every file of an encrypted Iceberg table",
         "snapshot workers-kms transfer-key-id expected-table-key-id allow-plaintext length-policy allow-location "
-        f"workers-property {_FILES_JOB}",
+        f"catalog workers-property {_FILES_JOB}",
         more="Every block of AGS1 and every module of Parquet, each file once.",
         local=f"db/t/metadata/00007-ab.metadata.json \\\n      {_LOCAL_KMS}",
         remote=f"s3a://lake/db/t/metadata/00007-ab.metadata.json \\\n      {_AWS} --snapshot current",
-        changes={"snapshot": {"default": "all"}, "allow-location": {"default": None}},
+        changes=here | {"snapshot": {"default": "all"}, "allow-location": {"default": None}},
         function="verify_table",
         on_error="collect",
     )

@@ -116,6 +116,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "master keys": {
         "key-id": {"metavar": "ID", "help": "the master key"},
         "new-key-id": {"metavar": "ID", "help": "the new master key"},
+        "destroyed-key-id": {
+            **_MANY,
+            "dest": "destroyed_key_ids",
+            "default": [],
+            "metavar": "ID",
+            "help": "this old master key was destroyed, so its refusal is a proof (for patterns; may be repeated)",
+        },
         "keys": {
             "action": values.Patterns,
             "metavar": "GLOB=ID",
@@ -617,11 +624,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "FILE",
             "help": "write to this file instead of standard output",
         },
-        "html": {"metavar": "FILE", "help": "write the report as a page that needs no network"},
+        "html": {"metavar": "FILE", "help": "write the report as a page that needs no network; each run replaces it"},
         "report": {
             "type": values.report,
             "metavar": "FILE",
-            "help": "write a row for each file: FILE.parquet, or FILE.json[l] with one JSON object a line",
+            "help": "write a row for each file: FILE.parquet, or FILE.json[l] with one JSON object a line; each run "
+            "replaces it",
         },
         "json": {**_FLAG, "help": "JSON output: one object, or one object a line"},
         "quiet": {"flags": ("-q", "--quiet"), **_FLAG, "help": "print errors only"},

@@ -151,8 +151,12 @@ def test_a_run_that_was_killed_between_its_commits_is_finished(lake: Lake) -> No
     (line,) = (
         each for each in str(second).splitlines() if each.startswith("old keys open ") and "nothing of" not in each
     )
-    assert re.match(r"old keys open \d+ old metadata files in 3 tables: they still unwrap a key in each", line)
-    assert "without such lines it opens nothing that is there, and nothing has to be done" in line
+    assert re.match(
+        r"old keys open \d+ old metadata files in 3 tables: each has a key that an old master key unwraps", line
+    )
+    assert line.endswith(
+        "If no other line names something that is open, that key opens nothing, and nothing has to be done"
+    )
     check_nothing_old(lake, 3)
 
 
@@ -199,7 +203,29 @@ def test_a_refusal_of_the_old_key_proves_nothing(lake: Lake) -> None:
     assert [each.outcome for each in report.tables] == ["not proved"] * 3
     assert not report.is_proved
     assert "NOT tried, because the KMS refused it: old, of 3 tables. That proves nothing" in str(report)
+    assert "If it was destroyed, say so with `destroyed_key_ids`" in str(report)
     assert lake.fleet().rekey("new").is_proved
+
+
+def test_a_key_that_was_destroyed_is_not_asked_for_for_ever(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake is noticed: what opens something was not destroyed, and another key is not excused."""
+    assert lake.fleet().rekey("new", expire=True).ok
+    options = ["--catalog", "fleet", "--kms", keystore(lake.directory, NEW)]
+    options += ["--property", f"uri=sqlite:///{lake.directory}/catalog.db"]
+    for action in (["audit"], ["rekey", "--new-key-id", "new", "--yes"], ["rewrap", "--new-key-id", "new", "--yes"]):
+        command = ["iceberg", action[0], "db.*", *action[1:], *options]
+        assert main(command) == 3
+        assert "say so with --destroyed-key-id" in capsys.readouterr().out
+        assert main([*command, "--destroyed-key-id", "other"]) == 3
+        capsys.readouterr()
+        assert main([*command, "--destroyed-key-id", "old"]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("destroyed, as you say: old, of 3 tables. The KMS refused it") for line in said)
+        assert said[-1] == "so these tables need no other master key than their own"
+    assert main(["iceberg", "audit", "db.t0", *options, "--destroyed-key-id", "old"]) == 2
+    assert "--destroyed-key-id is for a pattern" in capsys.readouterr().err
+    wrong = lake.fleet(destroyed_key_ids=["old"]).audit()
+    assert str(wrong).splitlines()[-1].startswith("so the old master keys (old) may be disabled now"), str(wrong)
 
 
 def test_metadata_files_that_somebody_has_planted_are_named_or_are_of_no_table_here(lake: Lake) -> None:

@@ -140,12 +140,15 @@ def test_an_output_file_appears_whole_or_not_at_all(spark_tables: SparkTables, r
     path = data_file(table)
     Path("rows").write_text("before")
     with table.damaged(path, flip(path.read_bytes(), 40)):
-        damaged = run("scan", table.metadata, "--format", form, "-o", "rows")
+        damaged = run("scan", table.metadata, "--format", form, "-o", "rows", "--overwrite")
     assert damaged.code == 1
     assert path.name in damaged.err
     assert os.listdir() == ["rows"]
     assert Path("rows").read_text() == "before"
-    assert run("scan", table.metadata, "--format", form, "-o", "rows", "-q").err == ""
+    there = run("scan", table.metadata, "--format", form, "-o", "rows")
+    assert (there.code, Path("rows").read_text()) == (9, "before")
+    assert "rows: it exists, and nothing was replaced: --overwrite replaces what exists" in there.err
+    assert run("scan", table.metadata, "--format", form, "-o", "rows", "-q", "--overwrite").err == ""
     assert Path("rows").read_bytes()[:6] != b"before"
 
 

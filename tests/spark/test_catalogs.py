@@ -56,7 +56,7 @@ def test_a_catalog_in_sqlite_is_found_with_its_settings(
 
 def test_a_metastore_is_found_where_spark_has_it(spark: SparkSession, configure: Configure) -> None:
     configure(catalog_impl="org.apache.iceberg.hive.HiveCatalog")
-    with pytest.raises(ValueError, match=r"set spark\.sql\.catalog\.lake\.uri, or give a pair"):
+    with pytest.raises(ValueError, match=r"set spark\.sql\.catalog\.lake\.uri; with `load_table`"):
         find_table(spark, "lake.db.t")
     spark.conf.set("spark.hadoop.hive.metastore.uris", "thrift://127.0.0.1:1")
     try:
@@ -83,7 +83,7 @@ def test_s3_is_reached_as_the_catalog_says(spark: SparkSession, configure: Confi
     ("settings", "message"),
     [
         ({"type": "hadoop", "warehouse": "/lake"}, "is a Hadoop catalog, and Iceberg Java reads no encrypted table"),
-        ({"type": "nessie"}, "is of the kind nessie: give a pair"),
+        ({"type": "nessie"}, "is of the kind nessie: with `load_table`"),
         ({"catalog_impl": "com.example.Own"}, r"is of the kind com\.example\.Own"),
         (
             {"type": "jdbc", "uri": "jdbc:mysql://host/db"},

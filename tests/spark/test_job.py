@@ -37,6 +37,7 @@ from ags1.spark.job_session import SparkFailed, as_error
 from tests import checks
 from tests.checks import HANG_SECONDS, pattern
 from tests.parquet import corpus
+from tests.spark.conftest import keystore
 from tests.spark.sessions import LOCAL, environment, need_spark, prepare
 from tests.spark.trees import objects, unfinished, versions
 
@@ -432,6 +433,73 @@ def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, sou
         assert (answer.code, answer.out) == (code, "")
         assert message in answer.err
         assert len(answer.err.splitlines()) == 1
+
+
+def test_a_table_is_judged_as_without_spark(spark_job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyiceberg")
+    from ags1 import cli, iceberg
+
+    client = kms.load(os.environ["AGS1_KMS"])
+    for name in ("good", "plain", "half", "damaged", "missing", "foreign"):
+        table = iceberg.create_table(
+            None, str(tmp_path / name), pa.schema([("id", pa.int64())]), kms=client, key_id="lake"
+        )
+        for number in range(2):
+            table.append(pa.table({"id": [number]}))
+        if name in ("plain", "half"):
+            iceberg.decrypt_table(iceberg.load_table(None, str(tmp_path / name), kms=client), expire=True)
+        if name == "half":
+            iceberg.encrypt_table(iceberg.load_table(None, str(tmp_path / name), kms=client), key_id="lake")
+    data = {name: min((tmp_path / name / "data").rglob("*.parquet")) for name in ("damaged", "missing")}
+    data["damaged"].write_bytes(checks.flip(data["damaged"].read_bytes(), 40))
+    data["missing"].unlink()
+    (tmp_path / "other").mkdir()
+    other = keystore(tmp_path / "other", "else")
+    allowed = ("--allow-plaintext",)
+    for name, options, code in (
+        ("good", (), 0),
+        ("plain", (), 5),
+        ("plain", allowed, 5),
+        ("half", (), 5),
+        ("half", allowed, 5),
+        ("damaged", (), 1),
+        ("missing", (), 1),
+        ("foreign", ("--kms", other), 3),
+    ):
+        arguments = ["iceberg", "verify", str(tmp_path / name), *options]
+        assert cli.main(arguments) == code, arguments
+        capsys.readouterr()
+        answer = spark_job(*arguments)
+        assert answer.code == code, (arguments, answer)
+
+
+def test_a_table_of_a_catalog_of_pyiceberg_is_converted_and_verified(
+    spark_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyiceberg")
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.utils.config import Config
+
+    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": (tmp_path / "lake").as_uri()}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    catalog = SqlCatalog("prod", **settings)
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    options = ("db.t", "--catalog", "prod")
+    assert spark_job("iceberg", "verify", *options).code == 5
+    assert spark_job("iceberg", "encrypt", *options, "--key-id", "lake", "--expire", "--yes").code == 0
+    verified = spark_job("iceberg", "verify", *options, "--expected-key-id", "lake")
+    assert verified.code == 0, verified
+    planned = spark_job("iceberg", "compact", *options, "--dry-run")
+    assert (planned.code, "file" in planned.out) == (0, True), planned
+    wrong = spark_job("iceberg", "verify", "db.t", "--catalog", "prd")
+    assert wrong.code == 2
+    assert "there is no catalog 'prd' in PyIceberg's configuration" in wrong.err
+    other = spark_job("iceberg", "encrypt", "nowhere.db.t", "--key-id", "lake", "--dry-run")
+    assert "with --catalog, a catalog of PyIceberg's is used instead" in other.err, other
 
 
 def test_a_report_that_cannot_be_written_does_not_hide_what_was_done(

@@ -40,7 +40,8 @@ many tables:
   What is to be done is read from each table, so a run that was killed is just
   begun again. A table that fails stops no other, and the report names it. It
   says what other master keys still open, which it tries: keep them enabled
-  until then, because a key that is refused proves nothing.
+  until then, because a key that is refused proves nothing. Of a key that was
+  destroyed since, --destroyed-key-id says so.
 """
 
 _SCAN_HELP = """
@@ -51,7 +52,8 @@ forms:
   parquet a Parquet file; needs --output
   Every form is plaintext: `ags1 parquet encrypt` encrypts a Parquet file.
   Rows go out as they are decrypted, in bounded memory, and --output appears
-  whole or not at all.
+  whole or not at all. A file that exists is refused, unless --overwrite is
+  given.
 """
 
 _CAT_HELP = """
@@ -232,7 +234,7 @@ def _add_reading(action: _Action) -> None:
         "scan",
         "iceberg.scan:scan",
         "show rows of a table, or write them to a file",
-        "TABLE moved-from columns filter snapshot ref as-of from-snapshot to-snapshot limit output ROWS",
+        "TABLE moved-from columns filter snapshot ref as-of from-snapshot to-snapshot limit output overwrite ROWS",
         more="PyIceberg plans: files that the filter excludes are not opened.",
         epilog=_SCAN_HELP,
         examples="""\
@@ -257,7 +259,7 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "audit",
         "iceberg.tables:audit",
         "say what is wrong with the encryption of a table",
-        "TABLE moved-from snapshot ref FLEET SAY",
+        "TABLE moved-from snapshot ref destroyed-key-id FLEET SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
         "disagree. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
         "is wrong is plaintext. Warnings and notes are printed.",
@@ -302,7 +304,7 @@ def _add_keys(action: _Action) -> None:
         "rewrap",
         "iceberg.keys:rewrap",
         "put a table under another master key, or the newest version of it; no file of it changes",
-        "new-key-id! new-kms FLEET CONVERSION",
+        "new-key-id! new-kms destroyed-key-id FLEET CONVERSION",
         more="Key encryption keys are re-wrapped, and the table's property encryption.key-id names the new master "
         "key. Keep the old one as long as somebody needs older metadata files. In Python this is "
         "rekey_table(key_id=...); `ags1 iceberg rekey` gives every file a new key.",
@@ -354,7 +356,8 @@ def _add_conversions(action: _Action) -> None:
         "rekey",
         "iceberg.convert:rekey",
         "give every file of a table a new key, in place",
-        "new-key-id table-data-key-bits expire statistics partition-paths threads spark FLEET CONVERSION",
+        "new-key-id table-data-key-bits expire statistics partition-paths threads spark destroyed-key-id FLEET "
+        "CONVERSION",
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file. In Python this is "
         "rekey_table(data_keys=True), and that is rekey_table(key_id=...).",
         epilog=_CONVERSION_HELP + _FLEET_HELP,

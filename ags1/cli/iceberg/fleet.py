@@ -122,6 +122,7 @@ def _run(
             kms=client,
             at_once=options.tables_at_once,
             kms_calls_per_second=options.kms_calls_per_second,
+            destroyed_key_ids=getattr(options, "destroyed_key_ids", ()),
             allowed_locations=options.allowed_locations,
         )
         report = None

@@ -173,7 +173,10 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState 
 
 def is_pattern(options: argparse.Namespace) -> bool:
     """Whether many tables of a catalog are meant."""
-    return options.catalog is not None and not _WILDCARDS.isdisjoint(options.table)
+    many = options.catalog is not None and not _WILDCARDS.isdisjoint(options.table)
+    if not many and getattr(options, "destroyed_key_ids", None):
+        raise UsageError("--destroyed-key-id is for a pattern: of one table old master keys are not tried")
+    return many
 
 
 def catalog_of(options: argparse.Namespace) -> Any:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from ags1.cli import warn
 from ags1.cli.iceberg.opening import opened
 from ags1.cli.parquet.rows import write_rows
-from ags1.cli.paths import STANDARD, is_url
+from ags1.cli.paths import STANDARD, Job, is_url
 from ags1.cli.report import Reporter
+from ags1.cli.transfer import refuse_existing
 from ags1.errors import FormatError
 from ags1.support.exit_codes import UsageError
 from ags1.support.words import counted
@@ -40,6 +41,7 @@ def scan(options: argparse.Namespace) -> int:
         raise UsageError("a Parquet file is not for standard output: say --output FILE")
     if options.snapshot_id == "all":
         raise UsageError("rows are of one snapshot: give the id of one, or current")
+    refuse_existing(options, [Job(STANDARD, target, target)])
     with opened(options) as table:
         from ags1.iceberg.tables import EncryptedTable
 

@@ -56,6 +56,8 @@ class OldKeyReport(Report):
         Other master keys that unwrapped a key encryption key of the table, or the key of a journal.
     refused : dict of str to str
         Other master keys that the KMS refused, with the first message. That proves nothing.
+    destroyed : list of str
+        Those that it refused and that were destroyed, as the caller says.
     refs : list of str
         Branches and tags that they open.
     files : int
@@ -76,6 +78,7 @@ class OldKeyReport(Report):
     key_id: str | None
     opened: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    destroyed: list[str] = field(default_factory=list)
     refs: list[str] = field(default_factory=list)
     files: int = 0
     snapshots: list[int] = field(default_factory=list)
@@ -91,7 +94,7 @@ class OldKeyReport(Report):
 
     @property
     def is_proved(self) -> bool:
-        """Whether everything was tried: no master key was refused, and no metadata file could not be read."""
+        """Whether everything was tried: no master key was refused, but those that were destroyed, and all was read."""
         return not self.refused and not self.unread
 
     def __str__(self) -> str:
@@ -107,11 +110,16 @@ class OldKeyReport(Report):
             lines.append(f"{self.table}: old keys open {counted(len(self.removed), 'snapshot')} that it no longer has")
         lines += [f"{self.table}: old keys open the journal {each}" for each in self.journals]
         lines += [f"{self.table}: {name} was refused, which proves nothing" for name in map(printable, self.refused)]
+        lines += [f"{self.table}: {name} was destroyed, as you say" for name in map(printable, self.destroyed)]
         return "\n".join(lines or [f"{self.table}: old keys open nothing"])
 
 
-def what_old_keys_open(table: CatalogTable, kms: Any, state: TableState | None = None) -> OldKeyReport:
+def what_old_keys_open(
+    table: CatalogTable, kms: Any, state: TableState | None = None, destroyed: Collection[str] = ()
+) -> OldKeyReport:
     """Try every other master key that a metadata file or a journal of a table names.
+
+    Keys that were destroyed, as the caller says, are tried too: one that opens something was not.
 
     Metadata files are those beside the current one, and those in its metadata log. Data files are not read: a key that
     a readable manifest has opens its file.
@@ -128,6 +136,9 @@ def what_old_keys_open(table: CatalogTable, kms: Any, state: TableState | None =
     if opened:
         _look(table, state, kms, list(documents.values()), opened, report)
     _look_at_journals(table, state, kms, report)
+    report.destroyed = [each for each in report.refused if each in destroyed and each not in report.opened]
+    for each in report.destroyed:
+        del report.refused[each]
     return report
 
 

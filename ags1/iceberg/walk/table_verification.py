@@ -457,9 +457,6 @@ class _Verification:
             report.problem_count += 1
             if len(report.problems) < _REPORTED:
                 report.problems[file.path] = checked.problems
-        if checked.plaintext:
-            report.plaintext += 1
-            return
         fault = checked.fault
         if fault is None and file.conflict is not None:
             fault = FormatError(f"{file.path}: {file.conflict}")
@@ -468,6 +465,9 @@ class _Verification:
             # Of a copy, the file that was read.
             shown = self._io.locations.shown(file.path)
             report.add_failure(replace(failure, path=shown, message=failure.message.replace(file.path, shown)))
+            return
+        if checked.plaintext:
+            report.plaintext += 1
             return
         report.verified += 1
         report.of_original += self._io.locations.of_original(file.path) is not None

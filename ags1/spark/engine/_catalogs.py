@@ -31,10 +31,8 @@ _CLASSES = {
     "jdbc": ("pyiceberg.catalog.sql", "SqlCatalog"),
 }
 _METASTORES = ("spark.hadoop.hive.metastore.uris", "spark.hive.metastore.uris", "hive.metastore.uris")
-_OTHERWISE = (
-    "give a pair (catalog, identifier) with a catalog of PyIceberg's, or what ags1.iceberg.load_table returns, "
-    "instead of a name"
-)
+# What it returns is taken in the place of a name, and a command has --catalog.
+_OTHERWISE = "with `load_table`, a catalog of PyIceberg's is used instead"
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def _translated(session: Session, catalog: str, kind: str, settings: dict[str, s
         if uri is None:
             raise ValueError(
                 f"the session does not say where the metastore of its catalog {catalog!r} is: set "
-                f"spark.sql.catalog.{catalog}.uri, or {_OTHERWISE}"
+                f"spark.sql.catalog.{catalog}.uri; {_OTHERWISE}"
             )
         found["uri"] = uri
     if kind in ("rest", "jdbc") and "uri" not in found:

@@ -22,7 +22,8 @@ from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.walk.table_verification import Checked, FileChecker
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.keys import KeyMetadata
-from ags1.spark.engine._parquet_work import LEFT_OUT, Advance, failed, timed
+from ags1.parquet.verify.report import NOT_PROTECTED
+from ags1.spark.engine._parquet_work import Advance, failed, timed
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import kms_client, of_process
@@ -96,7 +97,7 @@ def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = No
     outcome.plaintext_length = outcome.file_length = size
     outcome.detail = {"blocks": checked.blocks, "modules": checked.modules, "bytes": checked.bytes}
     if fault is None and checked.plaintext:
-        outcome.status = LEFT_OUT
+        outcome.status = NOT_PROTECTED
         outcome.error = "it is not encrypted, which was allowed: only its size was checked"
     elif fault is None and checked.problems:
         outcome.error = f"problem: {'; '.join(checked.problems)}"
