@@ -304,7 +304,9 @@ class ClassKeys:
             try:
                 found = each.unwrap(each.class_key, self._kms).encryption_key
             except KeyAccessError as error:
-                what = "all files" if each.pattern in (None, "**") else f"the files of the pattern {each.pattern!r}"
+                what = "all files" if each.pattern == "**" else f"the files of the pattern {each.pattern!r}"
+                if each.pattern is None:
+                    what = f"the files of the class {each.id}, which takes no new ones,"
                 by = self._kms.key_id if isinstance(self._kms, OpenedBy) else each.key_id
                 others = [other for other in each.key_ids if other != by]
                 said = f"; give `key_id=...` to open it by {_named(others)}" if others else ""
