@@ -235,7 +235,9 @@ def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str,
             raise ValueError(f"key_id is {key_id!r}, and keys has {found['**']!r} for '**': give one of them")
         found["**"] = key_id
     if "**" not in found:
-        raise ValueError("key_id must be the name of a master key, or keys must have one for the pattern '**'")
+        raise ValueError(
+            "a master key is needed for files that no pattern names: `key_id=ID`, or the pattern '**' in `keys`"
+        )
     return found
 
 

@@ -395,7 +395,7 @@ def test_keygen_into_a_missing_directory_names_it(run: Run, work: Path) -> None:
     result = run("keygen", "no/key")
     assert (result.code, result.err) == (
         4,
-        "ags1: no/key: there is no directory no: make it first, or correct the name\n",
+        "ags1: no/key: there is no directory no: correct the name, or make it to write there\n",
     )
 
 
