@@ -319,6 +319,9 @@ def test_small_slips_are_said(vault: Path, run: Run) -> None:
     # A dataset that is there knows its master key; a source that is not there is no success.
     Path("tree/new").write_bytes(b"new")
     assert "encrypted 1 file" in run("dataset", "encrypt", "tree", "vault").out
+    unnamed = run("dataset", "encrypt", "tree", "new", "--keys", "sub/**=tenant")
+    said = "a master key is needed for files that no pattern names: --key-id ID, or the pattern '**' in --keys"
+    assert (unnamed.code, unnamed.err) == (2, f"ags1: {said}\n")
     missing = run("dataset", "repair", "vault", "tre")
     assert (missing.code, "tre: No such file or directory" in missing.err) == (4, True)
     # Only versions that a key opens are said to be open by it.

@@ -319,8 +319,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
             ),
             "files": (
                 "[SOURCE TARGET | DATASET...]",
-                "what wrap and unwrap read and write (`-` is a standard stream), or the datasets and tables that remove "
-                "looks at",
+                "what wrap and unwrap read and write (`-` is a standard stream), or what remove looks at",
                 {"nargs": "*", "default": []},
             ),
         },
