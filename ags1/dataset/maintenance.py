@@ -156,8 +156,9 @@ def _put(
     if old.is_directory or (new_class.id == old.key_class and not again):
         transaction.put(replace(old, path=path, version=transaction.next_version))
     else:
-        is_known = keys is None or any(each.id == old.key_class for each in transaction.classes)
-        transaction.put(_encrypted_again(transaction, old, path, new_class, transaction.keys if is_known else keys))
+        if keys is None or any(each.id == old.key_class for each in transaction.classes):
+            keys = transaction.keys
+        transaction.put(_encrypted_again(transaction, old, path, new_class, keys))
         report.done_bytes += old.plaintext_length
 
 
@@ -263,8 +264,8 @@ def _renewed(keys: ClassKeys, key_class: KeyClass, renewed: Callable[[KeyClass],
             keys.key(key_class.id)
         except KeyAccessError as error:
             raise type(error)(
-                f"{error}; if that key is gone for ever, remove what only it opens (`rm`), and give `encrypt` the "
-                "patterns that are left: then this leaves it out"
+                f"{error}; if that key is gone for ever, remove the files that only it opens, and encrypt once with "
+                "the patterns that are left: then this class is left out"
             ) from error
         raise
 

@@ -13,7 +13,7 @@ from ags1.core.typing import KeyLike
 from ags1.errors import KeyAccessError
 from ags1.kms import _keystore
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable
-from ags1.kms._keystore import check_key_id
+from ags1.kms._keystore import check_key_id as check_key_id
 from ags1.kms.memory import MemoryKms, open_wrapped, seal_wrapped, unknown_key
 from ags1.support.key_files import parse_key, read_key_file
 from ags1.support.secrets import Secret

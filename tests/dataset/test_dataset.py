@@ -441,7 +441,9 @@ def test_the_master_key_of_a_tenant_is_all_that_its_files_need_to_be_shredded(te
 def test_a_shredded_class_does_not_stand_in_the_way_of_other_master_keys(tenants: Path) -> None:
     rest = keyed("b", "lake", "next")
     with dataset.open(tenants, rest) as opened:
-        with pytest.raises(ags1.KeyAccessError, match=r"remove what only it opens .* the patterns that are left"):
+        with pytest.raises(
+            ags1.KeyAccessError, match=r"remove the files that only it opens, .* the patterns that are left"
+        ):
             opened.add_wrap("next")
         opened.rm("tenant=a")
         ended = opened.classes[0].id
