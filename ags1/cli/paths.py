@@ -179,6 +179,9 @@ def _files_below(directory: str, only_suffix: str | None, outside: str | None) -
         if excluded is not None:
             directories[:] = [name for name in directories if os.path.realpath(os.path.join(parent, name)) != excluded]
         directories.sort()
+        for path in (os.path.join(parent, name) for name in directories):
+            if os.path.islink(path):
+                warn(f"ags1: warning: {path} is left out: it is a link to a directory")
         for name in sorted(names):
             if (only_suffix is not None and not name.endswith(only_suffix)) or name.endswith(_TEMPORARY):
                 continue

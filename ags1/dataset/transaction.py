@@ -114,8 +114,8 @@ class Transaction:
     @classmethod
     def begin(
         cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
-        single_writer: bool = False, durable: bool = True, pins: Pins | None = None,
-        attempts: int = ATTEMPTS,
+        single_writer: bool = False, durable: bool = True, pins: Pins | None = None, attempts: int = ATTEMPTS,
+        on: int | None = None,
     ) -> Self:  # fmt: skip
         """Begin a change of an existing dataset, or with `keys` of a new one; `operation` is recorded in the version.
 
@@ -125,13 +125,15 @@ class Transaction:
         create-if-absent is accepted: the caller promises that there is no second writer. `durable` syncs local
         manifests and versions to the disk before the commit. `pins` hold for the version that it begins on, and for
         all that it is applied on top of. `attempts` is how often it commits on top of other writers' versions before
-        it gives up.
+        it gives up. `on` is the version that it begins on, by default the last one, and 0 if there was none: later
+        ones are those of other writers.
 
-        FileNotFoundError: there is no dataset, and no `keys`. Others as :func:`ags1.dataset.encrypt`.
+        FileNotFoundError: there is no dataset, and no `keys`. ConflictError: the version `on` was expired. Others as
+        :func:`ags1.dataset.encrypt`.
         """
         if attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {attempts}")
-        base = read_latest(location)
+        base = read_latest(location) if on is None else _begun_on(location, on)
         if pins is not None:
             if base is None:
                 pins.refuse_nothing(location)
@@ -454,7 +456,7 @@ class Transaction:
         return self.classes
 
     def _on_top(self, told: Callable[[list[Version]], object] | None) -> tuple[Version, ManifestNode | None]:
-        """The last version, and its files with the changes of this transaction."""
+        """The last version, and its files with the changes of this transaction, unless it has been applied there."""
         head = read_latest(self.location)
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
@@ -472,6 +474,8 @@ class Transaction:
                 f"{self.location}: an older copy was put back since this began: nothing was committed; run it again"
             )
         self._looked_at = head
+        if self._is_applied(head):
+            return head, None
         if told is not None:
             told(since)
         if head.uuid != self._uuid:
@@ -567,6 +571,13 @@ class Transaction:
     def __exit__(self, *exception: object) -> None:
         # Objects that were written and not committed stay for a later run, or for expire.
         pass
+
+
+def _begun_on(location: Location, number: int) -> Version | None:
+    try:
+        return read_version(location, number) if number else None
+    except FileNotFoundError as error:
+        raise ConflictError(f"{location}: the version that this began on is gone: run it again ({error})") from None
 
 
 def open_root(manifests: Manifests, version: Version, kms: Any) -> ManifestNode | None:

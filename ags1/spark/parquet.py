@@ -74,8 +74,9 @@ def encrypt_parquet(
         of V2 pages in plaintext. So :func:`verify_parquet` needs ``allow_unauthenticated_pages=True`` for such files.
     missing_columns : {"fail", "skip"}
         What to do with files that lack a column of `column_key_ids`: refuse the tree before anything is written, or
-        encrypt the columns that each file has. A column that no file has is an error in both cases. With
-        ``on_error="collect"`` and "fail", the rows of such files have the error. Every footer is read once more.
+        encrypt the columns that each file has. A column that no file has is an error in both cases, and so is one that
+        a file has in another case only. With ``on_error="collect"`` and "fail", the rows of such files have the error.
+        Every footer is read once more.
     include, exclude : str or sequence of str, optional
         Glob patterns that select files, as for :func:`ags1.dataset.encrypt`.
     others : {"error", "copy", "skip"}
@@ -89,8 +90,7 @@ def encrypt_parquet(
         "fail" raises the first error when the files of the same wave are finished; "collect" does all and reports.
     resume : bool
         Skip files that an earlier run of the same work has finished: the target is newer than the source, and its
-        footer has the same algorithm, mode, stored AAD prefix and master key. The keys of columns are not compared:
-        give False if they were changed.
+        footer has the same algorithm, mode, stored AAD prefix and columns, with keys under the same master keys.
     progress : bool
         Whether to show how far it is.
     **encryption
@@ -301,7 +301,8 @@ def verify_parquet(
     Result
         A row for each file: "ok" if it is authentic or its lack of protection was allowed, "not protected", or
         "error". The error names the column and page of the failure; in an "ok" row, it describes contradictions in an
-        authentic file. Files that are not Parquet are "left out". Both lengths are the stored length.
+        authentic file. Files that are not Parquet are "left out". Both lengths are the stored length. If there is no
+        Parquet file, the source has a row with an error.
 
     Raises
     ------

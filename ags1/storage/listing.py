@@ -160,6 +160,7 @@ def list_files(
     *,
     outside: Location | None = None,
     on_error: Callable[[OSError], object] | None = None,
+    on_link: Callable[[str], object] | None = None,
     temporary: bool = False,
 ) -> list[Entry]:
     """All files below a directory or prefix, by name; without links to directories and directory markers.
@@ -167,7 +168,8 @@ def list_files(
     Files below `outside` are left out. OSError: there is no such directory, it or one below it cannot be read, or it
     has a pipe, socket or device. With `on_error`, the listing continues after such errors and has temporary files too.
     `on_error` is called with the error for each directory below `location` that cannot be read, for each pipe, socket,
-    device and broken link, and with ENOTDIR for each link to a directory.
+    device and broken link, and with ENOTDIR for each link to a directory. `on_link` is called with the name of each
+    link to a directory, which is not followed.
 
     Below a root (:meth:`Location.as_root`), only regular files are listed: links and special files are left out. With
     `temporary`, those are listed too that are being written, or whose writer was killed.
@@ -177,7 +179,7 @@ def list_files(
         assert on_error is None
         found = list(_files_below(location, temporary))
     elif location.is_local:
-        found = list(_local_files(location, outside, on_error))
+        found = list(_local_files(location, outside, on_error, on_link))
     else:
         found = [_entry(location, row) for row in remote_rows(location, outside)]
     found.sort(key=lambda entry: entry.name)
@@ -217,7 +219,7 @@ def iterate_files(location: Location) -> Iterator[Entry]:
     if location.root is not None:
         return _files_below(location)
     if location.is_local:
-        return _local_files(location, None, None)
+        return _local_files(location, None, None, None)
     return (_entry(location, row) for row in _rows(location))
 
 
@@ -249,17 +251,22 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def _local_files(
-    location: Location, outside: Location | None, on_error: Callable[[OSError], object] | None
+    location: Location,
+    outside: Location | None,
+    on_error: Callable[[OSError], object] | None,
+    on_link: Callable[[str], object] | None,
 ) -> Iterator[Entry]:
     root, tell = location.path, on_error or _raise
     excluded = os.path.realpath(outside.path) if outside is not None and outside.is_local else None
     # It is always an error if `location` itself cannot be listed.
     os.scandir(root).close()
     for parent, folders, names in os.walk(root, onerror=tell):
-        if on_error is not None:
-            for path in (os.path.join(parent, name) for name in folders):
-                if os.path.islink(path):
+        for path in (os.path.join(parent, name) for name in folders) if on_error or on_link else ():
+            if os.path.islink(path):
+                if on_error is not None:
                     tell(OSError(errno.ENOTDIR, "it is a link to a directory, which is not followed", path))
+                if on_link is not None:
+                    on_link(os.path.relpath(path, root).replace(os.sep, "/"))
         if excluded is not None:
             folders[:] = [name for name in folders if os.path.realpath(os.path.join(parent, name)) != excluded]
         for name in names:

@@ -166,6 +166,13 @@ def test_iceberg_key_metadata_says_key_and_prefix(run: Run) -> None:
     found = parquet.inspect("out.parquet", parquet.DecryptionConfig(KEY[:16], aad_prefix=b"identity"))
     assert found.encryption is not None
     assert found.encryption.aad_prefix == "to be supplied"
+    # Of these pages, nothing would be authenticated.
+    other = parquet.EncryptionConfig(
+        KEY[:16], aad_prefix=b"identity", store_aad_prefix=False, algorithm="AES_GCM_CTR_V1"
+    )
+    parquet.encrypt_file("in.parquet", "out.parquet", other)
+    for command in (("decrypt", "out.parquet", "other.parquet"), ("verify", "out.parquet")):
+        assert "AES_GCM_CTR_V1" in run("parquet", *command, "--key-metadata", "m").err
 
 
 def test_fresh_key_metadata_is_written_and_not_lost(run: Run) -> None:

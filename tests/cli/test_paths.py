@@ -96,7 +96,9 @@ def test_unfinished_outputs_are_left_out(here: Path) -> None:
     assert expand(["tree"]) == [("tree/x", "x")]
 
 
-def test_links_to_files_are_taken_and_links_to_directories_are_not(here: Path) -> None:
+def test_links_to_files_are_taken_and_links_to_directories_are_not(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_tree(here)
     (here / "tree/link").symlink_to("a.txt")
     (here / "tree/up").symlink_to("..")
@@ -104,6 +106,7 @@ def test_links_to_files_are_taken_and_links_to_directories_are_not(here: Path) -
     names = {name for _, name in expand(["tree"])}
     assert {"link", "dangling"} < names
     assert not {name for name in names if name.startswith("up")}
+    assert capsys.readouterr().err == "ags1: warning: tree/up is left out: it is a link to a directory\n"
 
 
 def test_pipes_and_sockets_in_a_tree_are_left_out_and_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

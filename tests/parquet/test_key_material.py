@@ -560,7 +560,9 @@ def test_material_beside_a_remote_file_and_an_open_one_is_found() -> None:
         report = rotate_master_keys(MemoryKms(MASTERS), "memory://key-material")
         assert [count for _, count in report.rotated] == [1]
         assert config.for_file(url).footer_key(file.footer_key_metadata) == file.footer_key
-        assert rotate_master_keys(MemoryKms(MASTERS), "memory://key-material", recursive=False).rotated == []
+        # Else a directory of files with keys inside would seem to be done, and the old master key might be destroyed.
+        with pytest.warns(UserWarning, match="memory://key-material: there is no key material beside files"):
+            assert rotate_master_keys(MemoryKms(MASTERS), "memory://key-material", recursive=False).rotated == []
         assert len(rotate_master_keys(MemoryKms(MASTERS), url).rotated) == 1
     finally:
         file_system.rm("/key-material", recursive=True)

@@ -512,6 +512,13 @@ def test_columns_that_some_files_lack_are_decided_on_before_anything_is_written(
     with pytest.raises(ValueError, match=r"^no file has the column nmae: nothing was written; .*did you mean 'name'"):
         run(lake, tmp_path / "other", wrong, missing_columns="skip")
     assert not (tmp_path / "other").exists()
+    # Nor one in another case, in some files: to Spark, which wrote both, it is the same column.
+    add(lake, "zz.parquet", corpus.written(table.rename_columns({"name": "Name"})))
+    with pytest.raises(ValueError, match=r"^zz\.parquet has a column in another case: .*did you mean 'Name'"):
+        run(lake, tmp_path / "other", config, missing_columns="skip")
+    assert not (tmp_path / "other").exists()
+    both = parquet.EncryptionConfig(KEY, column_keys={"name": OTHER, "Name": OTHER, "number": OTHER})
+    assert run(lake, tmp_path / "other", both, missing_columns="skip").ok
 
 
 def test_a_file_that_cannot_be_read_is_an_error_of_its_own(lake: Path, tmp_path: Path) -> None:

@@ -53,6 +53,21 @@ def encrypt(spark: Any, lake: Path, vault: Path, kms_url: str, **options: Any) -
     return encrypt_parquet(spark, lake, vault, **({"kms": kms_url} | given | options))
 
 
+def test_a_tree_whose_parquet_files_are_gone_does_not_pass(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
+) -> None:
+    for name in (*NAMES, ".b.parquet.crc"):
+        (lake / name).unlink()
+    for leaving in (["_SUCCESS"], []):
+        checked = verify_parquet(spark, lake, kms=kms_url, **QUIET)
+        assert (checked.ok, checked.counts.get("left out", 0)) == (False, len(leaving))
+        assert checked.errors == [(str(lake), "nothing was checked: there are no Parquet files in it")]
+        with pytest.warns(UserWarning, match=f"there are no Parquet files in {lake}"):
+            encrypt(spark, lake, tmp_path / "vault", kms_url)
+        for name in leaving:
+            (lake / name).unlink()
+
+
 # -- there and back ------------------------------------------------------------------------------------------------
 
 

@@ -325,6 +325,10 @@ def test_a_value_that_does_not_fit_is_an_error_that_does_not_show_it() -> None:
     with pytest.raises(FormatError, match="f: the column 'b' is of the type int64, and not all") as caught:
         conformed(batch, pa.schema([("b", pa.int8())]), "f")
     assert "98765" not in str(caught.value)
+    # Arrow itself would make an infinity, true, and 1 of these.
+    for value, kind in ((1e300, pa.float32()), (2, pa.bool_()), (True, pa.int64())):
+        with pytest.raises(FormatError, match="f: the column 'b' is of the type"):
+            conformed(pa.record_batch({"b": [value]}), pa.schema([("b", kind)]), "f")
 
 
 def test_nulls_where_the_schema_has_none_are_an_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,34 @@ def test_directories_of_other_columns_are_refused_for_every_format(write: Write)
     for columns in ("b,a", "a", ""):
         with pytest.raises(ValueError, match="directories of a, b, and the option partition_by names"):
             write([(1, "x", 1)], decode="json", partition_by=columns)
+    # An overwrite of `A=x` would leave the rows of `a=x`, and readers would have both.
+    with pytest.raises(ValueError, match="directories of a, b, and the option partition_by names A, b"):
+        write([(1, "x", 1)], schema="id int, A string, b int", decode="json", partition_by="A,b")
+
+
+def test_directories_under_other_names_are_not_left_beside_their_replacement(
+    write: Write, vault: Path, kms_url: str, tmp_path: Path
+) -> None:
+    # As other writers name a month, and Spark a time.
+    for number, (name, schema, row) in enumerate(
+        [
+            ("b=01", SCHEMA, (1, "x", 1)),
+            ("t=2026-01-31 12%3A00%3A00", "id int, t timestamp", (1, datetime(2026, 1, 31, 12, tzinfo=timezone.utc))),
+        ]
+    ):
+        (raw := tmp_path / f"raw{number}" / name).mkdir(parents=True)
+        pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "a": ["x"]}), raw / "part.parquet")
+        dataset.encrypt(raw.parent, f"{vault}{number}", kms_url, "lake").close()
+        given = {"schema": schema, "path": f"{vault}{number}", "partition_by": name[0]}
+        with pytest.raises(ValueError, match="so its rows would stay beside those that are to replace them"):
+            write([row], "overwrite", partition_overwrite_mode="dynamic", **given)
+        write([row], "overwrite", partition_overwrite_mode="static", **given)
+
+
+def test_directories_that_readers_leave_out_are_not_written(write: Write, vault: Path) -> None:
+    with pytest.raises(ValueError, match=r"'\.a' cannot be in partition_by"):
+        write([(1, "x", 1)], schema="id int, `.a` string, b int", partition_by=".a")
+    assert not vault.exists()
 
 
 @every("decode", ["parquet", "avro", "arrow"])

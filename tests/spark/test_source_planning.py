@@ -332,6 +332,23 @@ def test_statistics_spare_row_groups_and_never_lose_a_row() -> None:
     assert kept(Condition("i", "GreaterThan", "9"), i=pa.string())[:10] == everything[:10]
 
 
+def test_statistics_of_another_column_of_the_same_name_spare_nothing() -> None:
+    for table in (
+        pa.table({"a": pa.array([{"b": 1}] * 3), "a.b": [10, 20, 30]}),
+        pa.table({"A.B": [1, 2, 3], "a.b": [10, 20, 30]}),
+    ):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        group = pq.ParquetFile(sink.getvalue()).metadata.row_group(0)
+        assert may_have(group, [Condition("a.b", "GreaterThan", 5)], {"a.b": pa.int64()})
+    # Of a list, they are those of its elements: an empty one is no null, and has a null there.
+    repeated = SimpleNamespace(
+        path_in_schema="a", is_stats_set=True, statistics=SimpleNamespace(has_null_count=True, null_count=3)
+    )
+    group = SimpleNamespace(num_columns=1, num_rows=3, column=lambda index: repeated)
+    assert may_have(group, [Condition("a", "IsNotNull")], {"a": pa.list_(pa.int64())})
+
+
 # -- keys by reference -----------------------------------------------------------------------------------------------
 
 
@@ -587,3 +604,59 @@ def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None
     source = open_input(allowed)
     batches = list(read_splits(source, plan(source.files(), allowed)[0], arrow_schema(schema), allowed, []))
     assert sum(batch.num_rows for batch in batches) == 200
+
+
+def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(tmp_path: Path, kms_url: str) -> None:
+    """Whoever can write there can remove them, and put encrypted Parquet files of any other key in their place."""
+    pytest.importorskip("pyspark")
+    from ags1.parquet import EncryptionConfig, write_table
+    from ags1.spark.source._reader import arrow_schema, infer_schema, read_splits
+
+    (tmp_path / "t").mkdir()
+    with load(kms_url) as client:
+        config = EncryptionConfig.from_kms(client, "lake2", aad_prefix=b"a.parquet")
+        write_table(pa.table({"id": [1]}), tmp_path / "t" / "a.parquet", config)
+
+    def chosen(**given: Any) -> SourceOptions:
+        return options(path=tmp_path / "t", kms=kms_url, decode="parquet", **given)
+
+    insisting: list[dict[str, Any]] = [{"key_id": "lake"}, {"expected_version": 7}, {"prefix": "a"}]
+    for given in (*insisting, {"version_as_of": 7}, {"timestamp_as_of": "2026-01-31"}):
+        with pytest.raises(ValueError, match="is for a dataset, and these are single files, or its versions are gone"):
+            open_input(chosen(**given))
+    right = chosen(aad_prefix="{path}")
+    source = open_input(right)
+    (task,) = plan(source.files(), right)
+    schema = arrow_schema(infer_schema(right))
+    assert [batch.to_pylist() for batch in read_splits(source, task, schema, right, [])] == [[{"id": 1}]]
+    wrong = chosen(aad_prefix_hex="00")
+    with pytest.raises(AuthenticationError, match="it is another file"):
+        list(read_splits(open_input(wrong), task, schema, wrong, []))
+    shutil.rmtree(tmp_path / "t")
+    dataset.encrypt(__file__, tmp_path / "t", kms_url, "lake").close()
+    with pytest.raises(ValueError, match="the option aad_prefix is for single files, and this is a dataset"):
+        open_input(right)
+
+
+def test_directories_that_cannot_be_listed_are_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows would be missing without a word."""
+    lake, chosen = tmp_path / "lake", options(path=tmp_path / "lake", keyref="env:KEY", decode="text")
+    (lake / "day=1").mkdir(parents=True)
+    (lake / "day=1" / "a.ags1").write_bytes(b"")
+    (lake / "_old").symlink_to(tmp_path)
+    source = open_input(chosen)
+    assert [each.name for each in source.files()] == ["day=1/a.ags1"]
+    (lake / "day=2").symlink_to(tmp_path / "lake" / "day=1")
+    with pytest.raises(NotADirectoryError, match="so its rows would be missing"):
+        list(source.files())
+    (lake / "day=2").unlink()
+    real = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if os.fspath(path).endswith("day=1"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(PermissionError):
+        list(source.files())

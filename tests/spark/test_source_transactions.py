@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
+from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +84,12 @@ def test_a_transaction_is_committed_once_whatever_comes_between(
 
 def test_of_two_attempts_at_once_one_is_committed(begin: Begin, vault: Path, kms_url: str) -> None:
     finish(begin(), 0)
-    twins = [begin(txn_app_id="nightly", txn_version=0) for _ in range(2)]
-    tasks = [(each, each.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))) for each in twins]
-    for writer, message in tasks:
-        writer.commit([message])
-    assert rows(vault, kms_url) == [0, 1]
+    for number, mode in enumerate(("append", "overwrite")):
+        twins = [begin(mode, txn_app_id="nightly", txn_version=number) for _ in range(2)]
+        tasks = [(each, each.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))) for each in twins]
+        for writer, message in tasks:
+            writer.commit([message])
+        assert rows(vault, kms_url) == [0, 1][number:]
 
 
 def test_of_two_commits_at_the_same_moment_one_counts(
@@ -142,6 +146,27 @@ def test_rows_of_two_overwrites_at_once_are_never_mixed(
     assert rows(vault, kms_url) == [3, 4]
 
 
+def test_an_overwrite_that_takes_long_replaces_only_what_was_there_when_it_began(
+    begin: Begin, vault: Path, kms_url: str
+) -> None:
+    # Its rows may be made of those that were there: what came meanwhile would be in neither.
+    on_nothing = begin("overwrite")
+    finish(begin(), 1)
+    finish(on_nothing, 2)
+    assert rows(vault, kms_url) == [1, 2]
+    slow, beside, expired = (begin("overwrite") for _ in range(3))
+    finish(begin(), 3)
+    finish(slow, 4)
+    assert rows(vault, kms_url) == [3, 4]
+    with pytest.raises(ConflictError, match="which this replaces too"):
+        finish(beside, 5)
+    with dataset.open(vault, kms_url) as opened:
+        opened.expire(older_than=None, grace=0)
+    with pytest.raises(ConflictError, match="the version that this began on is gone: run it again"):
+        finish(expired, 6)
+    assert rows(vault, kms_url) == [3, 4]
+
+
 def overwriting(vault: Path, kms_url: str, mode: str = "dynamic") -> Ags1Writer:
     """An overwrite of the directories of days that get rows."""
     given = {"path": str(vault), "kms": kms_url, "key_id": "lake", "decode": "json", "partition_by": "day"}
@@ -171,6 +196,49 @@ def test_overwrites_of_other_directories_at_once_do_not_conflict(
     with pytest.raises(ConflictError, match="has replaced or changed day=1/"):
         replace(1, 13)
     assert rows(vault, kms_url) == [12, 21, 31]
+
+
+def test_writers_at_once_leave_what_a_model_of_them_says(vault: Path, kms_url: str) -> None:
+    """Appends and overwrites that overlap at random: none is lost, doubled or half there, and a conflict is nothing."""
+    schema = StructType([*SCHEMA, StructField("day", LongType())])
+    given = {"kms": kms_url, "key_id": "lake", "decode": "json", "partition_by": "day"}
+
+    def found(place: str) -> dict[int, int]:
+        try:
+            opened = dataset.open(place, kms_url)
+        except FileNotFoundError:
+            return {}
+        with opened:
+            lines = [line for each in opened.files for line in opened.open(each.path).read().splitlines()]
+            days = [int(each.path.partition("/")[0].removeprefix("day=")) for each in opened.files]
+        return {json.loads(line)["id"]: day for line, day in zip(lines, days, strict=True)}
+
+    outcomes = Counter[tuple[str, bool]]()
+    for seed in range(25):
+        chance, place, ids = random.Random(seed), f"{vault}{seed}", count()
+        waiting: list[tuple[str, Ags1Writer, list[Any], dict[int, int], dict[int, int]]] = []
+        for _ in range(16):
+            if not waiting or chance.random() < 0.5:
+                mode = chance.choice(["", "static", "dynamic"])
+                more = {"path": place, **({"partitionOverwriteMode": mode} if mode else {})}
+                writer, seen = writer_for(given | more, schema, bool(mode)), found(place)
+                new = {next(ids): chance.choice([1, 2]) for _ in range(chance.randrange(3))}
+                batches = [pa.RecordBatch.from_pydict({"id": [row], "day": [day]}) for row, day in new.items()]
+                waiting.append((mode, writer, [writer.write(iter([each])) for each in batches], seen, new))
+                continue
+            mode, writer, messages, seen, new = waiting.pop(chance.randrange(len(waiting)))
+            expected = before = found(place)
+            gone = {row for row, day in seen.items() if mode == "static" or (mode and day in new.values())}
+            try:
+                writer.commit(messages)
+                expected = {row: day for row, day in before.items() if row not in gone} | new
+            except ConflictError:
+                # Only overwrites conflict, and only if they have something to replace, or others have replaced it.
+                assert mode
+            outcomes[mode, expected is before] += 1
+            assert found(place) == expected, seed
+    assert min(outcomes.values()) > 5
+    assert set(outcomes) >= {("", False), ("static", False), ("static", True), ("dynamic", False), ("dynamic", True)}
 
 
 @pytest.mark.parametrize("mode", ["dynamic", ""])

@@ -253,6 +253,8 @@ class ReadingOptions:
             return DecryptionConfig(
                 metadata.encryption_key,
                 aad_prefix=metadata.aad_prefix,
+                # Key metadata are for this one: without it, somebody could name the one that authenticates no page.
+                algorithm="AES_GCM_V1",
                 check_footer_integrity=self._check_footer,
                 allow_plaintext=self._allow_plaintext,
             )

@@ -374,7 +374,7 @@ def relocate_table(
 
 def _new_table(conversion: Conversion, catalog: Any, identifier: Any) -> CatalogTable:
     """The table that a relocation makes."""
-    name = conversion.change.location if catalog is None else identifier
+    name: Any = conversion.change.location if catalog is None else identifier
     return catalog_table(catalog, name, storage_options=io_properties_of(conversion.places.target, strict=False))
 
 

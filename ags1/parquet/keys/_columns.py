@@ -20,11 +20,15 @@ _MOST_SHOWN = 10
 
 
 class MissingColumnsError(ValueError):
-    """A file does not have all named columns; `names` are those that it lacks."""
+    """A file does not have all named columns; `names` are those that it lacks.
 
-    def __init__(self, text: str, names: list[ColumnName]) -> None:
-        super().__init__(text, names)
+    `alike` are those of them that it has in another case, and under no other name that was given.
+    """
+
+    def __init__(self, text: str, names: list[ColumnName], alike: list[ColumnName]) -> None:
+        super().__init__(text, names, alike)
         self.names = names
+        self.alike = alike
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -66,8 +70,8 @@ class ColumnNames:
     def resolve(self, paths: Sequence[Path], *, missing_allowed: bool = False) -> list[int | None]:
         """The result of :meth:`find` for each leaf, after checking that every name means a column.
 
-        MissingColumnsError: a name means no column, unless `missing_allowed`. ValueError: a name means two columns of
-        which neither is below the other; or as :meth:`find`.
+        MissingColumnsError: a name means no column, unless `missing_allowed`, or one in another case that no other name
+        means. ValueError: a name means two columns of which neither is below the other; or as :meth:`find`.
         """
         found: list[int | None] = []
         meant: dict[int, Path] = {}
@@ -86,8 +90,11 @@ class ColumnNames:
         missing = [
             name for index, name in enumerate(self._names) if index not in meant and not self._is_repeated(index)
         ]
-        if missing and not missing_allowed:
-            raise MissingColumnsError(_unknown(missing, paths), missing)
+        if missing:
+            nameless = [path for path, index in zip(paths, found, strict=True) if index is None]
+            alike = _in_another_case(missing, nameless)
+            if alike or not missing_allowed:
+                raise MissingColumnsError(_unknown(alike or missing, paths), missing, alike)
         return found
 
     def _is_repeated(self, index: int) -> bool:
@@ -116,6 +123,16 @@ class ColumnNames:
                     f"with different {self._asked}s"
                 )
         return first
+
+
+def _in_another_case(names: Sequence[ColumnName], paths: Sequence[Path]) -> list[ColumnName]:
+    known = {tuple(part.casefold() for part in path[:length]) for path in paths for length in range(1, len(path) + 1)}
+    dotted = {".".join(parts) for parts in known}
+    return [
+        name
+        for name in names
+        if (name.casefold() in dotted if isinstance(name, str) else tuple(part.casefold() for part in name) in known)
+    ]
 
 
 def _unknown(missing: list[ColumnName], paths: Sequence[Path]) -> str:

@@ -142,9 +142,14 @@ def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
                 2, "there is no such key material file, nor a directory of that name", one.text
             ) from None
         return [one]
+
+    def refuse(name: str) -> None:
+        text = "is a link to a directory, which is not followed, so its keys would stay as they are: replace it by that"
+        raise OSError(errno.ENOTDIR, text, where.join(name).text)
+
     # One that is a link is not left out, and reading it is an error.
     return [
         where.as_root().join(each.name)
-        for each in list_files(where)
+        for each in list_files(where, on_link=refuse if recursive else None)
         if is_key_material_name(each.name) and (recursive or "/" not in each.name)
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import warnings
 from dataclasses import dataclass, field
 
 from ags1.errors import Ags1Error, KeyAccessError
@@ -88,7 +89,8 @@ def rotate_master_keys(
     """Wrap the data keys of files with external key material again. Data keys and Parquet files do not change.
 
     Each key material file is replaced whole or not at all, and only after its new content was unwrapped and gave the
-    same keys. A concurrent reader gets the old or the new file. After an interruption, run it again.
+    same keys. A concurrent reader gets the old or the new file. After an interruption, run it again. If a directory has
+    no such file, a warning says so.
 
     Parameters
     ----------
@@ -135,6 +137,11 @@ def rotate_master_keys(
         report.rotated.append((path, len(materials)))
         for material in materials.values():
             report.master_keys[material.master_key_id] = report.master_keys.get(material.master_key_id, 0) + 1
+    if not (report.rotated or report.errors):
+        text = (
+            "there is no key material beside files, and no key was wrapped again: rotate_file does it inside of files"
+        )
+        warnings.warn(f"{os.fspath(where)}: {text}", stacklevel=2)
     return report
 
 

@@ -42,12 +42,16 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """The columns that the configuration for a file names, those that the file lacks, and a message about them."""
+    """The columns that the configuration for a file names, those that the file lacks, and a message about them.
+
+    `misnamed` says that it has one of them in another case, which would stay plaintext.
+    """
 
     name: str
     named: list[ColumnName]
     missing: list[ColumnName]
     text: str
+    misnamed: bool = False
 
 
 class FileOperation:
@@ -98,7 +102,7 @@ class Encrypting(FileOperation):
                 with SourceFile(source, reading, optional=reading is None) as file:
                     config.protections([leaf.path for leaf in file.leaves])
         except MissingColumnsError as error:
-            return Lacking(name, named, error.names, str(error))
+            return Lacking(name, named, error.names, str(error), bool(error.alike))
         except ServiceRefusal:
             raise
         except (Ags1Error, OSError, ValueError):
@@ -201,12 +205,14 @@ class Rekeying(Encrypting):
 
 
 def refuse_missing_columns(found: Iterable[Lacking], missing_columns: str, way_out: str) -> None:
-    """Raise ValueError if a file lacks a column; with ``missing_columns="skip"``, if all files lack one."""
+    """Raise ValueError if a file lacks a column; with ``missing_columns="skip"``, if all do, or for one misnamed."""
     named: dict[ColumnName, bool] = {}
     lacking: list[Lacking] = []
     for each in found:
         for column in each.named:
             named[column] = named.get(column, False) or column not in each.missing
+        if each.misnamed and missing_columns == "skip":
+            raise ValueError(f"{each.name} has a column in another case: {each.text}: nothing was written; name both")
         if each.missing and (missing_columns == "fail" or len(lacking) < _SHOWN):
             lacking.append(each)
     if missing_columns == "skip":

@@ -11,6 +11,7 @@ The content of a file decides what is done with it; if that is not enough, its n
     .NAME.crc beside NAME                       left out: a checksum of bytes that change
     _KEY_MATERIAL_FOR_NAME.json                 left out: it goes with the old keys; new ones are written where needed
     empty, beginning with _ or . (_SUCCESS)     copied
+    a link to a directory                       left out: it is not followed
     anything else                               refused, copied or left out, as `others` says
 """
 
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     FilePath: TypeAlias = str | os.PathLike[str]
     T = TypeVar("T")
 
-_EMPTY = "there are no Parquet files in {}"
+NO_PARQUET = "there are no Parquet files in {}"
 
 
 @dataclass
@@ -161,7 +162,8 @@ def encrypt_tree(
         and all other runs, and they are not counted across runs. With ``from_kms``, each file has new keys.
     missing_columns : {"fail", "skip"}
         What to do with files that lack a column that has a key: refuse the tree before anything is written, or encrypt
-        the columns that each file has. A column that no file has is an error in both cases, before anything is written.
+        the columns that each file has. A column that no file has is an error in both cases, before anything is written,
+        and so is one that a file has in another case only.
     others : {"error", "copy", "skip"}
         What to do with files that are not Parquet: refuse the tree before anything is written, copy them unencrypted,
         or leave them out.
@@ -319,11 +321,11 @@ def verify_tree(
     required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
     wanted = None if expected is None else ExpectedFiles(expected)
     report = ParquetTreeReport(is_verification=True)
-    plan = _classified(_listed(source, None, storage_options), threads)
+    plan = _classified(_listed(source, None, storage_options, report), threads)
     report.left_out += [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
     chosen = [each for each, kind, _ in plan if kind == PARQUET]
     if not chosen:
-        warnings.warn(_EMPTY.format(Location(source)), stacklevel=2)
+        warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=2)
     at_once, share = _shares(chosen, threads)
 
     def verify(each: Entry, within: Progress) -> ParquetVerifyReport:
@@ -401,7 +403,8 @@ def _run(
     unshared: Encryption | None = None,
 ) -> ParquetTreeReport:
     """Process a tree; `unshared` has keys that must not be given for many files."""
-    files, root = _listed(source, target, storage_options), Location(target, storage_options).as_root()
+    report = ParquetTreeReport()
+    files, root = _listed(source, target, storage_options, report), Location(target, storage_options).as_root()
     if len(files) > 1 and isinstance(unshared, EncryptionConfig) and not unshared.fresh_keys:
         raise ValueError(
             "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
@@ -410,7 +413,6 @@ def _run(
         )
     one_of(others, ("error", "copy", "skip"), "others")
     one_of(on_error, ("fail", "collect"), "on_error")
-    report = ParquetTreeReport()
     plan = _classified(files, threads)
     if others == "error":
         names = [each.name for each, kind, _ in plan if kind == OTHER]
@@ -420,7 +422,7 @@ def _run(
     files = [each for each, kind, _ in kept if kind == PARQUET]
     copied = [each for each, kind, _ in kept if kind == COPY]
     if not files:
-        warnings.warn(_EMPTY.format(Location(source)), stacklevel=3)
+        warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=3)
     work_bytes = sum(each.size for each in files)
     all_bytes = work_bytes + sum(each.size for each in copied)
     at_once, share = _shares(files, threads)
@@ -470,10 +472,16 @@ def _classified(files: list[Entry], threads: int | None) -> list[tuple[Entry, st
     return list(in_parallel(lambda each: (each, *classify(each.location, each.name, known)), files, at_once))
 
 
-def _listed(source: FilePath, target: FilePath | None, storage_options: Mapping[str, Any] | None) -> list[Entry]:
-    """The files of a tree, without those of the target if that is inside the tree."""
+def _listed(
+    source: FilePath, target: FilePath | None, storage_options: Mapping[str, Any] | None, report: ParquetTreeReport
+) -> list[Entry]:
+    """The files of a tree, without those of the target if that is inside the tree, and of directories behind links."""
     root = Location(source, storage_options)
     outside = None if target is None else Location(target, storage_options)
     if outside is not None and inside(outside, root) == "":
         raise ValueError(f"source and target are the same directory ({root}): write to another, then rename")
-    return list_files(root, outside=outside)
+
+    def leave_out(name: str) -> None:
+        report.left_out.append((name, "it is a link to a directory, which is not followed"))
+
+    return list_files(root, outside=outside, on_link=leave_out)

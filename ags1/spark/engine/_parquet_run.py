@@ -11,6 +11,7 @@ import os
 import pickle
 import tempfile
 import time
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
@@ -23,6 +24,7 @@ from ags1.errors import Ags1Error, KeyAccessError
 from ags1.parquet.keys.key_material import is_key_material_name
 from ags1.parquet.keys.kms_keys import as_key_service
 from ags1.parquet.rewrite.operations import OTHER, refuse_missing_columns, refuse_others
+from ags1.parquet.rewrite.trees import NO_PARQUET
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
 from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
@@ -131,6 +133,8 @@ class ParquetRun:
                     put_off = [each for each in outcomes if _is_put_off(each)]
                     later.fill(each.detail for each in put_off)
                     self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
+            if not recorder.result.counts.keys() - {LEFT_OUT}:
+                warnings.warn(NO_PARQUET.format(self._source), stacklevel=3)
             if recorder.result.ok:
                 copying = Copying("copy", self._source, self._target, resume)
                 with closing(self._few_or_engine(copying, later)) as waves:
@@ -171,6 +175,10 @@ class ParquetRun:
                         for each in rows:
                             _take_expected(wanted, each)
                     self._record(recorder, rows)
+            if not recorder.result.counts.keys() - {LEFT_OUT}:
+                # Else a set whose files were all removed would pass.
+                text = f"nothing was checked: {NO_PARQUET.format('it')}"
+                self._record(recorder, [Outcome(self._source.text, status="error", error=text, kind="FormatError")])
             if wanted is not None:
                 text = "it is expected, but not there"
                 gone = (Outcome(each, status="error", error=text, kind="FormatError") for each in wanted.missing())

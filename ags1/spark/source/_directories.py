@@ -118,6 +118,23 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
+def named_otherwise(name: str, schema: pa.Schema, time_zone: str) -> str | None:
+    """The directories that a write would give to the rows of a file, if they are not those that it is in."""
+    columns = ((schema.field(key), value) for key, value in values_of(name).items())
+    parts = (_part(field.name, text_of(_one(value, field, name, time_zone))[0].as_py()) for field, value in columns)
+    made = "".join(parts)
+    return None if made == name.rpartition("/")[0] + "/" else made
+
+
+def _one(value: str | None, field: pa.Field, name: str, time_zone: str) -> pa.Array:
+    return pa.array([constant(value, field, name, time_zone)], field.type)
+
+
+def _part(name: str, text: str | None) -> str:
+    # Hive has the same name for an empty text and for null.
+    return f"{escaped(name)}={escaped(text or '') or NULL}/"
+
+
 def partitioned_schema(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
     """The columns that stay in the files when some become directories."""
     for name in columns:
@@ -127,6 +144,8 @@ def partitioned_schema(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema
         kind = schema.field(index).type
         if not has_text(kind) or is_octets(kind):
             raise ValueError(f"the column {name!r} cannot be in partition_by: it is of the type {kind}")
+        if is_hidden(f"{escaped(name)}="):
+            raise ValueError(f"the column {name!r} cannot be in partition_by: readers leave out such directories")
     rest = pa.schema([field for field in schema if field.name not in columns])
     if columns and not rest.names:
         raise ValueError("the option partition_by names all columns: one has to be left for the files")
@@ -172,8 +191,7 @@ class SourceDirectories:
             column = table.column(name).combine_chunks()
             array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
             encoded = pc.fill_null(text_of(array), "").dictionary_encode()
-            # Hive has the same name for an empty text and for null.
-            values = [f"{escaped(name)}={escaped(value) or NULL}/" for value in encoded.dictionary.to_pylist()]
+            values = [_part(name, value) for value in encoded.dictionary.to_pylist()]
             parts.append(pa.array(values, pa.string()).take(encoded.indices))
         whole = (parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")).dictionary_encode()
         return whole.indices.to_numpy(zero_copy_only=False), whole.dictionary.to_pylist()

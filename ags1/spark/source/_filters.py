@@ -90,11 +90,13 @@ def may_have(group: Any, conditions: list[Condition], types: Mapping[str, pa.Dat
     by_name: dict[str, Any] = {}
     for index in range(group.num_columns):
         column = group.column(index)
-        by_name.setdefault(column.path_in_schema.lower(), column)
+        name = column.path_in_schema.lower()
+        # Of two columns, such as `a.b` and `b` of `a`, the names do not tell which one is meant.
+        by_name[name] = None if name in by_name else column
     for each in conditions:
         column = by_name.get(each.column.lower())
         kind = types.get(each.column)
-        if column is None or kind is None or not column.is_stats_set:
+        if column is None or kind is None or pa.types.is_nested(kind) or not column.is_stats_set:
             continue
         if not _may_meet(each, column.statistics, kind, group.num_rows):
             return False

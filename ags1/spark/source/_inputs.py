@@ -41,6 +41,10 @@ _SIZES = (16, 24, 32)
 _log = logging.getLogger("ags1.spark")
 _warned_of: set[int] = set()
 
+# Who gives one of these insists on it: it is not ignored.
+_OF_DATASETS = ("key_id", "expected_version", "version_as_of", "timestamp_as_of", "prefix")
+_OF_FILES = ("aad_prefix", "aad_prefix_hex")
+
 # For this process only: a forked child would share the descriptors' positions and the connections of its parent.
 _cache: dict[tuple[Any, ...], Input] = {}
 
@@ -117,6 +121,12 @@ def cached_input(options: SourceOptions, identity: str) -> Input:
     return made
 
 
+def _refuse_options(options: SourceOptions, names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if getattr(options, name) != getattr(SourceOptions, name):
+            raise ValueError(f"{', '.join(options.path)}: the option {name} {why}")
+
+
 def _is_dataset(location: Location) -> bool:
     return latest_number(location) > 0
 
@@ -134,6 +144,9 @@ class DatasetFiles:
     """The files of one version of a dataset, by default the last one, which must be the expected one."""
 
     def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
+        _refuse_options(
+            options, _OF_FILES, "is for single files, and this is a dataset, whose manifests have all of it"
+        )
         self._options = options
         location = locate(options.path[0], options.session)
         expected = options.expected_version if number is None and options.expected_version >= 0 else None
@@ -234,6 +247,7 @@ class _Files:
     identity = "files"
 
     def __init__(self, options: SourceOptions) -> None:
+        _refuse_options(options, _OF_DATASETS, "is for a dataset, and these are single files, or its versions are gone")
         self._options = options
 
     def files(self) -> Iterator[ListedFiles]:
@@ -241,7 +255,7 @@ class _Files:
         seen: set[str] = set()
         for path in self._options.path:
             count = 0
-            for url, base, size in _found(locate(path, self._options.session)):
+            for url, base, size in _found(locate(path, self._options.session), self._options):
                 count += 1
                 name = url[base:]
                 hidden = _left_out(name, self._options) or name.endswith(KEY_METADATA_SUFFIX)
@@ -304,13 +318,16 @@ class _ParquetFiles(_Files):
                 "this is an AGS1 file, and not encrypted Parquet: load one dataset by its path, without globs, and "
                 "union several; or give the option keyref for single files"
             )
-        return Plain(file.path, file.path, locate(file.path, self._options.session), self._decryption)
+        decryption, prefix = self._decryption, aad_prefix_of(self._options, file.name)
+        if prefix is not None:
+            decryption = decryption.with_aad_prefix(prefix)
+        return Plain(file.path, file.path, locate(file.path, self._options.session), decryption)
 
 
-def _found(location: Location) -> Iterator[tuple[str, int, int]]:
+def _found(location: Location, options: SourceOptions) -> Iterator[tuple[str, int, int]]:
     """Files of a name: path or URL, the length of its part above the directory, size."""
     if location.is_local:
-        yield from _found_locally(location.path)
+        yield from _found_locally(location.path, options)
         return
     try:
         one = status(location)
@@ -322,17 +339,17 @@ def _found(location: Location) -> Iterator[tuple[str, int, int]]:
         yield location.text, len(location.text) - len(location.name), one.size
 
 
-def _found_locally(root: str) -> Iterator[tuple[str, int, int]]:
+def _found_locally(root: str, options: SourceOptions) -> Iterator[tuple[str, int, int]]:
     if os.path.isdir(root):
         base = len(root.rstrip("/")) + 1
-        yield from ((path, base, os.stat(path).st_size) for path in _below(root))
+        yield from ((path, base, size) for path, size in _below(root, options))
     elif os.path.exists(root):
         yield root, len(os.path.dirname(root).rstrip("/")) + 1, os.stat(root).st_size
     elif glob.has_magic(root):
         base = len(_above_magic(root))
         for match in sorted(glob.glob(root, recursive=True)):
-            for path in _below(match) if os.path.isdir(match) else [match]:
-                yield path, base, os.stat(path).st_size
+            found = _below(match, options) if os.path.isdir(match) else [(match, os.stat(match).st_size)]
+            yield from ((path, base, size) for path, size in found)
 
 
 def _above_magic(pattern: str) -> str:
@@ -342,11 +359,22 @@ def _above_magic(pattern: str) -> str:
     return "/".join(parts[:first]) + "/"
 
 
-def _below(directory: str) -> Iterator[str]:
-    found = []
-    for above, _, names in os.walk(directory):
-        found += [os.path.join(above, name) for name in names]
-    return iter(sorted(found))
+def _below(directory: str, options: SourceOptions) -> list[tuple[str, int]]:
+    """Files and their sizes. OSError: some of the rows would be missing."""
+
+    def refuse(name: str) -> None:
+        if not _left_out(f"{name}/", options):
+            text = "is a link to a directory, which is not followed, so its rows would be missing: replace it by that"
+            raise OSError(errno.ENOTDIR, text, os.path.join(directory, name))
+
+    return [(each.location.path, each.size) for each in list_files(Location(directory), on_link=refuse)]
+
+
+def aad_prefix_of(options: SourceOptions, name: str) -> bytes | None:
+    """The AAD prefix of a single file by the options, if they have one."""
+    if options.aad_prefix_hex:
+        return bytes.fromhex(options.aad_prefix_hex)
+    return os.fsencode(text_of_prefix(options.aad_prefix, name)) if options.aad_prefix else None
 
 
 class SourceFileKeys:
@@ -371,9 +399,9 @@ class SourceFileKeys:
             return decode_metadata(_read(metadata_beside(self._where, path, name)), path)
         if self._found is None:
             self._found = self._load()
-        found = self._found
-        if found.aad_prefix is None and (self._options.aad_prefix or self._options.aad_prefix_hex):
-            return KeyMetadata(found.encryption_key, self._aad_prefix(name), found.file_length)
+        found, prefix = self._found, aad_prefix_of(self._options, name.removesuffix(SUFFIX))
+        if found.aad_prefix is None and prefix is not None:
+            return KeyMetadata(found.encryption_key, prefix, found.file_length)
         return found
 
     def _load(self) -> KeyMetadata:
@@ -384,11 +412,6 @@ class SourceFileKeys:
                 raise KeyAccessError(f"{where} is not set in this process: executors need it too, or use keyref=file:")
             return _parsed(text.encode("utf-8", "surrogateescape"), where, raw=False)
         return _parsed(_read(self._where), self._where, raw=True)
-
-    def _aad_prefix(self, name: str) -> bytes:
-        if self._options.aad_prefix_hex:
-            return bytes.fromhex(self._options.aad_prefix_hex)
-        return os.fsencode(text_of_prefix(self._options.aad_prefix, name.removesuffix(SUFFIX)))
 
     def __repr__(self) -> str:
         return "<ags1.spark.SourceFileKeys, redacted>"

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ags1.codec import encrypt
 from ags1.core.gcm import Key
-from ags1.spark.source._directories import partitioned_schema, values_of
+from ags1.spark.source._directories import named_otherwise, partitioned_schema, values_of
 from ags1.spark.source._inputs import open_input
 from ags1.spark.source._options import SourceOptions, WriteOptions
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
@@ -25,10 +25,11 @@ from ags1.streams.stream import Reader
 _WITHOUT_NAMES = ("json", "text")
 
 
-def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: str) -> None:
+def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: str, *, dynamic: bool = False) -> None:
     """Compare the columns of a write with those of the first file of its format, if the dataset has one.
 
-    ValueError: the columns, or those that are directories, are others; the message has both.
+    `dynamic` says that the write replaces the directories that get rows. ValueError: the columns, or those that are
+    directories, are others; or directories that are to be replaced have other names. The message has both.
     """
     names = {each.name for each in fields(SourceOptions)}
     shared = [each.name for each in fields(options) if options.decode in (each.metadata.get("only") or ())]
@@ -46,10 +47,17 @@ def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: s
         if first is None:
             return
         directories = tuple(values_of(first.name))
-        if [each.lower() for each in directories] != [each.lower() for each in options.partition_by]:
+        # Also by their case: `Day=1` beside `day=1` would be the same rows for readers, and another directory here.
+        if directories != options.partition_by:
             raise ValueError(
                 f"the files of {options.path} are in directories of {_listed(directories)}, and the option "
                 f"partition_by names {_listed(options.partition_by)}: write as the dataset is, or into another dataset"
+            )
+        other = named_otherwise(first.name, columns, read.time_zone) if dynamic else None
+        if other is not None:
+            raise ValueError(
+                f"{first.name} is in a directory that a write names {other}, so its rows would stay beside those that "
+                "are to replace them: overwrite all (partitionOverwriteMode=static), or write into another dataset"
             )
         if options.decode in _WITHOUT_NAMES:
             return

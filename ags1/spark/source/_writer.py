@@ -86,7 +86,7 @@ def writer_for(
     kept = base is not None and base.file_count > 0 and not is_applied
     dynamic = overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text, kept)
     if kept and (dynamic or not overwrite):
-        refuse_other_columns(checked, columns, encoding.extension)
+        refuse_other_columns(checked, columns, encoding.extension, dynamic=dynamic)
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
     uuid, version = (None, 0) if base is None else (base.uuid, base.version)
     return Ags1Writer(checked, location.text, run, uuid, version, columns, encoding, overwrite, dynamic, is_applied)
@@ -201,8 +201,9 @@ class Ags1Writer(DataSourceArrowWriter):
 
         A numbered transaction makes a version in any case, also without files.
 
-        It raises ConflictError if the dataset was removed or replaced meanwhile, if another writer has overwritten the
-        same directories in the same moment, or if `expire` has given up this write, which took too long.
+        It raises ConflictError if the dataset was removed or replaced since the write began, if an overwrite would
+        replace files that another writer has removed or replaced since, or if `expire` has given up this write, which
+        took too long.
         """
         if self._is_without_schema(messages):
             files = _Files(self._location, self._run, self._options, self._encoding, f"part-00000-{self._run.run}")
@@ -229,19 +230,19 @@ class Ags1Writer(DataSourceArrowWriter):
             key=lambda file: sort_key(file.path),
         )
         location, client = self._location, kms_client(self._options.kms)
+        # An overwrite replaces what was there when it began. The rows may be made of that, and of nothing newer.
+        operation, on = ("overwrite", self._version) if self._overwrite else ("append", None)
         # A dataset that another writer made in the meantime keeps its classes.
-        keys = self._options.key_id if read_latest(location) is None else None
-        operation = "overwrite" if self._overwrite else "append"
+        keys = self._options.key_id if on == 0 or read_latest(location) is None else None
         # The files are encrypted under the class that the write began with, so that must still have its master key.
         pins = Pins(key_id=self._run.classes[self._run.default].key_id, version=self._version)
-        with Transaction.begin(location, client, operation, keys=keys, pins=pins) as transaction:
+        with Transaction.begin(location, client, operation, keys=keys, pins=pins, on=on) as transaction:
             if self._uuid is not None and (transaction.base is None or transaction.base.uuid != self._uuid):
                 raise ConflictError(f"{location} is another dataset than when this write began: write again")
             run = run_keys(self._run, self._options.kms)
             transaction.take_over(self._run.run, self._version)
-            if self._options.txn_app_id and not transaction.apply_once(
-                self._options.txn_app_id, self._options.txn_version
-            ):
+            numbered = bool(self._options.txn_app_id)
+            if numbered and not transaction.apply_once(self._options.txn_app_id, self._options.txn_version):
                 self._skip(messages)
                 return
             entries = [transaction.entry(self._checked(file), run) for file in files]
@@ -257,7 +258,6 @@ class Ags1Writer(DataSourceArrowWriter):
                 else:
                     transaction.remove(entry.path)
             # One without rows counts too: repeated with rows, it would be another one.
-            numbered = bool(self._options.txn_app_id)
             if transaction.commit(always=numbered) is None and numbered:
                 self._skip(messages)
 

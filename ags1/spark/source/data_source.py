@@ -29,7 +29,8 @@ Reading                 Default         Meaning
 ``timestamp_as_of``     now             the version that was the last one then: ``2026-01-31 12:00:00``
 ``keyref``                              where the key of single files is: ``env:NAME`` (of the executors),
                                         ``file:PATH``, or ``file:DIRECTORY`` with key metadata for each file
-``aad_prefix``          none            AAD prefix of single files; ``{name}``, ``{path}`` are those of each file
+``aad_prefix``          none            AAD prefix of single files, also of Parquet; ``{name}``, ``{path}`` are those of
+                                        each file
 ``aad_prefix_hex``      none            the same in hexadecimal
 ``trust_fs_length``     false           no warning about single files without a recorded length
 ``decode``              binary          what is inside: binary (a row for each block), text, json, csv, avro,

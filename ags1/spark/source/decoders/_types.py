@@ -182,6 +182,11 @@ def _converted(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array
         return _times(array, target, time_zone)
     if types.is_floating(kind) and types.is_decimal(target):
         return array.cast(target, safe=True)
+    if (types.is_float64(kind) and types.is_float32(target)) or (
+        types.is_boolean(kind) != types.is_boolean(target) and not _is_text(target)
+    ):
+        # Arrow would make infinities of great numbers, and true of 2. Spark refuses it too.
+        raise TypeError(f"{kind} is no {target}")
     if (types.is_duration(kind) and types.is_duration(target)) or types.is_date64(kind):
         return array.cast(target, safe=False)
     return array.cast(target)
