@@ -263,6 +263,15 @@ def test_there_is_nothing_to_clean_where_there_is_nothing(spark: SparkSession, t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_rewrap_names_the_class_that_it_leaves_out(
+    vault: Path, kms_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for patterns in ({"x/**": "lake2"}, {}):
+        dataset.encrypt(tmp_path / "raw", vault, kms_url, keys={**patterns, "**": "lake"}).close()
+    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", "--kms", kms_url]) == 0
+    assert "under 'lake2', which takes no new files and has none" in capsys.readouterr().out
+
+
 def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp_path: Path) -> None:
     """None of these needs a session, because the dataset is local."""
     pin = tmp_path / "pin"
