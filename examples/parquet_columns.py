@@ -22,7 +22,7 @@ pq.write_table(table, "people.parquet")
 master_keys = {name: bytes(ags1.Key.generate()) for name in ("lake", "pii", "pii-2027")}
 keys = ags1.kms.MemoryKms(master_keys)
 
-# The AAD prefix names the file, so that no other one under the same keys can take its place.
+# The AAD prefix names the file: a reader that expects this one refuses every other file under the same keys.
 encryption = parquet.EncryptionConfig.from_kms(
     keys, "lake", {"pii": ["ssn", "salary"]}, encrypt_all=True, aad_prefix=b"people"
 )
@@ -30,7 +30,7 @@ parquet.encrypt_file("people.parquet", "vault.parquet", encryption)
 assert b"person 99999" not in Path("vault.parquet").read_bytes()
 
 # Whoever has both master keys reads all of it.
-decryption = parquet.DecryptionConfig.from_kms(keys)
+decryption = parquet.DecryptionConfig.from_kms(keys, aad_prefix=b"people")
 report = parquet.verify_file("vault.parquet", decryption, require_encrypted=["ssn", "salary"])
 assert report.ok, str(report)
 assert parquet.read_table("vault.parquet", decryption).equals(table)
@@ -40,7 +40,7 @@ with parquet.open("vault.parquet", decryption) as view:
     print(pq.read_table(view, columns=["name"], pre_buffer=False).num_rows, "names")
 
 # Whoever lacks the master key of the columns reads the others.
-analyst = parquet.DecryptionConfig.from_kms(ags1.kms.MemoryKms({"lake": master_keys["lake"]}))
+analyst = parquet.DecryptionConfig.from_kms(ags1.kms.MemoryKms({"lake": master_keys["lake"]}), aad_prefix=b"people")
 with parquet.open("vault.parquet", analyst, missing_keys="drop") as view:
     print("without the key of the columns:", pq.read_table(view, pre_buffer=False).column_names)
 
@@ -51,3 +51,11 @@ newer = parquet.EncryptionConfig.from_kms(
 parquet.rekey_file("vault.parquet", "newer.parquet", decryption, newer)
 assert parquet.read_table("newer.parquet", decryption).equals(table)
 print("re-keyed")
+
+# Another file in its place is noticed, because the prefix that is stored in it is compared with the expected one.
+other = parquet.EncryptionConfig.from_kms(keys, "lake", encrypt_all=True, aad_prefix=b"clients")
+parquet.encrypt_file("people.parquet", "newer.parquet", other)
+try:
+    parquet.read_table("newer.parquet", decryption)
+except ags1.AuthenticationError as error:
+    print("refused:", error)

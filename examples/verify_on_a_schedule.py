@@ -25,7 +25,8 @@ if not Path("keys.json").exists():
         Path("pin.json").write_text(json.dumps({"uuid": vault.uuid, "version": vault.version}))
     Path("tables").mkdir()
     pq.write_table(pa.table({"ssn": ["1"]}), "plain.parquet")
-    parquet.encrypt_file("plain.parquet", "tables/sealed.parquet", parquet.EncryptionConfig.from_kms(keys, "lake"))
+    sealing = parquet.EncryptionConfig.from_kms(keys, "lake", aad_prefix=b"tables/sealed.parquet")
+    parquet.encrypt_file("plain.parquet", "tables/sealed.parquet", sealing)
 
 findings: list[dict[str, str]] = []
 
@@ -38,8 +39,11 @@ with dataset.open("vault", keys, expected_uuid=pin["uuid"], key_id="lake") as va
     findings += [{"path": each.path, "kind": each.kind, "detail": each.detail} for each in report.problems]
     print(f"vault: {report.file_count} files of version {report.version}")
 
-# The Parquet files: authentic, damaged, or not protected.
-tree = parquet.verify_tree("tables", parquet.DecryptionConfig.from_kms(keys), on_error="collect")
+# The Parquet files: authentic, damaged, or not protected; and each the one that its name says, by its AAD prefix.
+reading = parquet.DecryptionConfig.from_kms(keys)
+tree = parquet.verify_tree(
+    "tables", lambda name: reading.with_aad_prefix(f"tables/{name}".encode()), on_error="collect"
+)
 findings += [{"path": f"tables/{path}", "kind": "error", "detail": str(error)} for path, error in tree.errors]
 for path, result in tree.results.items():
     print(f"tables/{path}: {result.outcome}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -112,3 +113,26 @@ def test_help_knows_every_public_name_at_run_time(name: str) -> None:
         value = getattr(module, each)
         if not isinstance(value, (int, float, str, bytes)):
             assert inspect.getdoc(value), f"{module.__name__}.{each}"
+
+
+def test_messages_that_are_explained_are_those_of_the_library() -> None:
+    texts = [path.read_text() for path in (ROOT / "ags1").rglob("*.pyx")]
+    for path in (ROOT / "ags1").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                # A value is anything.
+                texts.append(
+                    "".join(str(each.value) if isinstance(each, ast.Constant) else "\0" for each in node.values)
+                )
+    others = {"AccessDenied", "403", "No such file or directory", "No space left on device", "plaintext", "foreign"}
+    rows = re.findall(r"^\| (`.*?) \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(rows) > 20
+    unknown = []
+    for message in {each for row in rows for each in re.findall("`(.+?)`", row)} - others:
+        pieces = [re.escape(each) for each in message.split("...")]
+        pattern = re.compile(r"[^\n]*?".join(pieces))
+        if not any(pattern.search(text) for text in texts):
+            unknown.append(message)
+    assert not unknown

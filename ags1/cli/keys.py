@@ -15,7 +15,15 @@ from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.support.exit_codes import UsageError
-from ags1.support.key_files import key_of_variable, looks_like_key, parse_key, read_key_file, write_secret
+from ags1.support.key_files import (
+    key_of_variable,
+    local_path,
+    looks_like_key,
+    parse_key,
+    read_key_file,
+    split_reference,
+    write_secret,
+)
 
 
 class Keys:
@@ -25,6 +33,8 @@ class Keys:
         self._options = options
         self.age = AgeKeys(options)
         self.named = bool(options.key_file or options.key_env or options.key_metadata)
+        if options.key_metadata:
+            options.key_metadata = local_path(options.key_metadata)
         self._key: Key | None = None
         self._metadata: KeyMetadata | None = None
         self._warned = False
@@ -50,20 +60,22 @@ class Keys:
 
     def _load(self, path: str) -> Key:
         options = self._options
-        if options.key_file:
-            _refuse_key_as_name(options.key_file, "--key-file", "the name of a file")
+        kind, name = split_reference(options.key_file) if options.key_file else ("env", options.key_env)
+        if name and kind == "file":
+            _refuse_key_as_name(name, "--key-file", "the name of a file")
             makes = hasattr(options, "key_metadata_out")
-            hint = f"`ags1 keygen {options.key_file}` makes one" if makes else ""
-            return Key(parse_key(self._read(options.key_file, hint=hint), options.key_file, note=_note))
-        if options.key_env:
-            if options.key_env not in os.environ:
-                _refuse_key_as_name(options.key_env, "--key-env", "the name of a variable")
-            return Key(key_of_variable(options.key_env))
+            hint = f"`ags1 keygen {name}` makes one" if makes else ""
+            return Key(parse_key(self._read(name, hint=hint), name, note=_note))
+        if name:
+            if name not in os.environ:
+                option = "--key-file env:NAME" if options.key_file else "--key-env"
+                _refuse_key_as_name(name, option, "the name of a variable")
+            return Key(key_of_variable(name))
         for suffix, way in (
             (AGE_SUFFIX, "--identity FILE, --passphrase or --passphrase-file FILE"),
             (KEY_METADATA_SUFFIX, f"--key-metadata {path}{KEY_METADATA_SUFFIX}"),
         ):
-            if os.path.exists(path + suffix):
+            if os.path.exists(local_path(path) + suffix):
                 raise UsageError(f"a key is needed: beside {path} stands {path}{suffix}, for {way}")
         raise UsageError(
             "a key is needed: --key-file FILE, --key-env NAME, --key-metadata PATH, --identity FILE or --passphrase"
@@ -105,6 +117,7 @@ class Keys:
 
 
 def _age_beside(path: str) -> str:
+    path = local_path(path)
     if path == STANDARD or is_url(path):
         raise UsageError(f"beside {shown(path)} no age file is looked for: name it with --key-metadata")
     return path + AGE_SUFFIX

@@ -87,6 +87,8 @@ def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str,
 
 
 def _init(options: argparse.Namespace) -> int:
+    from ags1.kms.local import check_key_id
+
     path = _local_path(options)
     exists = os.path.lexists(path)
     if exists and not options.key_ids:
@@ -94,6 +96,8 @@ def _init(options: argparse.Namespace) -> int:
         raise FileExistsError(errno.EEXIST, said, path)
     if len(set(options.key_ids)) != len(options.key_ids):
         raise UsageError("a --key-id is given twice")
+    for key_id in options.key_ids:
+        check_key_id(key_id)
     with _local(options, new=not exists) as client:
         present = set(client.list_keys()) if exists else set()
         for key_id in options.key_ids:
@@ -159,20 +163,20 @@ def _remove(options: argparse.Namespace) -> int:
     path, key_id = _local_path(options), _one_key_id(options)
     with _local(options) as client:
         with client.without(key_id, old_versions=options.old_versions) as rest:
-            lost = [use for dataset in options.files for use in _uses(dataset, key_id, client, rest)]
+            lost = [use for where in options.files for use in _uses(where, key_id, client, rest)]
         what = f"the {'old versions of' if options.old_versions else 'key'} {key_id!r} in {path}"
         for use in lost:
             say_json(use) if options.json else say(_said_of(use))
         if options.files and not lost and not options.json:
             say(f"of {', '.join(options.files)}, nothing needs {what}")
         for dataset in options.files:
-            uses = [use for use in lost if use["dataset"] == dataset]
+            uses = [use for use in lost if use.get("dataset") == dataset]
             if uses and not any(use["files"] != 0 for use in uses):
                 warn(f"ags1: warning: {dataset}: no file is under {what}, so this shreds none: {_SEE}")
         if not options.files:
             warn(
-                f"ags1: warning: no dataset was named, so nothing was looked at for what needs {what}; which master "
-                "key a table is under, `ags1 iceberg inspect` says"
+                f"ags1: warning: no dataset or table was named, so nothing was looked at for what needs {what}; which "
+                "master key a table is under, `ags1 iceberg inspect` says"
             )
         if options.dry_run:
             return 0
@@ -189,6 +193,8 @@ def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) 
     from ags1 import dataset
     from ags1.dataset.classes import ClassKeys
 
+    if (table := _metadata_files(where)) is not None:
+        return _uses_of_table(where, table, key_id, rest)
     found = []
     with dataset.open(where, client) as opened:
         for version in opened.versions():
@@ -201,6 +207,43 @@ def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) 
                 except KeyAccessError:
                     use = {"dataset": where, "version": version.version, "pattern": each.pattern, "key_id": key_id}
                     found.append({**use, "files": _files_of(where, version, each, client)})
+    return found
+
+
+def _metadata_files(where: str) -> list[str] | None:
+    """The metadata files in the directory of an Iceberg table; None if it is none."""
+    from ags1.storage import Location, list_names
+
+    try:
+        names = list_names(Location(where).join("metadata"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return sorted(each for each in names if each.endswith(".metadata.json")) or None
+
+
+def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagementClient) -> list[dict[str, Any]]:
+    """The metadata files of a table that have snapshots which can't be read without the key that is to be removed."""
+    from ags1.iceberg import EncryptionKeys
+    from ags1.iceberg.catalogs.file import MAX_DOCUMENT, newest_metadata
+    from ags1.iceberg.metadata.metadata_document import metadata_document
+    from ags1.storage import Location, read_whole
+
+    found = []
+    newest = newest_metadata(where).rpartition("/")[2]
+    for name in sorted(names, key=lambda each: each != newest):
+        path = Location(where).join(f"metadata/{name}")
+        document = metadata_document(path.text, bytes(read_whole(path, MAX_DOCUMENT)))
+        keys, lost = EncryptionKeys(document.entries()), set[str]()
+        for entry in keys:
+            if entry.encrypted_by_id == key_id and entry.key_id not in lost:
+                try:
+                    rest.unwrap_key(entry.encrypted_key_metadata, key_id)
+                except KeyAccessError:
+                    lost |= {entry.key_id, *(each.key_id for each in keys.below(entry.key_id))}
+        count = sum(each.get("key-id") in lost for each in document.fields.get("snapshots") or ())
+        if lost:
+            use = {"table": where, "metadata_file": name, "is_newest": name == newest, "key_id": key_id}
+            found.append({**use, "snapshots": count})
     return found
 
 
@@ -217,6 +260,10 @@ def _files_of(where: str, version: Any, key_class: Any, client: LocalKms) -> int
 
 
 def _said_of(use: dict[str, Any]) -> str:
+    if "table" in use:
+        age = "its newest" if use["is_newest"] else "an older"
+        count = counted(use["snapshots"], "snapshot")
+        return f"{use['table']}, {use['metadata_file']}, {age} metadata file: {count} can't be read without it"
     count = "files" if use["files"] is None else counted(use["files"], "file")
     files = f"{count} of {'a pattern that was replaced' if use['pattern'] is None else repr(use['pattern'])}"
     if use["pattern"] == "**":

@@ -25,6 +25,7 @@ from ags1.streams.files import decrypt_file, encrypt_file
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1.streams.opening import open as open_stream
 from ags1.support.exit_codes import UsageError, exit_code, worst_code
+from ags1.support.key_files import local_path
 from ags1.support.typing import Any
 from ags1.support.words import counted
 
@@ -362,12 +363,13 @@ def _would_replace(job: Job) -> bool:
 
 def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bool = False) -> str | None:
     """Where the key metadata of a job goes; an age file goes beside the target, if nobody says where."""
-    path: str | None = options.key_metadata_out
+    path: str | None = options.key_metadata_out and local_path(options.key_metadata_out)
     if path is None:
-        if by_age and (job.target == STANDARD or is_url(job.target)):
+        beside = local_path(job.target)
+        if by_age and (beside == STANDARD or is_url(beside)):
             target = shown(job.target, "standard output")
             raise UsageError(f"no age file can be put beside {target}: say where with --key-metadata-out")
-        return job.target + AGE_SUFFIX if by_age else None
+        return beside + AGE_SUFFIX if by_age else None
     if many and os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--key-metadata-out {path} is a file, but many sources need a directory")
     if many or os.path.isdir(path) or path.endswith("/"):
@@ -375,7 +377,7 @@ def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bo
             raise UsageError(f"standard input and output have no name to have in {path}: give a file")
         path = os.path.join(path, job.name + (AGE_SUFFIX if by_age else KEY_METADATA_SUFFIX))
     for other in (job.source, job.target):
-        if other != STANDARD and os.path.abspath(path) == os.path.abspath(other):
+        if other != STANDARD and os.path.abspath(path) == os.path.abspath(local_path(other)):
             raise UsageError(f"--key-metadata-out {path} is also the {'SOURCE' if other == job.source else 'TARGET'}")
     return path
 
@@ -521,7 +523,7 @@ def _refuse_pending(pending: str, path: str, target: str, read: Callable[[str, K
         f"may be the only key of {shown(target, 'its output')}: if it opens that, rename it to {path}, else remove it"
     )
     if target != STANDARD and not _may_be_read(target, look):
-        if path == target + AGE_SUFFIX:
+        if path == local_path(target) + AGE_SUFFIX:
             # No other target has its key there.
             warn(f"ags1: warning: {pending}, which a run that was cut short has left, opens nothing, and is replaced")
             return

@@ -235,7 +235,9 @@ def patterns_of(key_id: str | None, keys: Mapping[str, str] | None) -> dict[str,
             raise ValueError(f"key_id is {key_id!r}, and keys has {found['**']!r} for '**': give one of them")
         found["**"] = key_id
     if "**" not in found:
-        raise ValueError("key_id must be the name of a master key, or keys must have one for the pattern '**'")
+        raise ValueError(
+            "a master key is needed for files that no pattern names: `key_id=ID`, or the pattern '**' in `keys`"
+        )
     return found
 
 
@@ -304,7 +306,9 @@ class ClassKeys:
             try:
                 found = each.unwrap(each.class_key, self._kms).encryption_key
             except KeyAccessError as error:
-                what = "all files" if each.pattern in (None, "**") else f"the files of the pattern {each.pattern!r}"
+                what = "all files" if each.pattern == "**" else f"the files of the pattern {each.pattern!r}"
+                if each.pattern is None:
+                    what = f"the files of the class {each.id}, which takes no new ones,"
                 by = self._kms.key_id if isinstance(self._kms, OpenedBy) else each.key_id
                 others = [other for other in each.key_ids if other != by]
                 said = f"; give `key_id=...` to open it by {_named(others)}" if others else ""

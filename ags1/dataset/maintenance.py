@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ags1.dataset.classes import KeyClass, OpenedBy
+from ags1.dataset.classes import ClassKeys, KeyClass, OpenedBy
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
 from ags1.dataset.manifests import changes
@@ -16,9 +16,10 @@ from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetRewrapReport, RunReport
 from ags1.dataset.runs import Done, records
 from ags1.dataset.transaction import ATTEMPTS, Transaction
-from ags1.dataset.versions import Version, expired, kept_versions, made_since
+from ags1.dataset.versions import expired, kept_versions, made_since
 from ags1.dataset.views import DatasetView
-from ags1.errors import ConflictError
+from ags1.errors import ConflictError, KeyAccessError
+from ags1.kms import ServiceRefusal
 from ags1.storage import Location, make_parent
 from ags1.streams.stream import Writer
 from ags1.support.typing import Any
@@ -118,7 +119,8 @@ def restore(
     fenced = frozenset[str]().union(*(each.fenced for each in later))
     report = RunReport(version=base.version)
     transaction.replace_all_in([""])
-    for now, before in changes(transaction.manifests, transaction.root, DatasetView.of(location, old, kms).root):
+    view = DatasetView.of(location, old, kms)
+    for now, before in changes(transaction.manifests, transaction.root, view.root):
         if before is not None and before.is_same_file(now):
             continue
         path = (before or now).path  # type: ignore[union-attr]
@@ -133,7 +135,8 @@ def restore(
             runs = {run for part in before.parts if (run := run_of(part.name)) is not None}
             if fenced.isdisjoint(runs):
                 transaction.keep_runs(runs)
-            _put(transaction, before, path, report, again=not fenced.isdisjoint(runs))
+            again = not fenced.isdisjoint(runs)
+            _put(transaction, before, path, report, again=again, keys=view.keys)
     report.unchanged = old.file_count - report.done
     made = None if dry_run else transaction.commit()
     if made is not None:
@@ -141,24 +144,34 @@ def restore(
     return report
 
 
-def _put(transaction: Transaction, old: DatasetEntry, path: str, report: RunReport, *, again: bool = False) -> None:
-    """Put an old entry under a path; encrypt its file `again`, or if the path is of another class of keys."""
+def _put(
+    transaction: Transaction, old: DatasetEntry, path: str, report: RunReport, *, again: bool = False,
+    keys: ClassKeys | None = None,
+) -> None:  # fmt: skip
+    """Put an old entry under a path; encrypt its file `again`, or if the path is of another class of keys.
+
+    `keys` are those of an older version: they open a class that the last one has no more.
+    """
     new_class = transaction.class_of(path)
     if old.is_directory or (new_class.id == old.key_class and not again):
         transaction.put(replace(old, path=path, version=transaction.next_version))
     else:
-        transaction.put(_encrypted_again(transaction, old, path, new_class))
+        if keys is None or any(each.id == old.key_class for each in transaction.classes):
+            keys = transaction.keys
+        transaction.put(_encrypted_again(transaction, old, path, new_class, keys))
         report.done_bytes += old.plaintext_length
 
 
-def _encrypted_again(transaction: Transaction, entry: DatasetEntry, path: str, key_class: KeyClass) -> DatasetEntry:
+def _encrypted_again(
+    transaction: Transaction, entry: DatasetEntry, path: str, key_class: KeyClass, keys: ClassKeys
+) -> DatasetEntry:
     transaction.run.use([key_class.id])
     name = new_object_name(path, transaction.run.id)
     metadata = transaction.run.keys.object_key(key_class.id, name)
     target = transaction.location.join(name)
     make_parent(target)
     with (
-        open_parts(transaction.location, entry, transaction.keys) as reader,
+        open_parts(transaction.location, entry, keys) as reader,
         Writer(target, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"") as writer,
     ):
         while piece := reader.read(_PIECE):
@@ -174,12 +187,14 @@ def rewrap(
 ) -> DatasetRewrapReport:  # fmt: skip
     """Put one class of keys under another master key; see :meth:`ags1.dataset.Dataset.rewrap`."""
 
-    def renewed(base: Version) -> tuple[str, list[KeyClass]]:
-        old = base.key_id if key_id is None else key_id
-        going = _under(location, base, old, lambda each: each.key_id == old)
-        return old, [each.rewrapped(kms, new_key_id, new_kms) for each in going]
+    def going(classes: Sequence[KeyClass], first: str) -> tuple[str, list[KeyClass]]:
+        old = first if key_id is None else key_id
+        return old, _under(location, classes, old, lambda each: each.key_id == old)
 
-    return _with_other_keys(location, kms, new_key_id, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+    def renewed(each: KeyClass) -> KeyClass:
+        return each.rewrapped(kms, new_key_id, new_kms)
+
+    return _with_other_keys(location, kms, new_key_id, going, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
 
 
 def add_wrap(
@@ -188,17 +203,20 @@ def add_wrap(
 ) -> DatasetRewrapReport:  # fmt: skip
     """Put all classes under one more master key; see :meth:`ags1.dataset.Dataset.add_wrap`."""
 
-    def renewed(base: Version) -> tuple[str, list[KeyClass]]:
-        going = [each for each in base.classes if new_key_id not in each.key_ids]
-        if not going:
+    def going(classes: Sequence[KeyClass], first: str) -> tuple[str, list[KeyClass]]:
+        found = [each for each in classes if new_key_id not in each.key_ids]
+        if not found:
             raise ValueError(f"{location} is under the master key {new_key_id!r} already")
-        return base.key_id, [each.also_under(kms, new_key_id, new_kms) for each in going]
+        return first, found
+
+    def renewed(each: KeyClass) -> KeyClass:
+        return each.also_under(kms, new_key_id, new_kms)
 
     def lacks(key_class: KeyClass, _: str) -> bool:
         return new_key_id not in key_class.key_ids
 
     return _with_other_keys(
-        location, kms, new_key_id, renewed, dry_run=dry_run, pins=pins, attempts=attempts, is_older=lacks
+        location, kms, new_key_id, going, renewed, dry_run=dry_run, pins=pins, attempts=attempts, is_older=lacks
     )
 
 
@@ -209,43 +227,78 @@ def rm_wrap(
     if isinstance(kms, OpenedBy) and kms.key_id == key_id:
         raise ValueError(f"{location} was opened by the master key {key_id!r}: open it by another one to drop that")
 
-    def renewed(base: Version) -> tuple[str, list[KeyClass]]:
-        if key_id == base.key_id:
+    def going(classes: Sequence[KeyClass], first: str) -> tuple[str, list[KeyClass]]:
+        if key_id == first:
             raise ValueError(f"{key_id!r} is the first master key of {location}: rewrap it under another one")
-        going = _under(location, base, key_id, lambda each: key_id in each.key_ids[1:])
-        return key_id, [each.without(key_id) for each in going]
+        return key_id, _under(location, classes, key_id, lambda each: key_id in each.key_ids[1:])
 
-    return _with_other_keys(location, kms, None, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+    return _with_other_keys(
+        location, kms, None, going, lambda each: each.without(key_id), dry_run=dry_run, pins=pins, attempts=attempts
+    )
 
 
-def _under(location: Location, base: Version, key_id: str, is_meant: Callable[[KeyClass], bool]) -> list[KeyClass]:
-    going = [each for each in base.classes if is_meant(each)]
+def _under(
+    location: Location, classes: Sequence[KeyClass], key_id: str, is_meant: Callable[[KeyClass], bool]
+) -> list[KeyClass]:
+    going = [each for each in classes if is_meant(each)]
     if not going:
-        known = ", ".join(sorted({name for each in base.classes for name in each.key_ids}))
+        known = ", ".join(sorted({name for each in classes for name in each.key_ids}))
         raise ValueError(f"no class of keys of {location} is under {key_id!r}; there are: {known}")
     return going
 
 
+def _unused(transaction: Transaction, classes: Sequence[KeyClass]) -> list[KeyClass]:
+    """The classes that take no new files and have none: nobody needs their keys but older versions, which have them."""
+    ended = [each for each in classes if each.pattern is None]
+    used = {each.key_class for each in transaction.manifests.files(transaction.root)} if ended else set()
+    return [each for each in ended if each.id not in used]
+
+
+def _renewed(keys: ClassKeys, key_class: KeyClass, renewed: Callable[[KeyClass], KeyClass]) -> KeyClass:
+    try:
+        return renewed(key_class)
+    except ServiceRefusal:
+        raise
+    except KeyAccessError:
+        try:
+            keys.key(key_class.id)
+        except KeyAccessError as error:
+            raise type(error)(
+                f"{error}; if that key is gone for ever, remove the files that only it opens, and encrypt once with "
+                "the patterns that are left: then this class is left out"
+            ) from error
+        raise
+
+
 def _with_other_keys(
-    location: Location, kms: Any, new_key_id: str | None, renewed: Callable[[Version], tuple[str, list[KeyClass]]], *,
+    location: Location, kms: Any, new_key_id: str | None,
+    find: Callable[[Sequence[KeyClass], str], tuple[str, list[KeyClass]]], renewed: Callable[[KeyClass], KeyClass], *,
     dry_run: bool, pins: Pins | None, attempts: int,
     is_older: Callable[[KeyClass, str], bool] = lambda each, old_key_id: old_key_id in each.key_ids,
 ) -> DatasetRewrapReport:  # fmt: skip
-    """Commit classes that `renewed` makes of a version's; it returns the name of the old master key with them."""
+    """Commit classes with other keys. `find` gets those of a version, and its first master key.
+
+    It returns the name of the old master key, and the classes to renew.
+    """
     for _ in range(attempts):
         transaction = Transaction.begin(location, kms, "rewrap", pins=pins)
         base = transaction.base
         assert base is not None
-        old_key_id, classes = renewed(base)
+        unused = _unused(transaction, base.classes)
+        old_key_id, going = find([each for each in base.classes if each not in unused], base.key_id)
+        classes = [_renewed(transaction.keys, each, renewed) for each in going]
         older, runs = 0, len(records(location))
         for version in kept_versions(location):
             # What cannot be read may be under it.
             known = None if version.version is None else version.version.classes
             older += known is None or any(is_older(each, old_key_id) for each in known)
-        transaction.rewrap(classes)
+        transaction.rewrap(classes, unused)
         # What a master key wraps has a time; what those wrap has none.
         keys = sum(1 for each in classes for entry in each.encryption_keys if entry.get("properties"))
-        found = partial(DatasetRewrapReport, old_key_id=old_key_id, new_key_id=new_key_id or base.key_id, keys=keys)
+        found = partial(
+            DatasetRewrapReport, old_key_id=old_key_id, new_key_id=new_key_id or base.key_id, keys=keys,
+            left_out=[(each.id, each.key_id) for each in unused],
+        )  # fmt: skip
         if dry_run:
             return found(version=base.version, older_versions=older, unfinished_runs=runs, dry_run=True)
         try:

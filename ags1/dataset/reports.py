@@ -147,6 +147,9 @@ class DatasetRewrapReport(Report):
         Interrupted runs whose keys are under the old master key. Without that key they cannot be resumed.
     dry_run : bool
         Whether nothing was written. Every call to the KMS was made and succeeded.
+    left_out : list of (str, str)
+        Classes of keys, with their master keys, that the new version has no more: they take no new files and have none.
+        Older versions keep theirs.
     """
 
     version: int
@@ -156,6 +159,7 @@ class DatasetRewrapReport(Report):
     older_versions: int
     unfinished_runs: int
     dry_run: bool
+    left_out: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass

@@ -261,10 +261,11 @@ class Transaction:
                 f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
             ) from None
 
-    def rewrap(self, renewed: Iterable[KeyClass]) -> None:
-        """Put classes under other master keys, with the commit."""
+    def rewrap(self, renewed: Iterable[KeyClass], unused: Iterable[KeyClass] = ()) -> None:
+        """Put classes under other master keys, and leave out unused ones, with the commit."""
         by_id = {each.id: each for each in renewed}
-        self.classes = tuple(by_id.get(each.id, each) for each in self.classes)
+        going = {each.id for each in unused}
+        self.classes = tuple(by_id.get(each.id, each) for each in self.classes if each.id not in going)
         self._reclassified = self._is_rewrap = True
 
     def fence(self, runs: Iterable[str]) -> None:
@@ -443,7 +444,9 @@ class Transaction:
             return self.classes
         if not self._reclassified:
             theirs = {each.id for each in head.classes}
-            return (*head.classes, *(each for each in self.classes if each.id not in theirs))
+            # Files of this one may be under a class that a rewrap has left out: it takes no others.
+            left_out = (replace(each, pattern=None) for each in self.classes if each.id not in theirs)
+            return (*head.classes, *left_out)
         before, now = ({each.id: each.only() for each in version.classes} for version in (self.base, head))
         if self._is_rewrap or before != now:
             raise ConflictError(

@@ -70,6 +70,8 @@ class _Verification:
     unexpected_files: dict[str, Problem] = field(default_factory=dict)
     # Objects that may be copies of others: name -> length, and the path of their file.
     suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    # Versions that cannot be read, the last one first.
+    unread: list[int] = field(default_factory=list)
     # Runs that have a record, so they go on, or were interrupted.
     recorded: set[str | None] = field(default_factory=set)
 
@@ -123,6 +125,8 @@ class _Verification:
         name = f"{path} ({part.name})"
         try:
             metadata = self.view.keys.open(entry.key_class, part)
+        except KeyAccessError as error:
+            return Problem(path, "unreadable", str(error), refused=True)
         except Ags1Error as error:
             return Problem(path, "damaged", str(error))
         try:
@@ -221,7 +225,10 @@ class _Verification:
                 error = fault
             if error is not None:
                 text = f"version {each.number} cannot be read, so its own objects count as unreferenced: {error}"
-                self.unexpected_files[name] = Problem(f"version {each.number}", "unreadable", text)
+                refused = isinstance(error, KeyAccessError)
+                kind = "unreadable" if refused or isinstance(error, OSError) else "damaged"
+                self.unexpected_files[name] = Problem(f"version {each.number}", kind, text, refused)
+                self.unread.append(each.number)
 
     def _authenticate(self, version: Version, name: str) -> None:
         version.authenticate(ClassKeys(version.classes, self.kms, self.view.location.text), name)
@@ -230,6 +237,9 @@ class _Verification:
         """The problem of a version that the next one does not name as its parent."""
         try:
             self._authenticate(version, name)
+        except KeyAccessError as error:
+            text = f"{name} is not the parent of the next version, and cannot be checked: {error}"
+            return Problem(name, "unreadable", text, refused=True)
         except (Ags1Error, OSError) as error:
             text = f"{name} is not the parent of the next version, and not authentic: {error}"
             return Problem(name, "replaced", text)
@@ -242,6 +252,9 @@ class _Verification:
         run = run_of(name)
         if run is not None and kind == "file":
             why = "of a version that was removed, or of a program that still writes it"
+            if self.unread:
+                which = " or ".join(map(str, reversed(self.unread)))
+                why = f"of version {which}, which cannot be read, or {why}"
             if run in self.recorded:
                 why = f"of run {run}, which goes on, or was interrupted"
             text = f"{name} is in no version: it is {why}; it stays for the grace time, and a later expire removes it"

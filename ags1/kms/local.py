@@ -13,6 +13,7 @@ from ags1.core.typing import KeyLike
 from ags1.errors import KeyAccessError
 from ags1.kms import _keystore
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable
+from ags1.kms._keystore import check_key_id as check_key_id
 from ags1.kms.memory import MemoryKms, open_wrapped, seal_wrapped, unknown_key
 from ags1.support.key_files import parse_key, read_key_file
 from ags1.support.secrets import Secret
@@ -113,7 +114,7 @@ class LocalKms(KeyManagementClient):
         first = _as_keys(keys)
         del keys
         for key_id in first:
-            _keystore.check_key_id(key_id)
+            check_key_id(key_id)
         file = self._call(lambda: self._file, "make a keystore")
         protection = self._call(self._given.protect, "make a keystore")
         with _alone(file):
@@ -140,7 +141,7 @@ class LocalKms(KeyManagementClient):
         OSError
             It cannot be written; the old file stays as it is.
         """
-        _keystore.check_key_id(key_id)
+        check_key_id(key_id)
         added = Key.generate(bits) if key is None else key if isinstance(key, Key) else Key(key)
         del key
         with self._changing(f"add the key {key_id!r}") as store:

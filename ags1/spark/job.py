@@ -394,7 +394,8 @@ class _Job:
         report = ags1.spark.rewrap(self._session_for(target), target, arguments.pop("new_key_id"), **arguments)
         if self._options.json:
             record = {"target": target, "old_key_id": report.old_key_id, "new_key_id": report.new_key_id}
-            record |= {"keys": report.keys, "dry_run": report.dry_run}
+            left_out = [{"class": each, "key_id": key_id} for each, key_id in report.left_out]
+            record |= {"keys": report.keys, "dry_run": report.dry_run, "left_out": left_out}
             self._say_json({"command": self._command, "ok": True, "error": None, **record})
             return EXIT_OK
         verb = "would put" if report.dry_run else "put"
@@ -403,6 +404,8 @@ class _Job:
             sys.stdout,
             f"{verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
         )
+        for each, key_id in report.left_out:
+            _write(sys.stdout, f"left out: the class {each} under {key_id!r}, which takes no new files and has none")
         return EXIT_OK
 
     def _audit(self) -> int:

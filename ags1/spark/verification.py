@@ -22,6 +22,7 @@ from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.worker import cut_entry
+from ags1.errors import KeyAccessError
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine._dataset_work import VerifyWork, packed, rows_of
@@ -179,5 +180,7 @@ class _Verifying:
     def row(self, location: Location, problem: Problem) -> Outcome:
         found = self._failed.get(problem.path) or Outcome(problem.path, location.join(problem.path).text)
         found.error, found.kind = f"{problem.kind}: {problem.detail}", problem.kind
+        if problem.refused:
+            found.kind = KeyAccessError.__name__
         found.status = "left out" if problem.is_harmless else "error"
         return found

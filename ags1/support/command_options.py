@@ -21,7 +21,7 @@ _ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 # Names by section of the help.
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "key": {
-        "key-file": {"metavar": "FILE", "help": "read the key from a file"},
+        "key-file": {"metavar": "FILE", "help": "read the key from a file, or as file:PATH or env:NAME"},
         "key-env": {
             "metavar": "NAME",
             "help": "read the key from an environment variable, as hexadecimal or base64 text",

@@ -87,7 +87,7 @@ def describe(error: BaseException) -> str:
         # Other messages are about a path in a dataset or an archive, not on this machine.
         of_system = isinstance(error, FileNotFoundError) and error.strerror == os.strerror(errno.ENOENT)
         if of_system and directory and "://" not in name and not os.path.isdir(directory):
-            return f"{name}: there is no directory {directory}: make it first, or correct the name"
+            return f"{name}: there is no directory {directory}: correct the name, or make it to write there"
         return f"{name}: {error.strerror}"
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"

@@ -19,15 +19,30 @@ def load_key(reference: str | os.PathLike[str]) -> bytes:
     text = os.fspath(reference)
     if not isinstance(text, str):
         raise TypeError(f"a key is loaded from a path, file:PATH or env:NAME, not from {type(reference).__name__}")
-    kind, colon, name = text.partition(":")
-    if isinstance(reference, str) and colon and kind in ("env", "file") and not name:
-        raise ValueError(f"{kind}: needs the name of a {'variable' if kind == 'env' else 'file'} after it")
-    if isinstance(reference, str) and colon and kind == "env":
+    kind, name = split_reference(text) if isinstance(reference, str) else ("file", text)
+    if kind == "env":
         _refuse_key(name, "env:NAME needs the name of a variable")
         return key_of_variable(name)
-    path = name if isinstance(reference, str) and colon and kind == "file" else text
-    _refuse_key(path, "the name of a file is needed")
-    return parse_key(read_key_file(path)[0], path)
+    _refuse_key(name, "the name of a file is needed")
+    return parse_key(read_key_file(name)[0], name)
+
+
+def split_reference(text: str) -> tuple[str, str]:
+    """Split ``file:PATH`` or ``env:NAME`` into "file" or "env" and the name; other text is the path of a file.
+
+    ValueError: the name is missing.
+    """
+    kind, colon, name = text.partition(":")
+    if not colon or kind not in ("env", "file"):
+        return "file", text
+    if not name:
+        raise ValueError(f"{kind}: needs the name of a {'variable' if kind == 'env' else 'file'} after it")
+    return kind, local_path(text) if name.startswith("//") else name
+
+
+def local_path(path: str) -> str:
+    """The path of a local file that may be given as a URL, ``file:///...``."""
+    return path.removeprefix("file://")
 
 
 def key_of_variable(name: str) -> bytes:
@@ -41,7 +56,7 @@ def key_of_variable(name: str) -> bytes:
 def read_key_file(path: str, kind: str = "key file") -> tuple[bytes, int]:
     """Return contents and mode of a small file with a secret. KeyAccessError calls it a `kind`."""
     try:
-        with open(path, "rb") as file:
+        with open(local_path(path), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST + 1)
     except OSError as error:

@@ -57,6 +57,19 @@ def test_each_recipient_opens_the_file_and_nobody_else_does(run: Run, work: Path
     assert run("verify", "out.ags1", "--identity", "eve", "--identity", "bob").code == 0
 
 
+def test_a_local_url_has_its_age_file_beside_it(run: Run, work: Path, people: dict[str, str]) -> None:
+    url = f"file://{work}/out.ags1"
+    made = run("encrypt", "plain", url, "--recipient", people["ada"])
+    assert (made.code, (work / "out.ags1.key-metadata.age").exists()) == (0, True), made.err
+    assert run("cat", url, "--identity", f"file://{work}/ada").raw == PLAIN
+    assert run("verify", url, "--identity", "ada", "--key-metadata", f"{url}.key-metadata.age").code == 0
+    assert "beside file:///" in run("cat", url).err
+    assert run("encrypt", "plain", "other.ags1", "--key-metadata-out", f"file://{work}/other").code == 0
+    assert run("cat", "other.ags1", "--key-metadata", f"file://{work}/other").raw == PLAIN
+    refused = run("encrypt", "plain", url, "--overwrite", "--key-metadata-out", "out.ags1")
+    assert (refused.code, "is also the TARGET" in refused.err) == (2, True)
+
+
 def test_the_key_that_a_killed_run_left_is_judged_by_its_target(run: Run, work: Path, people: dict[str, str]) -> None:
     encrypt = ("encrypt", "plain", "out.ags1", "--recipient", people["ada"])
     pending = work / "out.ags1.key-metadata.age.pending"

@@ -319,6 +319,9 @@ def test_small_slips_are_said(vault: Path, run: Run) -> None:
     # A dataset that is there knows its master key; a source that is not there is no success.
     Path("tree/new").write_bytes(b"new")
     assert "encrypted 1 file" in run("dataset", "encrypt", "tree", "vault").out
+    unnamed = run("dataset", "encrypt", "tree", "new", "--keys", "sub/**=tenant")
+    said = "a master key is needed for files that no pattern names: --key-id ID, or the pattern '**' in --keys"
+    assert (unnamed.code, unnamed.err) == (2, f"ags1: {said}\n")
     missing = run("dataset", "repair", "vault", "tre")
     assert (missing.code, "tre: No such file or directory" in missing.err) == (4, True)
     # Only versions that a key opens are said to be open by it.
@@ -570,6 +573,31 @@ def test_a_master_key_that_is_left_out_is_said_to_open_older_versions(vault: Pat
     left = run("dataset", "rm-wrap", "vault", "--key-id", "next")
     assert left.out.startswith("vault is no more under the master key 'next'; no file changed\n")
     assert "still open with 'next' until removed by `ags1 dataset expire`" in left.out
+
+
+def test_an_older_version_without_its_key_is_no_fault_of_the_disk(vault: Path, run: Run) -> None:
+    assert run("dataset", "rm", "vault", "a.txt").code == 0
+    assert run("dataset", "rewrap", "vault", "--new-key-id", "next").code == 0
+    kms.LocalKms("keys.json", key_file="kek").remove_key("lake")
+    found = run("dataset", "verify", "vault", "--json")
+    problems = [each for each in found.records[0]["problems"] if each["kind"] != "unreferenced"]
+    assert [(each["path"], each["kind"], each["refused"]) for each in problems] == [
+        ("version 1", "unreadable", True),
+        ("version 2", "unreadable", True),
+    ]
+    assert found.code == 3
+
+
+def test_a_class_that_nobody_needs_is_left_out_and_named(vault: Path, run: Run) -> None:
+    tenant = ("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "--keys")
+    assert run(*tenant, "sub/**=tenant").code == run("dataset", "rm", "vault", "sub").code == 0
+    shutil.rmtree("tree/sub")
+    assert run(*tenant, "x/**=lake").code == 0
+    kms.LocalKms("keys.json", key_file="kek").remove_key("tenant")
+    done = run("dataset", "add-wrap", "vault", "--new-key-id", "next")
+    assert done.code == 0
+    said = r"\nleft out: the class [0-9a-f]{8} under 'tenant', which takes no new files and has none\n"
+    assert re.search(said, done.out)
 
 
 class Terminal(io.StringIO):

@@ -127,6 +127,22 @@ def test_a_key_may_come_from_the_environment(run: Run, work: Path, monkeypatch: 
     assert ags1.decrypt((work / "out").read_bytes(), KEY) == PLAIN
 
 
+def test_the_command_line_reads_what_load_reads(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE", bytes(ags1.Key.load("k")).hex())
+    for reference in ("k", "file:k", f"file://{work}/k", "env:LAKE"):
+        assert bytes(ags1.Key.load(reference)) == bytes(ags1.Key.load("k"))
+        assert run("encrypt", "plain", "out.ags1", "--key-file", reference, "--overwrite").code == 0
+        assert run("cat", "out.ags1", "--key-file", "k").raw == PLAIN
+    missing = run("encrypt", "plain", "new.ags1", "--key-file", "file:none")
+    assert (missing.code, "`ags1 keygen none` makes one" in missing.err) == (3, True)
+    assert "the environment variable NONE is not set" in run("cat", "out.ags1", "--key-file", "env:NONE").err
+    assert run("cat", "out.ags1", "--key-file", "env:").code == 2
+    secret = bytes(ags1.Key.load("k")).hex()
+    shown = run("cat", "out.ags1", "--key-file", f"env:{secret}").err
+    assert secret not in shown
+    assert "do not use this key" in shown
+
+
 def test_a_variable_that_is_not_set_is_named(run: Run, work: Path) -> None:
     result = run("encrypt", "plain", "out", "--key-env", "NO_SUCH_KEY")
     assert (result.code, result.err) == (3, "ags1: the environment variable NO_SUCH_KEY is not set\n")
@@ -379,7 +395,7 @@ def test_keygen_into_a_missing_directory_names_it(run: Run, work: Path) -> None:
     result = run("keygen", "no/key")
     assert (result.code, result.err) == (
         4,
-        "ags1: no/key: there is no directory no: make it first, or correct the name\n",
+        "ags1: no/key: there is no directory no: correct the name, or make it to write there\n",
     )
 
 

@@ -207,7 +207,7 @@ def test_removing_the_key_of_the_manifests_loses_all_files_and_an_unused_key_non
     )
     assert run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "unused").code == 0
     unnamed = run("kms", "remove", *remove[3:], "unused", "--dry-run")
-    assert (unnamed.code, "no dataset was named, so nothing was looked at" in unnamed.err) == (0, True)
+    assert (unnamed.code, "no dataset or table was named, so nothing was looked at" in unnamed.err) == (0, True)
     result = run(*remove, "unused", "--yes")
     assert result.code == 0
     assert result.out == (
@@ -220,6 +220,38 @@ def test_removing_the_key_of_the_manifests_loses_all_files_and_an_unused_key_non
     missing = run("kms", "remove", "nowhere", "--kms", URL, "--password-file", "pw", "--key-id", "sea", "--yes")
     assert missing.code != 0, "a dataset that cannot be looked at must stop the removal"
     assert store.read_bytes() == before
+
+
+def test_a_table_is_looked_at_with_its_older_metadata_files(run: Run, store: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    of_store = ("--kms", URL, "--password-file", "pw")
+    Path("rows.csv").write_text("id\n1\n")
+    assert run("iceberg", "create", "table", *of_store, "--key-id", "lake", "--schema", "rows.csv").code == 0
+    assert run("iceberg", "append", "table", "rows.csv", *of_store).code == 0
+    remove = ("kms", "remove", "table", *of_store, "--dry-run", "--key-id")
+    assert run(*remove, "sea").out == "of table, nothing needs the key 'sea' in keys.json\n"
+    lost = run(*remove, "lake", "--json").records
+    assert [(each["is_newest"], each["snapshots"], each["table"]) for each in lost] == [(True, 1, "table")]
+    assert run("iceberg", "rekey", "table", *of_store, "--new-key-id", "sea", "--expire", "--yes").code == 0
+    found = run(*remove, "lake")
+    assert "its newest" not in found.out
+    assert re.search(
+        r"^table, \S+, an older metadata file: 1 snapshot can't be read without it$", found.out, re.MULTILINE
+    )
+    # A key that was rotated is still there.
+    assert run("kms", "rotate", *of_store, "--key-id", "sea").code == 0
+    assert "its newest metadata file: 1 snapshot" in run(*remove, "sea", "--old-versions").out
+    assert run("iceberg", "rewrap", "table", *of_store, "--new-key-id", "sea").code == 0
+    assert "its newest" not in run(*remove, "sea", "--old-versions").out
+    next(Path("table/metadata").glob("*.json")).write_text("{")
+    damaged = run("kms", "remove", "table", *of_store, "--key-id", "lake", "--yes")
+    assert (damaged.code, "lake" in run("kms", "list", *of_store).out) == (1, True), damaged.err
+
+
+def test_a_wrong_key_id_adds_none_of_those_before_it(run: Run, store: Path) -> None:
+    before = store.read_bytes()
+    refused = run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "new1", "--key-id", "")
+    assert (refused.code, store.read_bytes() == before) == (2, True)
 
 
 def test_old_versions_of_a_rotated_key_go_when_nothing_needs_them(run: Run, tenants: Path, store: Path) -> None:
@@ -406,7 +438,10 @@ def test_what_is_missing_to_make_a_keystore_is_said_with_its_place(run: Run, wor
         assert missing.code == 3
         assert "there is no key file none.key: `ags1 keygen none.key` makes one" in missing.err
     nowhere = run(*init, "local:none/new.json", "--key-file", "k")
-    assert (nowhere.code, "none/new.json: there is no directory none: make it first" in nowhere.err) == (4, True)
+    assert (nowhere.code, "none/new.json: there is no directory none: correct the name, or make it" in nowhere.err) == (
+        4,
+        True,
+    )
     absent = run("kms", "list", "--kms", "local:new.json", "--key-file", "k")
     assert absent.code == 3
     said = f"there is no keystore new.json, which is {work}/new.json from this directory"

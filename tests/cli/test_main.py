@@ -171,7 +171,9 @@ def test_an_os_error_is_told_by_its_file_and_not_by_its_number(tmp_path: Path) -
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "no" / "x"))
-    assert cli.describe(error).endswith(f"there is no directory {tmp_path / 'no'}: make it first, or correct the name")
+    assert cli.describe(error).endswith(
+        f"there is no directory {tmp_path / 'no'}: correct the name, or make it to write there"
+    )
 
 
 def test_an_error_without_words_is_told_by_its_type() -> None:

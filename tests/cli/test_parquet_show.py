@@ -13,7 +13,7 @@ import pytest
 
 from tests.checks import KEY, flip
 from tests.cli.conftest import Run
-from tests.cli.parquet_work import GIVEN, KMS, READ, ROWS, prepare
+from tests.cli.parquet_work import GIVEN, KMS, NAMES, READ, ROWS, prepare
 
 ONLY_FOOTER = ("--footer-key", "file:k")
 
@@ -181,7 +181,8 @@ def test_verify_names_files_that_are_missing_and_that_do_not_belong(run: Run, ho
     given = {"--expect": "part-{0..2}.parquet", "--expect-prefix": "people.part{0..2}", "--expect-from": "names"}[how]
     command = ("parquet", "verify", "set", *ONLY_FOOTER, how, given)
     found = run(*command)
-    assert (found.code, found.err, "total: authentic (3 authentic)" in found.out) == (0, "", True)
+    assert (found.code, "total: authentic (3 authentic)" in found.out) == (0, True)
+    assert ("3 files: the AAD prefix that is stored" in found.err) is (how != "--expect-prefix")
     Path("set/part-1.parquet").rename("kept")
     found = run(*command)
     assert found.code == 1
@@ -193,6 +194,24 @@ def test_verify_names_files_that_are_missing_and_that_do_not_belong(run: Run, ho
     found = run(*command)
     assert (found.code, "not expected: set/part-3.parquet: " in found.err) == (1, True)
     assert run("parquet", "verify", "set", *ONLY_FOOTER, "--expect", "x{5..3}").code == 2
+
+
+def test_verify_says_that_stored_prefixes_were_not_compared_and_compares_what_is_given(run: Run) -> None:
+    of_each = ("--aad-prefix", "people/{path}")
+    assert run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", *of_each).code == 0
+    assert run("parquet", "verify", "vault", *KMS, *of_each).err == ""
+    first, second = (Path("vault", name) for name in NAMES)
+    first.rename("kept")
+    second.rename(first)
+    Path("kept").rename(second)
+    told = run("parquet", "verify", "vault", *KMS)
+    assert (told.code, told.err.count("warning: 2 files: the AAD prefix that is stored in a file was not")) == (0, 1)
+    assert "; --aad-prefix says which one is expected, such as 'people/{path}'" in told.err
+    one = run("parquet", "verify", str(first), *KMS)
+    assert "  the AAD prefix that is stored in a file was not compared" in one.out
+    assert run("parquet", "verify", "vault", *KMS, "--json").records[0]["aad_prefix_given"] is False
+    noticed = run("parquet", "verify", "vault", *KMS, *of_each)
+    assert (noticed.code, noticed.err.count("has another AAD prefix than the one supplied")) == (1, 2), noticed.err
 
 
 def test_rekey_lists_columns_that_would_become_plaintext(run: Run) -> None:

@@ -236,7 +236,7 @@ def test_damage_leaves_the_old_target(run: Run, encrypted: Path, work: Path) -> 
         (("encrypt", "missing", "out", *KEYED), 4, "ags1: missing: No such file or directory\n"),
         (("encrypt", "plain", "plain", *KEYED), 2, "ags1: source and target are the same file (plain)"),
         (("encrypt", "plain", "./plain", *KEYED), 2, "ags1: source and target are the same file"),
-        (("encrypt", "plain", "no/out", *KEYED), 4, "ags1: no/out: there is no directory no: make it first"),
+        (("encrypt", "plain", "no/out", *KEYED), 4, "ags1: no/out: there is no directory no: correct the name"),
         (("encrypt", "plain", "k", "plain.ags1", *KEYED), 2, "ags1: the TARGET (the last name) is the file plain"),
         (("encrypt", "*.avro", "out", *KEYED), 2, "ags1: no file matches *.avro\n"),
         (("encrypt", "--files-from", "no-list", "out", *KEYED), 4, "ags1: no-list: No such file or directory\n"),

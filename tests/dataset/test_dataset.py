@@ -13,6 +13,8 @@ import pytest
 
 import ags1
 from ags1 import dataset
+from ags1.dataset.transaction import Transaction
+from ags1.storage import Location
 from ags1.support.secrets import shows_secret
 from tests.checks import in_threads, pattern
 from tests.dataset.conftest import CONTENTS, MASTER, OTHER, CountingKms, fresh, kinds, plain_of, read_tree, write_tree
@@ -434,6 +436,67 @@ def test_the_master_key_of_a_tenant_is_all_that_its_files_need_to_be_shredded(te
         assert read_tree(tenants.parent / "back") == {"tenant=b/x": b"b", "shared": b"all"}
     with pytest.raises(ags1.KeyAccessError):
         dataset.open(tenants, keyed("a", "b"))
+
+
+def test_a_shredded_class_does_not_stand_in_the_way_of_other_master_keys(tenants: Path) -> None:
+    rest = keyed("b", "lake", "next")
+    with dataset.open(tenants, rest) as opened:
+        with pytest.raises(
+            ags1.KeyAccessError, match=r"remove the files that only it opens, .* the patterns that are left"
+        ):
+            opened.add_wrap("next")
+        opened.rm("tenant=a")
+        ended = opened.classes[0].id
+    (tenants.parent / "raw/tenant=a/x").unlink()
+    dataset.encrypt(tenants.parent / "raw", tenants, rest, "lake", keys={"tenant=b/**": "b"}).close()
+    with dataset.open(tenants, rest) as opened:
+        tried = opened.add_wrap("next", dry_run=True)
+        assert ended in opened.class_counts()
+        report = opened.add_wrap("next")
+        assert report.left_out == tried.left_out == [(ended, "a")]
+        assert {each.pattern: each.key_ids for each in opened.classes} == {
+            "tenant=b/**": ("b", "next"),
+            "**": ("lake", "next"),
+        }
+        assert opened.rewrap("next").left_out == []
+        # The version that has the class still says what it is under.
+        with pytest.raises(ags1.KeyAccessError, match="there is no key with this id"):
+            opened.restore(1)
+    with dataset.open(tenants, keyed("a", "b", "lake", "next")) as opened:
+        opened.restore(1)
+        assert plain_of(opened) == {"tenant=a/x": b"a", "tenant=b/x": b"b", "shared": b"all"}
+        assert opened.verify().ok
+    with dataset.open(tenants, rest) as opened:
+        assert opened.open("tenant=a/x").read() == b"a"
+
+
+def test_a_class_that_has_files_or_takes_new_ones_is_never_left_out(tenants: Path) -> None:
+    every, more = keyed("a", "b", "lake", "next"), write_tree(tenants.parent / "more", {"y": b"new"})
+    with dataset.open(tenants, every) as opened:
+        opened.rm("tenant=b")
+    with dataset.encrypt(more, tenants, every, keys={"x/**": "next", "**": "lake"}) as opened:
+        assert [each.pattern for each in opened.classes] == ["x/**", "**", None, None]
+        report = opened.rewrap("next")
+        assert [key_id for _, key_id in report.left_out] == ["b"]
+        assert sorted(opened.class_counts().values()) == [0, 1, 2]
+        assert plain_of(opened) == {"tenant=a/x": b"a", "shared": b"all", "y": b"new"}
+
+
+def test_a_writer_that_began_before_a_class_was_left_out_brings_it_back_without_its_pattern(tenants: Path) -> None:
+    every = keyed("a", "b", "lake", "next")
+    late = Transaction.begin(Location(tenants), every, "rm")
+    late.remove("shared")
+    with dataset.open(tenants, every) as opened:
+        opened.rm("tenant=a")
+    (tenants.parent / "raw/tenant=a/x").unlink()
+    dataset.encrypt(tenants.parent / "raw", tenants, every, "lake", keys={"tenant=b/**": "b"}).close()
+    with dataset.open(tenants, every) as opened:
+        opened.add_wrap("next")
+        late.commit()
+        opened.refresh()
+        assert [each.pattern for each in opened.classes] == ["tenant=b/**", "**", None]
+        assert plain_of(opened) == {"tenant=b/x": b"b"}
+        assert opened.verify().ok
 
 
 def test_a_file_that_moves_to_another_tenant_gets_another_key(tenants: Path) -> None:

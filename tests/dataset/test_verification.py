@@ -193,6 +193,26 @@ def test_files_of_a_class_whose_key_is_refused_are_named_and_the_rest_is_verifie
     assert kinds(found(vault, "lake")) == {"tenant/secret": "unreadable", "small": "replaced"}
 
 
+def test_a_version_under_a_key_that_is_gone_is_refused_and_no_fault_of_the_storage(vault: Path) -> None:
+    every = kms.MemoryKms({"lake": bytes(32), "tenant": bytes(range(32)), "new": bytes(range(1, 33))})
+    with dataset.open(vault, every) as opened:
+        opened.rm("large")
+        opened.rewrap("new")
+    left = kms.MemoryKms({"new": bytes(range(1, 33)), "tenant": bytes(range(32))})
+    with dataset.open(vault, left) as opened:
+        versions = [each for each in opened.verify().problems if each.path.startswith("version ")]
+        objects = [each for each in opened.verify().problems if each.kind == "unreferenced"]
+    assert [(each.path, each.kind, each.refused) for each in versions] == [
+        ("version 1", "unreadable", True),
+        ("version 2", "unreadable", True),
+    ]
+    assert objects
+    assert all("of version 1 or 2, which cannot be read, or" in each.detail for each in objects)
+    os.truncate(vault / "_ags1/v-1.json", 5)
+    with dataset.open(vault, left) as opened:
+        assert kinds(opened.verify()).items() >= {"version 1": "damaged", "version 2": "unreadable"}.items()
+
+
 def test_progress_ends_at_the_whole(vault: Path) -> None:
     told: list[tuple[int, int | None]] = []
     with dataset.open(vault, client()) as opened:

@@ -57,6 +57,12 @@ def test_where_there_is_nothing_to_do_nobody_is_asked(tmp_path: Path, capsys: py
         table.append(ROWS)
     command = ["iceberg", "encrypt", str(tmp_path / "t"), "--key-id", "lake"]
     command += ["--kms", f"local:{tmp_path}/keys.json?key_file={tmp_path}/k"]
+    # What is quiet prints no plan.
+    rekey = ["iceberg", "rekey", *command[2:], "--dry-run"]
+    rekey[rekey.index("--key-id")] = "--new-key-id"
+    for quiet in ([], ["-q"]):
+        assert main([*rekey, *quiet]) == 0
+        assert bool(capsys.readouterr().out) is not bool(quiet)
     for more in ([], ["--expire"]):
         assert main([*command, *more]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == "there is nothing to do"

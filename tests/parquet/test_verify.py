@@ -626,7 +626,9 @@ def test_the_authenticated_prefix_is_told() -> None:
         for plaintext_footer in (True, False):
             data = encrypted(aad_prefix=b"people/7", store_aad_prefix=stored, plaintext_footer=plaintext_footer)
             keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, aad_prefix=b"people/7")
-            assert verify_file(data, keys).aad_prefix == b"people/7"
+            report = verify_file(data, keys)
+            assert (report.aad_prefix, report.may_be_exchanged) == (b"people/7", False)
+            assert not stored or verify_file(data, KEYS).may_be_exchanged
     assert verify_file(encrypted(), KEYS).aad_prefix is None
 
 

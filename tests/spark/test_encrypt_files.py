@@ -200,8 +200,10 @@ def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Jo
         refused(job, TypeError, text, kms=client)
     refused(job, TypeError, "kms must be a URL such as .*, not bytes", kms=bytes(32))
     refused(job, ValueError, "on_error must be one of 'fail', 'collect', not 'skip'", on_error="skip")
-    refused(job, ValueError, "key_id must be the name of a master key", key_id="")
-    refused(job, ValueError, "key_id must be the name of a master key", key_id=None, keys={"a/**": "lake"})
+    refused(job, ValueError, "a master key is needed for files that no pattern names", key_id="")
+    refused(
+        job, ValueError, "a master key is needed for files that no pattern names", key_id=None, keys={"a/**": "lake"}
+    )
     refused(job, ValueError, "key_id is 'lake', and keys has 'lake2'", keys={"**": "lake2"})
     refused(job, ValueError, "parallelism must be at least 1, got 0", parallelism=0)
     refused(job, ValueError, "part_bytes must be at least 1, got 0", part_bytes=0)

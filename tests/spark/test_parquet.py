@@ -127,7 +127,11 @@ def test_a_tree_is_keyed_anew_by_another_service(spark: SparkSession, lake: Path
     given: dict[str, Any] = {"kms": kms_url, "new_kms": URL, "footer_key_id": "pii", **QUIET}
     result = rekey_parquet(spark, vault, other, old_aad_prefix="old/{path}", aad_prefix="new/{path}", **given)
     assert result.counts == {"ok": 4}
-    assert verify_parquet(spark, other, kms=URL, aad_prefix="new/{path}", **QUIET).ok
+    prefixes = ("new/{path}", None)
+    compared, stored = (verify_parquet(spark, other, kms=URL, aad_prefix=each, **QUIET) for each in prefixes)
+    assert (compared.ok, stored.ok) == (True, True)
+    assert not any("was not compared" in text for _, text in compared.notes)
+    assert [text[:8] for _, text in stored.notes if "was not compared" in text] == ["3 files:"]
     swapped = verify_parquet(spark, other, kms=URL, aad_prefix="old/{path}", **QUIET)
     assert swapped.counts["error"] == 3
     assert not verify_parquet(spark, other, kms=kms_url, missing_keys="drop", **QUIET).ok

@@ -290,12 +290,15 @@ def rm_wrap(options: argparse.Namespace) -> int:
 
 def _tell_wrap(options: argparse.Namespace, report: DatasetRewrapReport, state: str, of_older: str | None) -> int:
     if options.json:
-        say_json({"dataset": options.vault, **vars(report), "error": None})
+        left_out = [{"class": each, "key_id": key_id} for each, key_id in report.left_out]
+        say_json({"dataset": options.vault, **vars(report), "left_out": left_out, "error": None})
     elif not options.quiet:
         say(f"{options.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
         if report.older_versions and of_older:
             older = counted(report.older_versions, "older version")
             say(f"{older}: {of_older} until removed by `ags1 dataset expire`")
+        for each, key_id in report.left_out:
+            say(f"left out: the class {each} under {key_id!r}, which takes no new files and has none")
     return 0
 
 

@@ -84,7 +84,7 @@ def verify(options: argparse.Namespace) -> int:
             "version": report.version,
             "files": report.file_count,
             "plaintext_bytes": report.plaintext_bytes,
-            "problems": [{"path": each.path, "kind": each.kind, "detail": each.detail} for each in report.problems],
+            "problems": [vars(each) for each in report.problems],
             "seconds": round(seconds, 6),
             **made_by(),
             "error": problems if count else None,

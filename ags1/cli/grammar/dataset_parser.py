@@ -29,7 +29,7 @@ _RUN = (
     "dataset, version, changed, done, done_bytes, unchanged, resumed, repaired, removed, others, excluded, skipped, "
     "notes, errors, seconds, dry_run, paths (in a dry run), error"
 )
-_REWRAP = "dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, error"
+_REWRAP = "dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, left_out, error"
 _SOURCE: dict[str, tuple[Any, ...]] = {"source": ("SOURCE", "directory or file, or a URL", {"type": directory})}
 _NUMBER = {"type": version}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
@@ -224,7 +224,8 @@ ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K""",
         f"version {_OPEN} spark WORK",
         more="What interrupted runs have left is named, and is no fault. A whole directory that was put back from an "
         "older copy is authentic: only a pin shows that, such as --pin or --expected-version.",
-        fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, created, ags1, error",
+        fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail, refused), seconds, created, "
+        "ags1, error",
         examples="""\
 ags1 dataset verify vault/
 ags1 dataset verify vault/ --expected-version 12""",

@@ -39,7 +39,8 @@ actions:
   rotate   give a key of a local keystore a fresh version: that one wraps from
            now on, and the older ones still unwrap what they wrapped
   remove   destroy a key of a local keystore, and with it all data below it;
-           DATASETs are looked at first, and what would be lost is said
+           DATASETs and Iceberg tables without a catalog, given by their
+           directories, are looked at first, and what would be lost is said
   password change the password or key file of a local keystore, or add another
            one that opens it too
   wrap     wrap the bytes of a file, a key for example
@@ -318,7 +319,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
             ),
             "files": (
                 "[SOURCE TARGET | DATASET...]",
-                "what wrap and unwrap read and write (`-` is a standard stream), or the datasets that remove looks at",
+                "what wrap and unwrap read and write (`-` is a standard stream), or what remove looks at",
                 {"nargs": "*", "default": []},
             ),
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 
-from ags1.cli import say, say_json
+from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg import fleet
 from ags1.cli.iceberg.opening import Opened, is_pattern, opened, refuse_name
@@ -141,7 +141,11 @@ def planned_and_done(
         with Reporter(options, ("planning", "planned")):
             planned = plan(table)
         said["plan"] = planned.to_dict()
-        if not options.json and not (options.quiet and options.yes):
+        problems = getattr(planned, "problems", []) if options.dry_run else []
+        if options.quiet and options.dry_run and not options.json:
+            for problem in problems:
+                warn(f"ags1: {in_options(problem)}")
+        elif not options.json and not (options.quiet and options.yes):
             _say(str(planned))
         empty = getattr(planned, "is_empty", False)
         if empty and planned.ok and not (options.json or options.quiet):
@@ -152,7 +156,6 @@ def planned_and_done(
             said["report"] = report.to_dict()
             if not options.json and not options.quiet:
                 _say(str(report))
-    problems = getattr(planned, "problems", []) if options.dry_run else []
     if options.json:
         say_json({**said, "error": problems[0] if problems else None})
     return 0 if (planned if report is None else report).ok else EXIT_DATA

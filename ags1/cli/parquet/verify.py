@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from ags1.cli import say, say_json, warn_some
+from ags1.cli import say, say_json, warn, warn_some
 from ags1.cli.parquet.files import parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions
 from ags1.cli.paths import Job
@@ -18,6 +18,7 @@ from ags1.parquet.verify.report import (
     AUTHENTIC,
     DAMAGED,
     NOT_CHECKED,
+    NOT_COMPARED,
     NOT_PROTECTED,
     SIGNATURE,
     outcome_of,
@@ -101,6 +102,10 @@ def verify(options: argparse.Namespace) -> int:
     # Those that were not tried any more.
     outcomes += [NOT_CHECKED] * (len(jobs) - len(outcomes))
     missing = [] if expected is None else expected.missing()
+    if len(jobs) > 1 and not options.json and not options.quiet and not (expected and expected.by_prefix):
+        count = sum(each.may_be_exchanged for each in reports)
+        if count:
+            warn(f"ags1: warning: {counted(count, 'file')}: {in_options(NOT_COMPARED)}, such as 'people/{{path}}'")
     if len(jobs) > 1 or expected is not None:
         _say_total(options, outcomes, missing, unexpected)
     return EXIT_DATA if missing or unexpected else code

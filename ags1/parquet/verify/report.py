@@ -18,6 +18,11 @@ AUTHENTIC, DAMAGED, NOT_PROTECTED = "authentic", "damaged", "not protected"
 NOT_CHECKED = "not checked"
 """Instead of an outcome: a key is missing, or the file could not be read."""
 
+NOT_COMPARED = (
+    "the AAD prefix that is stored in a file was not compared, so another file under the same keys may be in its place"
+    "; `aad_prefix` says which one is expected"
+)
+
 SIGNATURE = "footer signature"
 # The most findings that are kept, and the most names and findings in the text.
 _REPORTED = 1000
@@ -180,6 +185,9 @@ class ParquetVerifyReport(Report):
         Whether the caller said that missing keys are no fault.
     aad_prefix : bytes or None
         The AAD prefix that a footer was authenticated with; None without one.
+    aad_prefix_given : bool
+        Whether the caller said which prefix that must be. Without it a stored one proves nothing: another file under
+        the same keys, with its own prefix, passes for this one.
     unprotected_columns : dict of str to str
         Columns (paths with dots) that were to be encrypted, or encrypted with a key that was given for them, and what
         they are instead.
@@ -209,6 +217,7 @@ class ParquetVerifyReport(Report):
     footer_key_missing: bool = False
     missing_allowed: bool = False
     aad_prefix: Octets | None = None
+    aad_prefix_given: bool = False
     unprotected_columns: dict[str, str] = field(default_factory=dict)
     plaintext_allowed: bool = False
     unauthenticated_pages_allowed: bool = False
@@ -234,6 +243,11 @@ class ParquetVerifyReport(Report):
         if self.outcome != NOT_PROTECTED:
             return self.outcome == AUTHENTIC
         return not self.unprotected(allowed=True)
+
+    @property
+    def may_be_exchanged(self) -> bool:
+        """Whether the file has a stored AAD prefix that nobody compared, so that it may be another file."""
+        return self.aad_prefix is not None and not self.aad_prefix_given
 
     @property
     def footer_authenticated(self) -> bool:
@@ -310,6 +324,8 @@ class ParquetVerifyReport(Report):
         lines += [f"not protected: {each}" for each in self.unprotected()]
         lines.append(f"footer: {self._footer_text()}")
         lines.append(f"authenticated: {_counts(self.modules) or 'nothing'}")
+        if self.may_be_exchanged:
+            lines.append(NOT_COMPARED)
         lines.append(f"checked: {self.bytes} of {self.size} bytes")
         pages = {kind: count for kind, count in self.unauthenticated.items() if kind != SIGNATURE}
         if pages:

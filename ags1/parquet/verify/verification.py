@@ -143,6 +143,7 @@ def verify_file(
         missing_allowed=missing_keys == "drop",
         plaintext_allowed=decryption is not None and decryption.allow_plaintext,
         unauthenticated_pages_allowed=allow_unauthenticated_pages,
+        aad_prefix_given=decryption is not None and decryption.aad_prefix is not None,
     )
     file = _open(located(source, storage_options), decryption, report)
     if file is None:

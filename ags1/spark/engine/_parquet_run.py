@@ -27,7 +27,7 @@ from ags1.parquet.rewrite.operations import OTHER, refuse_missing_columns, refus
 from ags1.parquet.rewrite.trees import NO_PARQUET
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
-from ags1.parquet.verify.report import NOT_PROTECTED
+from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._parquet_work import (
     LEFT_OUT,
@@ -45,6 +45,7 @@ from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, Work, check_choice
 from ags1.spark.engine._sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Location, PipeSource, inside, open_source
+from ags1.support.words import counted
 
 Tree: TypeAlias = str | os.PathLike[str]
 Patterns: TypeAlias = str | Sequence[str] | None
@@ -160,6 +161,8 @@ class ParquetRun:
         wanted = None if expected is None else ExpectedFiles(expected)
         required = as_names(require_encrypted, "require_encrypted")
         work = Verifying("verify", self._source, reading, missing_keys, threads, required, allow_unauthenticated_pages)
+        compared = reading.aad_prefix is not None or (wanted is not None and wanted.by_prefix)
+        uncompared = 0
         with self._recording("verify") as recorder, closing(_Spool()) as files:
             self._list(files, recorder)
             if reading.kms is not None and missing_keys == "error":
@@ -167,6 +170,7 @@ class ParquetRun:
             with closing(self._engine(work).run(files)) as waves:
                 for outcomes in waves:
                     rows = list(outcomes)
+                    uncompared += sum(not compared and bool(each.detail and each.detail[0]) for each in rows)
                     if wanted is not None:
                         for each in rows:
                             _take_expected(wanted, each)
@@ -179,6 +183,8 @@ class ParquetRun:
                 text = "it is expected, but not there"
                 gone = (Outcome(each, status="error", error=text, kind="FormatError") for each in wanted.missing())
                 self._record(recorder, gone)
+            if uncompared:
+                recorder.result.notes.append((self._source.text, f"{counted(uncompared, 'file')}: {NOT_COMPARED}"))
         return recorder.result
 
     # -- files ---------------------------------------------------------------------------------------------------
