@@ -45,7 +45,7 @@ class ColumnRule:
     files : tuple of str
         Patterns of names of files.
     columns : tuple of str
-        Patterns of columns, with dots.
+        Patterns of columns, with dots. Their case does not count: to Spark, ``SSN`` is ``ssn``.
     """
 
     files: tuple[str, ...]
@@ -187,8 +187,10 @@ def _column_violations(rule: ColumnRule, file: AuditedFile) -> Iterable[tuple[st
     if file.format != "Parquet":
         yield "column-not-encrypted", f"{file.name}: is {file.protection}, and column {wanted} must be encrypted"
         return
+    patterns = [each.casefold() for each in rule.columns]
     for column in file.plaintext_columns:
-        if any(fnmatchcase(column, pattern) or column.startswith(f"{pattern}.") for pattern in rule.columns):
+        name = column.casefold()
+        if any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns):
             yield "column-not-encrypted", f"{file.name}: column {column!r} must be encrypted, but is not"
     if not file.columns_known:
         yield (

@@ -205,11 +205,22 @@ class Transaction:
             raise AssertionError("take over the run first: expire may have given it up")
         self._runs.add(run.reference.run)
         mine = done.key_class if keys is None else self.class_of(done.path).id
+        if keys is not None:
+            self._refuse_other_key(done.path, run.reference.classes[done.key_class], self.classes)
         parts = tuple(
             Part(name, length, self.keys.seal(mine, name, run.encoded_key(done.key_class, name, length)))
             for name, length in done.parts
         )
         return DatasetEntry(done.path, parts, mine, self.next_version, done.source, done.mode)
+
+    def _refuse_other_key(self, path: str, key_class: KeyClass, classes: tuple[KeyClass, ...]) -> None:
+        """Refuse a file whose run has its key under another master key than `classes` have for it now."""
+        now = class_of(classes, path)
+        if now.id != key_class.id and now.key_id != key_class.key_id:
+            raise ConflictError(
+                f"{self.location}: {path} was encrypted under the master key {key_class.key_id!r}, and by now its "
+                f"pattern has {now.key_id!r}: nothing was committed; run it again"
+            )
 
     @property
     def next_version(self) -> int:
@@ -486,7 +497,10 @@ class Transaction:
     def _merged(self, head: Version, theirs: ManifestNode | None, since: list[Version]) -> ManifestNode | None:
         self._refuse_replaced(since, changes(self.manifests, self.root, theirs))
         editor = Editor(self.manifests, theirs, self.run.id)
+        known = {each.id: each for each in self.classes}
         for before, after in changes(self.manifests, self.root, self._mine):
+            if after is not None and not (after.is_directory or self._reclassified):
+                self._refuse_other_key(after.path, known[after.key_class], head.classes)
             if after is None:
                 assert before is not None
                 found, path = editor.remove(before.path), before.path

@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -28,6 +29,7 @@ from ags1.parquet import (
     read_table,
     rekey_file,
     rotate_file,
+    write_table,
 )
 from ags1.parquet.keys.key_material import key_material_path
 from ags1.parquet.rewrite.operations import copy_file
@@ -497,6 +499,27 @@ def test_two_writers_of_one_file_do_not_mix_their_keys(tmp_path: Path) -> None:
             second.write(table)
         with pytest.raises(OSError, match="has keys of another process that writes the same file now"):
             first.close()
+    assert read_table(target, DecryptionConfig.from_kms(MemoryKms(MASTERS))) == table
+
+
+def test_a_writer_does_not_put_its_keys_beside_the_file_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both began without a file there, so their keys have the same names."""
+    table, other = pyarrow.table({"name": ["a"]}), tmp_path / "other" / "out.parquet"
+    other.parent.mkdir()
+    write_table(table, other, external())
+    commit, target = Output.commit, tmp_path / "out.parquet"
+
+    def beside(output: Output, *, durable: bool = False) -> None:
+        commit(output, durable=durable)
+        if target.exists():
+            for path in other.parent.iterdir():
+                shutil.copy(path, tmp_path)
+
+    monkeypatch.setattr(Output, "commit", beside)
+    with pytest.raises(FileExistsError, match="another process has written this file and its keys at the same moment"):
+        write_table(pyarrow.table({"name": ["b"]}), target, external())
     assert read_table(target, DecryptionConfig.from_kms(MemoryKms(MASTERS))) == table
 
 

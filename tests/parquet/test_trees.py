@@ -341,6 +341,19 @@ def test_a_source_that_changed_since_is_done_again(lake: Path, tmp_path: Path) -
     assert report.done == [NAMES[0]]
 
 
+def test_a_source_that_came_since_is_done_again_whatever_its_time(lake: Path, tmp_path: Path) -> None:
+    """One that was copied or moved there with its own time, by rsync for example, may be older than the target."""
+    vault, corrected = tmp_path / "vault", tmp_path / "corrected"
+    parquet.encrypt_tree(lake, vault, from_kms())
+    source = (lake / NAMES[0]).stat()
+    shutil.copy2(lake / NAMES[1], corrected)
+    os.utime(corrected, ns=(source.st_mtime_ns, source.st_mtime_ns))
+    corrected.replace(lake / NAMES[0])
+    # Newer than the time of the source, and older than its coming.
+    os.utime(vault / NAMES[0], ns=(source.st_mtime_ns + 1, source.st_mtime_ns + 1))
+    assert parquet.encrypt_tree(lake, vault, from_kms(), resume=True).done == [NAMES[0]]
+
+
 @pytest.mark.parametrize("what", ["algorithm", "footer", "prefix", "key", "columns", "fewer columns"])
 def test_a_target_of_another_configuration_is_done_again(lake: Path, tmp_path: Path, what: str) -> None:
     vault = tmp_path / "vault"

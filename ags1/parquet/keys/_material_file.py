@@ -109,8 +109,14 @@ def add_key_material(source: Location, new: dict[str, str]) -> None:
 
 
 def drop_key_material(source: Location, replaced: frozenset[str], new: dict[str, str]) -> None:
-    """Drop the `replaced` entries. Those of the new file are there afterwards, even if another writer dropped them."""
+    """Drop the `replaced` entries. Those of the new file are there afterwards, even if another writer dropped them.
+
+    FileExistsError: another writer has put its own in their place, and maybe its file; nothing was changed.
+    """
     entries = key_material_entries(source)
+    if any(entries.get(name, text) != text for name, text in new.items()):
+        text = "another process has written this file and its keys at the same moment: write it again"
+        raise FileExistsError(errno.EEXIST, text, source.text)
     kept = {name: text for name, text in entries.items() if name not in replaced} | new
     if kept != entries:
         write_key_material_file(key_material_location(source), encode_entries(kept))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from ags1.errors import AlreadyEncryptedError, FormatError
 from ags1.parquet.keys._columns import ColumnNames, names_in_list
 from ags1.parquet.keys._material_file import add_key_material, drop_key_material
@@ -289,9 +287,14 @@ def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> No
     add_key_material(output.location, entries)
     # The old keys must not be dropped before the new file is sure to stay.
     output.commit(durable=durable or bool(made.replaced))
-    with contextlib.suppress(OSError, FormatError):
-        # The file is complete. What could not be dropped, the next writer drops.
+    try:
         drop_key_material(output.location, made.replaced, entries)
+    except FileExistsError:
+        # One of the two files may be there with the keys of the other.
+        raise
+    except (OSError, FormatError):
+        # The file is complete. What could not be dropped, the next writer drops.
+        return
 
 
 def _bytes_of_pages(file: SourceFile) -> int:

@@ -260,13 +260,20 @@ def copy_file(source: Any, target: FilePath, *, progress: Progress | None = None
 
 
 def newer(source: Entry, target: Location) -> Entry | None:
-    """The file in the target, if it is newer than its source was when it was listed."""
+    """The file in the target, if it is newer than its source was when it was listed, and than that is there."""
     try:
-        there = status(target)
+        there, came = status(target), _came(source.location)
     except (OSError, ValueError):
         return None
-    # An equal time is not enough: clocks of file systems are coarse.
-    return there if source.modified and there.modified > source.modified else None
+    # An equal time is not enough: clocks of file systems are coarse. That of its coming is by the clock of the target.
+    return there if source.modified and there.modified > source.modified and there.modified >= came else None
+
+
+def _came(source: Location) -> int:
+    """When a local file came to its place: one that was copied or moved there may have a time from long before."""
+    if not source.is_local:
+        return 0
+    return max(os.stat(source.path).st_ctime_ns, os.lstat(source.path).st_ctime_ns)
 
 
 def _is_parquet(path: FilePath) -> bool:
