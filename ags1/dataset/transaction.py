@@ -499,7 +499,7 @@ class Transaction:
         editor = Editor(self.manifests, theirs, self.run.id)
         known = {each.id: each for each in self.classes}
         for before, after in changes(self.manifests, self.root, self._mine):
-            if after is not None and not (after.is_directory or self._reclassified):
+            if after is not None and not (after.is_directory or self._reclassified or _is_same(before, after)):
                 self._refuse_other_key(after.path, known[after.key_class], head.classes)
             if after is None:
                 assert before is not None
