@@ -215,7 +215,8 @@ def open(
         directory and use another key of the same service can substitute a dataset.
     pins : Pins, optional
         What an earlier :attr:`Dataset.pins` said: the same dataset and master key, and no older version. The last
-        version must be that, also if `version` is an older one.
+        version must be that, also if `version` is an older one. After a rewrap by somebody else, `key_id` is the new
+        master key.
     attempts : int
         How often a change through this object is applied on top of the versions of other writers, before
         ConflictError.
@@ -253,6 +254,9 @@ def open(
         if pins is not None:
             last = found if version is None else read_latest(location)
             assert last is not None
+            if key_id == last.key_id:
+                # The caller names the new master key.
+                pins = pins.under(last.key_id)
             pins.check(last, location)
             last.authenticate(ClassKeys(last.classes, client, location.text), location.text)
             if last.version > found.version and made_since(location, last, found.version - 1)[0] != found:

@@ -63,8 +63,8 @@ class Pins:
             )
         if self.key_id is not None and found.key_id != self.key_id:
             raise KeyAccessError(
-                f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you have "
-                "rewrapped it, say the new one"
+                f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you know that "
+                "it was rewrapped, say the new one with `key_id=...`"
             )
 
     def refuse_nothing(self, where: Location) -> None:

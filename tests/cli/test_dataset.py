@@ -646,6 +646,15 @@ def test_control_characters_of_a_name_stay_off_the_terminal(run: Run, tree: dict
 # -- pins ------------------------------------------------------------------------------------------------------------
 
 
+def test_after_a_rewrap_without_the_pin_the_new_master_key_is_said_once(vault: Path, run: Run) -> None:
+    run("dataset", "verify", "vault", "--pin", "pin")
+    run("dataset", "rewrap", "vault", "--new-key-id", "next")
+    refused = run("dataset", "verify", "vault", "--pin", "pin")
+    assert (refused.code, "say the new one with --expected-key-id" in refused.err) == (3, True)
+    assert run("dataset", "verify", "vault", "--pin", "pin", "--expected-key-id", "next").code == 0
+    assert run("dataset", "verify", "vault", "--pin", "pin").code == 0
+
+
 def test_a_pin_file_trusts_what_it_finds_once_and_then_only_that(vault: Path, run: Run) -> None:
     first = run("dataset", "ls", "vault", "--pin", "pin")
     assert (first.code, "pin is new, so this trusted what it found: dataset" in first.err) == (0, True)

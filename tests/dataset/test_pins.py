@@ -152,6 +152,10 @@ def test_own_changes_advance_the_pins_and_rewrap_says_the_new_key(tmp_path: Path
             other.refresh()
         with pytest.raises(KeyAccessError, match="say the new one"):
             dataset.open(vault, kms(), pins=first)
+        with pytest.raises(KeyAccessError, match="but 'lake' is expected"):
+            dataset.open(vault, kms(), pins=first, key_id="lake")
+        with dataset.open(vault, kms(), pins=first, key_id="new") as again:
+            assert again.pins == found.pins
         with dataset.open(vault, kms(), pins=found.pins) as again:
             assert again.version == 5
         # An older version is opened by its number, and the last one must be what is pinned.
