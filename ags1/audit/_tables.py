@@ -109,8 +109,10 @@ class TableMembership(Membership):
     def _open(self, newest: Entry, fields: dict[str, Any], kms: Any) -> None:
         where = fields.get("location")
         if not isinstance(where, str) or _place(where) != _place(self._location.text):
-            text = f"its metadata has the location {where}: it is a copy, and its files are judged by their bytes; "
-            text += "`ags1 iceberg verify --moved-from` opens them"
+            text = (
+                f"its metadata has the location {where}: it is a copy, or that path begins in another directory; its "
+                "files are judged by their bytes; `ags1 iceberg verify --moved-from` opens them"
+            )
             self._add("warning", "table-elsewhere", text)
             self._judge_metadata(fields)
             return

@@ -214,6 +214,25 @@ def test_verify_says_that_stored_prefixes_were_not_compared_and_compares_what_is
     assert (noticed.code, noticed.err.count("has another AAD prefix than the one supplied")) == (1, 2), noticed.err
 
 
+def test_verify_says_that_files_without_a_prefix_may_be_exchanged(run: Run) -> None:
+    assert run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf").code == 0
+    said = "without an AAD prefix, another file under the same keys may be in the place of a file"
+    assert f"2 files: {said}" in run("parquet", "verify", "vault", *KMS).out
+    assert f"  {said}" in run("parquet", "verify", f"vault/{NAMES[0]}", *KMS).out
+
+
+def test_a_rekeyed_file_keeps_its_prefix(run: Run) -> None:
+    of_each = ("--aad-prefix", "people/{path}")
+    run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", *of_each)
+    assert run("parquet", "rekey", "vault", "other", *KMS, "--footer-key-id", "kf").code == 0
+    assert run("parquet", "verify", "other", *KMS, *of_each).code == 0
+
+
+def test_a_required_column_that_not_all_files_have_is_for_an_audit(run: Run) -> None:
+    refused = run("parquet", "verify", "lake", "--allow-plaintext", "--require-encrypted", "nowhere")
+    assert (refused.code, "where not all files have a column, `ags1 audit` with a policy" in refused.err) == (2, True)
+
+
 def test_rekey_lists_columns_that_would_become_plaintext(run: Run) -> None:
     command = ("parquet", "rekey", "out.parquet", "new.parquet", "--old-footer-key", "file:k")
     command += ("--old-column-key", "name,real=file:s", "--footer-key", "file:k", "--column-key", "name=file:s")

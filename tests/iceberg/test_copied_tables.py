@@ -200,6 +200,9 @@ def test_a_table_is_not_relocated_onto_another_one_and_nothing_is_copied_there(c
     for call in (iceberg.plan_conversion, iceberg.relocate_table):
         with pytest.raises(FileExistsError, match="has something of this name already"):
             call(table, target_location=str(tmp_path / "new"), catalog=catalog, identifier="db.taken")
+    for call in (iceberg.plan_conversion, iceberg.relocate_table):
+        with pytest.raises(FileExistsError, match="there is a table already"):
+            call(table, target_location=str(other), catalog=catalog, identifier="db.second")
     assert contents(other) == before
     assert not (tmp_path / "new").exists()
 

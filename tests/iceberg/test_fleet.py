@@ -467,6 +467,15 @@ def test_after_a_rewrap_the_report_names_what_ends_that_old_keys_open_files(lake
     assert [each.outcome for each in planned.tables] == ["would be done"] * 3
 
 
+def test_a_table_of_a_pattern_under_another_key_has_the_exit_code_that_it_has_alone(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kms = keystore(lake.directory, BOTH)
+    options = ["--catalog", "fleet", "--kms", kms, "--property", f"uri=sqlite:///{lake.directory}/catalog.db", "--yes"]
+    codes = [main(["iceberg", "encrypt", name, "--key-id", "new", *options]) for name in ("db.t0", "db.t*")]
+    assert codes == [9, 9], capsys.readouterr()
+
+
 def test_a_pattern_for_a_command_of_one_table_is_refused_by_name(
     lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -629,7 +629,8 @@ def test_the_authenticated_prefix_is_told() -> None:
             report = verify_file(data, keys)
             assert (report.aad_prefix, report.may_be_exchanged) == (b"people/7", False)
             assert not stored or verify_file(data, KEYS).may_be_exchanged
-    assert verify_file(encrypted(), KEYS).aad_prefix is None
+    without = verify_file(encrypted(), KEYS)
+    assert (without.aad_prefix, without.may_be_exchanged, without.has_no_prefix) == (None, False, True)
 
 
 def test_wrong_arguments_are_refused() -> None:

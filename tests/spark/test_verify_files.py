@@ -159,7 +159,7 @@ def test_a_version_whose_key_is_gone_is_a_missing_key_and_no_fault_of_the_storag
         opened.rewrap("other", client)
     result = ags1.spark.verify_files(spark, vault, kms=url, part_bytes=PART, progress=False)
     assert sorted(path for path, _ in result.errors) == ["version 1", "version 2"]
-    assert {_code_of(each) for each in result.kinds} == {EXIT_KEY}
+    assert {_code_of(each, "verify_files") for each in result.kinds} == {EXIT_KEY}
 
 
 def test_a_dataset_under_another_key_or_of_another_version_is_refused(

@@ -147,7 +147,8 @@ ags1 parquet decrypt a.parquet b.parquet --key-for kf=file:f.key""",
         "CHOICE FILES others resume jobs spark WORK",
         needs="--old-... (--footer-key KEY | ...)",
         more="Other keys, another algorithm or footer, more or fewer encrypted columns. An encrypted column that the "
-        "new options do not name would become plaintext: --plaintext-columns says which may.",
+        "new options do not name would become plaintext: --plaintext-columns says which may. An AAD prefix stays, "
+        "unless --aad-prefix gives another one.",
         epilog=_KEY_HELP + _REKEY_HELP,
         fields=fields,
         examples="""\

@@ -8,8 +8,8 @@ from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import catalog_of
 from ags1.cli.report import Reporter
-from ags1.errors import KeyAccessError, UnsupportedError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE, UsageError
+from ags1.errors import AlreadyEncryptedError, KeyAccessError, UnsupportedError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_EXISTS, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE, UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted
 
@@ -154,11 +154,14 @@ def _run(
     if report.ok:
         return 0 if report.is_proved else EXIT_KEY
     codes = {_code_of(each) for each in report.tables if not each.ok}
-    return next((each for each in (EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE) if each in codes), EXIT_DATA)
+    order = (EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE, EXIT_EXISTS)
+    return next((each for each in order if each in codes), EXIT_DATA)
 
 
 def _code_of(table: FleetTable) -> int:
     if table.error is not None or table.report is None:
+        if (table.error or "").startswith(f"{AlreadyEncryptedError.__name__}:"):
+            return EXIT_EXISTS
         return EXIT_KEY if _lacks_key(table.error) else EXIT_DATA
     return code_of(table.report)
 

@@ -17,6 +17,7 @@ from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import (
     AUTHENTIC,
     DAMAGED,
+    NO_PREFIX,
     NOT_CHECKED,
     NOT_COMPARED,
     NOT_PROTECTED,
@@ -106,6 +107,8 @@ def verify(options: argparse.Namespace) -> int:
         count = sum(each.may_be_exchanged for each in reports)
         if count:
             warn(f"ags1: warning: {counted(count, 'file')}: {in_options(NOT_COMPARED)}, such as 'people/{{path}}'")
+        if count := sum(each.has_no_prefix for each in reports):
+            say(f"{counted(count, 'file')}: {NO_PREFIX}")
     if len(jobs) > 1 or expected is not None:
         _say_total(options, outcomes, missing, unexpected)
     return EXIT_DATA if missing or unexpected else code

@@ -275,7 +275,7 @@ def plan_conversion(
     change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
     conversion = Conversion(opened, client, change, held=_held(table))
     if target_location is not None:
-        _new_table(conversion, catalog, identifier).refuse_taken()
+        _new_table(conversion, catalog, identifier)
     plan = conversion.plan(conversion.look(state))
     if target_location is None:
         plan.removed_before = left_behind(opened).snapshots
@@ -342,7 +342,6 @@ def relocate_table(
         opened, client, change, threads=threads, progress=progress, target_properties=there, held=_held(table)
     )
     created = _new_table(conversion, catalog, identifier)
-    created.refuse_taken()
     view = conversion.look(state)
     conversion.plan(view)
     conversion.refuse()
@@ -373,9 +372,17 @@ def relocate_table(
 
 
 def _new_table(conversion: Conversion, catalog: Any, identifier: Any) -> CatalogTable:
-    """The table that a relocation makes."""
-    name: Any = conversion.change.location if catalog is None else identifier
-    return catalog_table(catalog, name, storage_options=io_properties_of(conversion.places.target, strict=False))
+    """The table that a relocation makes. FileExistsError: its name is taken, or the directory has a table already."""
+    location = conversion.change.location
+    assert location is not None
+    options = io_properties_of(conversion.places.target, strict=False)
+    found = catalog_table(None, location, storage_options=options)
+    # Two tables in one directory would remove each other's files.
+    found.refuse_taken()
+    if catalog is not None:
+        found = catalog_table(catalog, identifier, storage_options=options)
+        found.refuse_taken()
+    return found
 
 
 def _conversion(

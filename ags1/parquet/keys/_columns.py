@@ -143,7 +143,8 @@ def _unknown(missing: list[ColumnName], paths: Sequence[Path]) -> str:
     known = dict.fromkeys(columns)
     known.update(dict.fromkeys(".".join(path[:length]) for path in paths for length in range(1, len(path))))
     folded = {name.casefold(): name for name in known}
-    text = f"there is no column {_listed([repr(name) for name in missing])}"
+    text = f"there {'are' if len(missing) > 1 else 'is'} no column{'s' * (len(missing) > 1)} "
+    text += _listed([repr(name) for name in missing])
     wanted = missing[0] if isinstance(missing[0], str) else ".".join(missing[0])
     close = [folded[each] for each in difflib.get_close_matches(wanted.casefold(), folded, n=3, cutoff=0.6)]
     if close:

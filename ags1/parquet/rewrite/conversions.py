@@ -163,10 +163,10 @@ def rekey_file(
 
     From any configuration to any other: other keys, another algorithm or footer mode, more or fewer encrypted columns.
     If `encryption` does not cover an encrypted column, the column would become plaintext: this is refused unless
-    `plaintext_columns` names it. Without an AAD prefix in `encryption`, the target has none. If algorithm and AAD
-    prefix stay the same, the unique part of the AAD stays the same too. Column chunks whose key also stays the same are
-    copied unchanged after every page was authenticated. (An attacker who can write to the file could then replace such
-    a column by its older version. To prevent that, give another `aad_prefix`.)
+    `plaintext_columns` names it. Without an AAD prefix in `encryption`, the target keeps that of the source. If
+    algorithm and AAD prefix stay the same, the unique part of the AAD stays the same too. Column chunks whose key also
+    stays the same are copied unchanged after every page was authenticated. (An attacker who can write to the file could
+    then replace such a column by its older version. To prevent that, give another `aad_prefix`.)
 
     Parameters
     ----------
@@ -225,6 +225,9 @@ def _rewrite(
                 f"{file.where}is encrypted already: use `rekey_file` to encrypt it in another way"
             )
         made = None if encryption is None else encryption.for_file(target)
+        if made is not None and made.aad_prefix is None and (prefix := file.footer.prefix_in_use) is not None:
+            # The file keeps its identity, as readers know it.
+            made.aad_prefix, made.store_aad_prefix = prefix, file.footer.aad_prefix is not None
         unchanged_aad = made is not None and _keep_aad(file, made)
         if made is not None and plaintext_columns is not None:
             _refuse_plaintext(file, made, plaintext_columns)

@@ -80,6 +80,11 @@ class Footer:
         """The AAD prefix that a tag of the footer was verified with; None if there is no prefix, or no such tag."""
         if not (self.signature_verified or (self.encrypted and self.metadata is not None)):
             return None
+        return self.prefix_in_use
+
+    @property
+    def prefix_in_use(self) -> bytes | None:
+        """The AAD prefix of the file's modules, stored or supplied; None if there is none."""
         return self.file_aad[: len(self.file_aad) - len(self.aad_file_unique)] or None
 
     def contradicts(self, beginning: bytes) -> str | None:

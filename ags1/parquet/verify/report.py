@@ -22,6 +22,7 @@ NOT_COMPARED = (
     "the AAD prefix that is stored in a file was not compared, so another file under the same keys may be in its place"
     "; `aad_prefix` says which one is expected"
 )
+NO_PREFIX = "without an AAD prefix, another file under the same keys may be in the place of a file"
 
 SIGNATURE = "footer signature"
 # The most findings that are kept, and the most names and findings in the text.
@@ -250,6 +251,11 @@ class ParquetVerifyReport(Report):
         return self.aad_prefix is not None and not self.aad_prefix_given
 
     @property
+    def has_no_prefix(self) -> bool:
+        """Whether the footer is authentic and has no AAD prefix, so that the file may be another file."""
+        return self.aad_prefix is None and self.footer_authenticated
+
+    @property
     def footer_authenticated(self) -> bool:
         """Whether a tag of the footer was verified."""
         return self.modules.get("footer", 0) + self.modules.get(SIGNATURE, 0) > 0
@@ -326,6 +332,8 @@ class ParquetVerifyReport(Report):
         lines.append(f"authenticated: {_counts(self.modules) or 'nothing'}")
         if self.may_be_exchanged:
             lines.append(NOT_COMPARED)
+        elif self.has_no_prefix:
+            lines.append(NO_PREFIX)
         lines.append(f"checked: {self.bytes} of {self.size} bytes")
         pages = {kind: count for kind, count in self.unauthenticated.items() if kind != SIGNATURE}
         if pages:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
 from ags1.kms import ServiceRefusal
-from ags1.parquet.keys._columns import ColumnNames, names_in_list
+from ags1.parquet.keys._columns import ColumnNames, MissingColumnsError, names_in_list
 from ags1.parquet.keys.config_arguments import one_of
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.conversion import Conversion
@@ -237,7 +237,12 @@ class _Verification:
         self._file = file
         self._required: list[bool] = [False] * len(file.leaves)
         if required is not None:
-            self._required = [each is not None for each in required.resolve([leaf.path for leaf in file.leaves])]
+            try:
+                found = required.resolve([leaf.path for leaf in file.leaves])
+            except MissingColumnsError as error:
+                hint = "where not all files have a column, `ags1 audit` with a policy requires it of those that do"
+                raise MissingColumnsError(f"{error}; {hint}", error.names, error.alike) from None
+            self._required = [each is not None for each in found]
         self._report = report
         self._progress = progress
         self._done = 0
