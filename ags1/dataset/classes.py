@@ -312,7 +312,7 @@ class ClassKeys:
                 by = self._kms.key_id if isinstance(self._kms, OpenedBy) else each.key_id
                 others = [other for other in each.key_ids if other != by]
                 said = f"; give `key_id=...` to open it by {_named(others)}" if others else ""
-                said += ". Only `encrypt` does not take it: rewrap the dataset under that first" if others else ""
+                said += ". To encrypt into it, rewrap it under that first" if others else ""
                 again = type(error)(f"{what} are under the master key {each.key_id!r}: {error}{said}")
                 if not isinstance(error, ServiceRefusal):
                     self._refused[class_id] = again

@@ -358,7 +358,8 @@ def _add_parquet_commands(command: _Add) -> None:
         "decrypt",
         both,
         "decrypt the Parquet files of a tree without decoding them",
-        "workers-kms transfer-key-id cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm "
+        "workers-kms transfer-key-id cache-seconds PREFIX expected-key-ids allow-plaintext no-check-footer "
+        "expected-algorithm "
         f"drop-bloom-filters CHOICE others keep-going no-resume {_FILES_JOB}",
         changes=_SECRETS,
         more="Every module is authenticated before a file appears.",
@@ -384,7 +385,8 @@ def _add_parquet_commands(command: _Add) -> None:
         "verify",
         source,
         "authenticate every module of the Parquet files of a tree without decoding them",
-        "workers-kms transfer-key-id cache-seconds PREFIX allow-plaintext no-check-footer expected-algorithm "
+        "workers-kms transfer-key-id cache-seconds PREFIX expected-key-ids allow-plaintext no-check-footer "
+        "expected-algorithm "
         f"REQUIREMENTS CHOICE {_FILES_JOB}",
         changes=_SECRETS,
         more="Without --kms, only files that are not encrypted can be checked.",

@@ -26,7 +26,7 @@ Config = TypeVar("Config", bound=ReadingSettings)
 Tree: TypeAlias = str | os.PathLike[str]
 Patterns: TypeAlias = str | Sequence[str] | None
 
-_DECRYPTION = frozenset({"algorithm", "allow_plaintext", "cache_seconds", "check_footer_integrity"})
+_DECRYPTION = frozenset({"algorithm", "allow_plaintext", "cache_seconds", "check_footer_integrity", "expected_key_ids"})
 
 
 def encrypt_parquet(
@@ -154,7 +154,7 @@ def decrypt_parquet(
         As for :func:`encrypt_parquet`; a file is finished if the target has a newer one that is not encrypted.
     **decryption
         Further arguments of ``DecryptionConfig.from_kms``: check_footer_integrity, allow_plaintext, algorithm,
-        cache_seconds.
+        cache_seconds, expected_key_ids.
 
     Raises
     ------
@@ -354,6 +354,9 @@ def _reading(kms: str | None, aad_prefix: Any, decryption: dict[str, Any]) -> Re
     unknown = sorted(decryption.keys() - _DECRYPTION)
     if unknown:
         raise TypeError(f"there is no argument {unknown[0]}; for reading there are {', '.join(sorted(_DECRYPTION))}")
+    expected = decryption.pop("expected_key_ids", None)
+    if expected is not None and kms is not None:
+        decryption["expected_key_ids"] = expected if isinstance(expected, str) else tuple(expected)
     return _checked(
         ReadingSettings(None if kms is None else kms_reference(kms), tuple(sorted(decryption.items())), aad_prefix)
     )

@@ -184,6 +184,13 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "expected-uuid": {"metavar": "UUID", "help": "refuse any other dataset"},
         "expected-digest": {"metavar": "HEX", "help": "refuse any other content"},
         "expected-key-id": {"metavar": "ID", "help": "refuse what is under another master key"},
+        "expected-key-ids": {
+            "flags": ("--expected-key-id",),
+            "dest": "expected_key_ids",
+            "action": "append",
+            "metavar": "ID",
+            "help": "refuse keys that are under another master key; repeat it for several",
+        },
         "expected-dataset-key-id": {
             "flags": ("--expected-key-id",),
             "dest": "key_id",
@@ -674,7 +681,8 @@ BUNDLES = {
     "MASTERS": "footer-key-id column-key-id single-wrapping data-key-bits",
     "PARQUET-ENCRYPTION": "footer-key column-key key-metadata footer-key-metadata column-key-metadata ENCRYPTION "
     "key-metadata-out replace-key-metadata shared-keys KMS MASTERS external-key-material",
-    "PARQUET-DECRYPTION": "footer-key column-key key-for key-metadata PREFIX KMS allow-plaintext no-check-footer",
+    "PARQUET-DECRYPTION": "footer-key column-key key-for key-metadata PREFIX KMS expected-key-ids allow-plaintext "
+    "no-check-footer",
     "REQUIREMENTS": "missing-keys require-encrypted allow-unauthenticated-pages expect expect-prefix",
     "TABLE": "catalog KMS expected-table-key-id PINNED allow-plaintext length-policy allow-location property",
     "PINNED": "expected-metadata-hash table-pin repin",

@@ -221,6 +221,15 @@ def test_verify_says_that_files_without_a_prefix_may_be_exchanged(run: Run) -> N
     assert f"  {said}" in run("parquet", "verify", f"vault/{NAMES[0]}", *KMS).out
 
 
+def test_a_file_under_another_master_key_is_refused_where_one_is_expected(run: Run) -> None:
+    run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", "--column-key-id", "name=kc")
+    for command in (["verify", "vault"], ["head", f"vault/{NAMES[0]}"], ["decrypt", "vault", "open"]):
+        assert run("parquet", *command, *KMS, "--expected-key-id", "kf", "--expected-key-id", "kc").code == 0
+        refused = run("parquet", *command, *KMS, "--expected-key-id", "kc", *(["--overwrite"] * (len(command) > 2)))
+        assert (refused.code, "under the master key 'kf', but 'kc' is expected" in refused.err) == (3, True), refused
+    assert "--kms" in run("parquet", "verify", "vault", "--footer-key", "file:k", "--expected-key-id", "kf").err
+
+
 def test_a_rekeyed_file_keeps_its_prefix(run: Run) -> None:
     of_each = ("--aad-prefix", "people/{path}")
     run("parquet", "encrypt", "lake", "vault", *KMS, "--footer-key-id", "kf", *of_each)

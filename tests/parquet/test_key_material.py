@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ags1 import AuthenticationError, FormatError, Key, KeyAccessError
 from ags1.core.gcm import open_message, random_bytes, seal_message
 from ags1.kms import MemoryKms
-from ags1.parquet import inspect, verify_file, write_table
+from ags1.parquet import inspect, read_table, verify_file, write_table
 from ags1.parquet.keys import _key_description, _material_file, key_material, kms_keys
 from ags1.parquet.keys._material_file import read_key_material
 from ags1.parquet.keys.key_material import (
@@ -621,3 +621,17 @@ def test_no_repr_of_key_material_shows_more_than_ids() -> None:
     with pytest.raises(ValueError, match="give both kek_id and wrapped_kek, or neither"):
         KeyMaterial(is_footer_key=False, master_key_id="kc1", wrapped_dek="d3Jh", kek_id=KEK_ID)
     assert "KeyMaterial" in key_material.__all__
+
+
+def test_a_file_under_an_attackers_master_key_does_not_pass_for_one_under_the_expected_key(tmp_path: Path) -> None:
+    """Whoever can write the file, and use another key of the same service, makes one that opens."""
+    service = MemoryKms({"lake": bytes(16), "evil": bytes(range(16))})
+    path = tmp_path / "f.parquet"
+    write_table(pa.table({"a": [1]}), path, EncryptionConfig.from_kms(service, "evil"))
+    assert verify_file(path, DecryptionConfig.from_kms(service)).ok
+    expecting = DecryptionConfig.from_kms(service, expected_key_ids=["lake"])
+    for call in (verify_file, read_table):
+        with pytest.raises(KeyAccessError, match="under the master key 'evil', but 'lake' is expected"):
+            call(path, expecting)
+    with pytest.raises(TypeError, match="expected_key_ids"):
+        DecryptionConfig.from_kms(service, expected_key_ids="lake")

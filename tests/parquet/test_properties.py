@@ -112,7 +112,7 @@ def test_a_name_that_means_no_column_is_refused_and_the_nearest_are_named() -> N
         ValueError, match=r"there is no column 'SNN'; did you mean 'ssn'\?; the file has 3: id, ssn, sal"
     ):
         given_keys(EncryptionConfig(FOOTER, column_keys={"SNN": ONE}), FLAT)
-    with pytest.raises(ValueError, match=r"there is no column 'd', 'e'; the file has no columns"):
+    with pytest.raises(ValueError, match=r"there are no columns 'd', 'e'; the file has no columns"):
         given_keys(EncryptionConfig(FOOTER, column_keys={"d": ONE, "e": ONE}), [])
     many = [(f"column{number}",) for number in range(5000)]
     with pytest.raises(ValueError, match=r"the file has 5000: column0,.*, \.\.\.$") as caught:

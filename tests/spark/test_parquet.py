@@ -132,6 +132,9 @@ def test_a_tree_is_keyed_anew_by_another_service(spark: SparkSession, lake: Path
     assert (compared.ok, stored.ok) == (True, True)
     assert not any("was not compared" in text for _, text in compared.notes)
     assert [text[:8] for _, text in stored.notes if "was not compared" in text] == ["3 files:"]
+    assert verify_parquet(spark, other, kms=URL, expected_key_ids=["pii"], **QUIET).ok
+    with pytest.raises(KeyAccessError, match="under the master key 'pii', but 'other' is expected"):
+        verify_parquet(spark, other, kms=URL, expected_key_ids=["other"], **QUIET)
     swapped = verify_parquet(spark, other, kms=URL, aad_prefix="old/{path}", **QUIET)
     assert swapped.counts["error"] == 3
     assert not verify_parquet(spark, other, kms=kms_url, missing_keys="drop", **QUIET).ok

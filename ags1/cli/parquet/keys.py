@@ -230,9 +230,12 @@ class ReadingOptions:
             "check_footer_integrity": self._check_footer,
             "allow_plaintext": self._allow_plaintext,
         }
+        expected = None if old else getattr(options, "expected_key_ids", None)
         if kms is not None:
-            self._config = DecryptionConfig.from_kms(clients.open(options), **common)
+            self._config = DecryptionConfig.from_kms(clients.open(options), expected_key_ids=expected, **common)
             return
+        if expected is not None:
+            raise UsageError("--expected-key-id is for the master keys of --kms")
         if metadata is not None:
             if self._prefix.given:
                 raise UsageError(f"{shown}key-metadata already has an AAD prefix: leave {shown}aad-prefix out")

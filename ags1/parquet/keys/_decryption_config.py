@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ags1.core.gcm import Key
 from ags1.core.typing import KeyLike
@@ -119,6 +119,7 @@ class DecryptionConfig(Config):
         allow_plaintext: bool = False,
         algorithm: str | None = None,
         cache_seconds: float = CACHE_SECONDS,
+        expected_key_ids: Collection[str] | None = None,
     ) -> Self:
         """Read files of the key tools of parquet-java, PyArrow and :meth:`EncryptionConfig.from_kms`.
 
@@ -129,12 +130,17 @@ class DecryptionConfig(Config):
         cache_seconds : float
             How long an unwrapped key encryption key is used; 0 keeps none. If the client keeps keys for a shorter time,
             or was closed, the key is unwrapped again.
+        expected_key_ids : collection of str, optional
+            The master keys that the keys of footers and columns may be under. A file names its master keys itself, so
+            without this, whoever can write the file and use another key of the service can put one in its place.
         aad_prefix, check_footer_integrity, allow_plaintext, algorithm
             As for the constructor.
         """
         from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, as_key_service, retriever
 
-        unwrapper = DataKeyUnwrapper(as_key_service(kms), cache_seconds=cache_seconds)
+        unwrapper = DataKeyUnwrapper(
+            as_key_service(kms), cache_seconds=cache_seconds, expected_key_ids=expected_key_ids
+        )
         made = cls(
             aad_prefix=aad_prefix,
             check_footer_integrity=check_footer_integrity,

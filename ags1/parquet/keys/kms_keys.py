@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import FormatError, KeyAccessError
@@ -278,13 +278,32 @@ class FileDataKeys:
 class DataKeyUnwrapper(HoldsKeys):
     """Unwraps data keys from key material, as ``DecryptionConfig.from_kms`` says. Safe to share between threads."""
 
-    def __init__(self, service: KeyService, *, cache_seconds: float = CACHE_SECONDS) -> None:
+    def __init__(
+        self,
+        service: KeyService,
+        *,
+        cache_seconds: float = CACHE_SECONDS,
+        expected_key_ids: Collection[str] | None = None,
+    ) -> None:
         self._service = service
         self._seconds = _checked(cache_seconds)
+        if isinstance(expected_key_ids, str):
+            raise TypeError("expected_key_ids must be the ids of master keys, not one id")
+        self._expected: set[str] | None = None
+        if expected_key_ids is not None:
+            self._expected = {key_id(each, "expected_key_ids") for each in expected_key_ids}
 
     def unwrap(self, material: KeyMaterial) -> Key:
-        """The data key; the errors are those of :meth:`KeyService.unwrap` and :func:`unwrap_locally`."""
+        """The data key; the errors are those of :meth:`KeyService.unwrap` and :func:`unwrap_locally`.
+
+        KeyAccessError: also if the master key is none of those that are expected.
+        """
         master, kek_id, wrapped_kek = material.master_key_id, material.kek_id, material.wrapped_kek
+        if self._expected is not None and master not in self._expected:
+            raise KeyAccessError(
+                f"a key is under the master key {master!r}, but {' or '.join(map(repr, sorted(self._expected)))} is "
+                "expected: another file may be in the place of this one"
+            )
         if kek_id is None or wrapped_kek is None:
             return self._service.unwrap(material.wrapped_dek, master, "wrappedDEK")
         kek = self._service.unwrap_kek(wrapped_kek, master, self._seconds)
