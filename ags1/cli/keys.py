@@ -158,7 +158,10 @@ def aad_prefix(options: argparse.Namespace, name: str) -> bytes:
     if text is None or isinstance(text, bytes):
         return text or b""
     if not name and ("{name}" in text or "{path}" in text):
-        raise UsageError("standard input and output have no name: give --aad-prefix without {name} and {path}")
+        raise UsageError(
+            "a standard stream, or a path that ends with a slash, has no name for {name} or {path} in --aad-prefix: "
+            "correct the path, or leave these out"
+        )
     return os.fsencode(text_of_prefix(text, name.removesuffix(SUFFIX)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace as with_fields
 
 import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
-from ags1.dataset._arguments import Path, check_run, kms_client, relative
+from ags1.dataset._arguments import Path, check_run, kms_client, new_path, relative
 from ags1.dataset._reading import ReadableDataset
 from ags1.dataset.repairing import repair_files
 from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, Phase, RunReport
@@ -201,7 +201,8 @@ class Dataset(ReadableDataset):
     def mv(self, source: Path, target: Path, *, replace: bool = False, dry_run: bool = False) -> RunReport:
         """Make a version in which a file or a directory has another path.
 
-        Only files that change to another class of keys are encrypted again; no other object is written.
+        Only files that change to another class of keys are encrypted again; no other object is written. `target` is the
+        new path itself; if it ends with a slash, it is a directory, and the name stays.
 
         Parameters
         ----------
@@ -217,8 +218,8 @@ class Dataset(ReadableDataset):
         """
         self._view()
         report = _maintenance.move(
-            self._location, self._kms, relative(source), relative(target), replace_existing=replace, dry_run=dry_run,
-            pins=self._pins, attempts=self._attempts,
+            self._location, self._kms, relative(source), new_path(source, target), replace_existing=replace,
+            dry_run=dry_run, pins=self._pins, attempts=self._attempts,
         )  # fmt: skip
         return self._changed(report)
 

@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 
 from ags1.dataset.entries import DatasetEntry
@@ -21,6 +21,7 @@ from ags1.dataset.worker import DecryptWorker
 from ags1.errors import Ags1Error
 from ags1.storage import Location, SortedListing, Unsynced, inside
 from ags1.streams.files import Progress
+from ags1.streams.stream import Reader
 
 _LOG = logging.getLogger("ags1.dataset")
 _PIECE = 1 << 20
@@ -45,7 +46,7 @@ def decrypt_files(
     report = RunReport(version=view.version.version)
     directories: list[DatasetEntry] = []
     if not overwrite:
-        _refuse_different(view, target, _files(view, wanted, []))
+        refuse_different(target, _files(view, wanted, []), lambda entry: open_parts(dataset, entry, view.keys))
     entries = _files(view, wanted, directories)
     if not overwrite and target.is_local:
         entries = _missing(entries, target, report)
@@ -110,7 +111,9 @@ def _missing(entries: Iterator[DatasetEntry], target: Location, report: RunRepor
             yield entry
 
 
-def _refuse_different(view: DatasetView, target: Location, entries: Iterator[DatasetEntry]) -> None:
+def refuse_different(
+    target: Location, entries: Iterable[DatasetEntry], open_entry: Callable[[DatasetEntry], Reader]
+) -> None:
     """Raise FileExistsError if the target has files that differ from those that would be written."""
     count, example = 0, ""
     with ExitStack() as opened:
@@ -125,7 +128,9 @@ def _refuse_different(view: DatasetView, target: Location, entries: Iterator[Dat
                 differs = listing.size_of(entry.path) is not None
             else:
                 found = _status(target, entry)
-                differs = found is not None and not (_is_same(entry, found) or _has_content(view, target, entry, found))
+                differs = found is not None and not (
+                    _is_same(entry, found) or _has_content(open_entry, target, entry, found)
+                )
             if differs:
                 count, example = count + 1, example or entry.path
     if count:
@@ -155,12 +160,14 @@ def _is_same(entry: DatasetEntry, found: os.stat_result | None) -> bool:
     return (found.st_size, found.st_mtime_ns) == (entry.plaintext_length, entry.modified_ns)
 
 
-def _has_content(view: DatasetView, target: Location, entry: DatasetEntry, found: os.stat_result) -> bool:
+def _has_content(
+    open_entry: Callable[[DatasetEntry], Reader], target: Location, entry: DatasetEntry, found: os.stat_result
+) -> bool:
     """Whether a file has the plaintext of an entry; what cannot be read is not written either, so nothing is lost."""
     if not stat.S_ISREG(found.st_mode) or found.st_size != entry.plaintext_length:
         return False
     with open(os.path.join(target.path, entry.path), "rb") as file, suppress(Ags1Error):
-        with open_parts(view.location, entry, view.keys) as reader:
+        with open_entry(entry) as reader:
             while data := reader.read(_PIECE):
                 if data != file.read(len(data)):
                     return False

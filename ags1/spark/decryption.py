@@ -18,7 +18,7 @@ from typing import Any
 
 import ags1.dataset as datasets
 from ags1.dataset import Dataset, DatasetEntry, Pins
-from ags1.dataset.decrypting import make_empty
+from ags1.dataset.decrypting import make_empty, refuse_different
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
@@ -75,6 +75,7 @@ def decrypt_files(
     parallelism: int | None = None,
     on_error: str = "fail",
     resume: bool = True,
+    overwrite: bool = True,
     progress: Progress = True,
 ) -> Result:
     """Decrypt the files of a dataset into a tree, under the names that they have in it.
@@ -102,6 +103,10 @@ def decrypt_files(
         As :func:`~ags1.spark.encrypt_files`.
     resume : bool
         Whether to skip files that an interrupted run into the same target has recorded.
+    overwrite : bool
+        Whether to replace files that exist. Otherwise they are looked at before anything is written, as by
+        :meth:`ags1.dataset.Dataset.decrypt`; what an interrupted run has written is no obstacle, behind a URL if it has
+        recorded anything.
 
     Returns
     -------
@@ -111,6 +116,8 @@ def decrypt_files(
     ------
     AuthenticationError, TruncatedError, FormatError
         A file is not as it was written; none of it appears. With ``on_error="collect"`` it is reported instead.
+    FileExistsError
+        Without `overwrite`, a file of the target differs. Nothing was written.
     OSError
         Reading or writing failed.
     KeyAccessError
@@ -142,6 +149,11 @@ def decrypt_files(
         recorder.result.version = dataset.version
         keys = class_keys(dataset.classes, kms, here)
         records = DecryptionRecords.of(there, dataset.classes, keys, dataset.uuid, dataset.digest)
+        if not overwrite:
+            done = records.read() if resume else {}
+            if there.is_local or not done:
+                entries = (each for each in dataset.files if wanted.accepts(each.path) and each.path not in done)
+                refuse_different(there.as_root(), entries, lambda entry: dataset.open(entry.path))
         _Decrypting(dataset, there, wanted, engine, recorder, records, on_error, resume).run()
     return recorder.close(time.monotonic() - started)
 

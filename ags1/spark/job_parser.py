@@ -139,7 +139,7 @@ def _refuse_other(parser: CommandParser, words: Sequence[str]) -> None:
 
 
 def _hint(option: str) -> str | None:
-    if not option.startswith("--") or option.endswith("-id") or not _LOOKS_LIKE_A_KEY.search(option):
+    if not option.startswith("--") or option.endswith("id") or not _LOOKS_LIKE_A_KEY.search(option):
         return None
     return (
         f"there is no {option}: other users, Spark's pages and its event log would show a key; name the master key "
@@ -195,8 +195,9 @@ def _add_dataset_commands(command: _Add) -> None:
         "decrypt",
         _place("source", "DATASET", "the dataset") | target,
         "decrypt the files of a dataset into a tree",
-        f"workers-kms expected-dataset-key-id expected-version pin CHOICE keep-going no-resume {_TREE_JOB}",
-        more="Files of the same names in the target are replaced, each atomically. An interrupted run is resumed.",
+        f"workers-kms expected-dataset-key-id expected-version pin CHOICE keep-going no-resume overwrite {_TREE_JOB}",
+        more="Files of the same names in the target that differ are refused before anything is written, unless "
+        "--overwrite is given. An interrupted run is resumed.",
         local=f"vault/ plain/ {_LOCAL_KMS}",
         remote=f"s3a://vault s3a://plain \\\n      {_AWS} --include '*.csv'",
         function="decrypt_files",
@@ -347,7 +348,8 @@ def _add_parquet_commands(command: _Add) -> None:
         both,
         "encrypt the Parquet files of a tree without decoding them (Parquet Modular Encryption)",
         f"footer-key-id! workers-kms {_MASTERS} missing-columns CHOICE others keep-going no-resume {_FILES_JOB}",
-        more="Without --column-key-id every column is encrypted with the footer key.",
+        more="Without --column-key-id every column is encrypted with the footer key. Files of the same names in the "
+        "target are replaced.",
         local=f"people/ vault/ \\\n      {_LOCAL_KMS} --footer-key-id lake",
         remote=f"s3a://raw/people s3a://vault/people \\\n      {_AWS} --footer-key-id alias/lake \\\n"
         "      --column-key-id ssn,salary=alias/pii",
@@ -362,7 +364,7 @@ def _add_parquet_commands(command: _Add) -> None:
         "expected-algorithm "
         f"drop-bloom-filters CHOICE others keep-going no-resume {_FILES_JOB}",
         changes=_SECRETS,
-        more="Every module is authenticated before a file appears.",
+        more="Every module is authenticated before a file appears. Files of the same names in the target are replaced.",
         local=f"vault/ people/ \\\n      {_LOCAL_KMS}",
         remote=f"s3a://vault/people s3a://plain/people \\\n      {_AWS}",
         function="decrypt_parquet",
@@ -375,7 +377,8 @@ def _add_parquet_commands(command: _Add) -> None:
         "allow-plaintext no-check-footer plaintext-columns drop-bloom-filters missing-columns CHOICE others keep-going "
         f"no-resume {_FILES_JOB}",
         more="The --old-... options are for reading the source, the others for encrypting the target. An encrypted "
-        "column that they do not name, once they name any, would become plaintext: --plaintext-columns says which may.",
+        "column that they do not name, once they name any, would become plaintext: --plaintext-columns says which may. "
+        "Files of the same names in the target are replaced.",
         local=f"vault/ other/ \\\n      {_LOCAL_KMS} --footer-key-id lake-2027",
         remote=f"s3a://vault/people s3a://new/people \\\n      {_AWS} --footer-key-id alias/lake-2027",
         function="rekey_parquet",

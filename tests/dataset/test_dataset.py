@@ -727,3 +727,13 @@ def test_portions_of_files_have_the_sizes_of_the_entries_and_are_found_by_their_
         for path in (leaves[0].last, "0/000", "9"):
             with pytest.raises(FileNotFoundError, match="no portion of the dataset's files begins here"):
                 opened.files.leaf(path)
+
+
+def test_mv_to_a_path_with_a_slash_goes_into_that_directory(vault: Path, client: CountingKms) -> None:
+    with dataset.open(vault, client) as opened:
+        opened.mv("a.txt", "sub/new/")
+        opened.mv("sub", "archive/2026/")
+        assert plain_of(opened)["archive/2026/sub/new/a.txt"] == CONTENTS["a.txt"]
+        assert "a.txt" not in opened.files
+        opened.mv("archive/2026/sub", "/")
+        assert plain_of(opened)["sub/new/a.txt"] == CONTENTS["a.txt"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -541,3 +542,21 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own(lake: Path, tmp_path:
     for missing in ("fail", "skip"):
         with pytest.raises(FormatError, match=r"a\.parquet"):
             parquet.encrypt_tree(lake, tmp_path / "vault", config, shared_keys=True, missing_columns=missing)
+
+
+def test_a_newer_file_with_other_rows_does_not_pass_for_one_that_was_finished(tmp_path: Path) -> None:
+    """As one of somebody else in the target, where a run is resumed."""
+    lake, vault, back = tmp_path / "lake", tmp_path / "vault", tmp_path / "back"
+    table = pa.table({"a": [1, 2, 3]})
+    for place in (lake, back):
+        place.mkdir()
+    pq.write_table(table, lake / "f.parquet")
+    config = parquet.EncryptionConfig(KEY)
+    parquet.encrypt_tree(lake, vault, config, shared_keys=True)
+    for other in (pa.table({"other": [1, 2, 3]}), pa.table({"a": [1, 2]}), pa.table({"a": ["1", "2", "3"]})):
+        pq.write_table(other, back / "f.parquet")
+        parquet.decrypt_tree(vault, back, parquet.DecryptionConfig(KEY), resume=True)
+        assert pq.read_table(back / "f.parquet").equals(table)
+        parquet.write_table(other, vault / "f.parquet", config)
+        parquet.encrypt_tree(lake, vault, config, shared_keys=True, resume=True)
+        assert parquet.read_table(vault / "f.parquet", parquet.DecryptionConfig(KEY)).equals(table)

@@ -233,6 +233,18 @@ def test_what_was_there_before_an_interrupted_run_is_not_taken_for_its_work(job:
     assert read_tree(job.target) == {path: data for path, data in EXPECTED.items() if path != "b.d/x"}
 
 
+def test_without_overwrite_a_file_that_differs_is_refused_and_nothing_is_written(job: Job) -> None:
+    write_tree(job.target, {"a.txt": b"my edited work"})
+    with pytest.raises(FileExistsError, match=r"1 file in it differs .* such as a\.txt"):
+        job.run(overwrite=False)
+    assert read_tree(job.target) == {"a.txt": b"my edited work"}
+    (job.target / "a.txt").unlink()
+    # Again: what stands there is what it would write.
+    for _ in range(2):
+        job.run(overwrite=False)
+        assert read_tree(job.target) == EXPECTED
+
+
 def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Job, tmp_path: Path) -> None:
     def refused(kind: type[Exception], text: str, **options: Any) -> None:
         with pytest.raises(kind, match=text):

@@ -104,7 +104,11 @@ ags1 dataset add s3://vault/2026/ report.csv""",
     action(
         "mv",
         "dataset.datasets:mv",
-        DATASET | {"path": ("PATH", "file or directory in it"), "new_path": ("NEWPATH", "its new path")},
+        DATASET
+        | {
+            "path": ("PATH", "file or directory in it"),
+            "new_path": ("NEWPATH", "its new path; with a slash at its end, the directory that it goes into"),
+        },
         "make a version in which a file or a directory has another path",
         f"{_OPEN} replace attempts dry-run SAY",
         more="Only files that come under another class of keys are encrypted again; no other object is written.",

@@ -70,14 +70,25 @@ class FileOperation:
         return Lacking(name, [], [], "")
 
     def is_finished(self, source: Entry, target: Location) -> bool:
-        """Whether the target is newer than the source, and its footer is one that this operation writes."""
+        """Whether the target is newer, has the source's rows and columns, and a footer that this operation writes."""
         if newer(source, target) is None:
             return False
         try:
             with seekable(target) as opened:
-                return opened is not None and self.check(read_footer(opened, None), target, source.name)
+                if opened is None or not self.check(read_footer(opened, None), target, source.name):
+                    return False
+            shape = _shape(target, self.reading_back(source.name))
+            return shape is not None and shape == _shape(source.location, self.reading(source.name))
         except (Ags1Error, OSError, ValueError):
             return False
+
+    def reading(self, name: str) -> DecryptionConfig | None:
+        """The configuration to read the source with; None if it is not encrypted."""
+        return None
+
+    def reading_back(self, name: str) -> DecryptionConfig | None:
+        """The configuration to read the target with; None if it is not encrypted."""
+        return None
 
 
 class Encrypting(FileOperation):
@@ -98,7 +109,7 @@ class Encrypting(FileOperation):
         named = config.column_names
         try:
             if named:
-                reading = self._reading(name)
+                reading = self.reading(name)
                 with SourceFile(source, reading, optional=reading is None) as file:
                     config.protections([leaf.path for leaf in file.leaves])
         except MissingColumnsError as error:
@@ -109,8 +120,9 @@ class Encrypting(FileOperation):
             return Lacking(name, [], [], "")
         return Lacking(name, named, [], "")
 
-    def _reading(self, name: str) -> DecryptionConfig | None:
-        return None
+    def reading_back(self, name: str) -> DecryptionConfig | None:
+        """The configuration to read the target with."""
+        return self.config(name).reading()
 
     def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Encrypt one file."""
@@ -163,8 +175,11 @@ class Decrypting(FileOperation):
 
     def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Decrypt one file."""
-        config = self._decryption(name) if callable(self._decryption) else self._decryption
-        decrypt_file(source, target, config, drop_bloom_filters=self._drop_bloom_filters, **options)
+        decrypt_file(source, target, self.reading(name), drop_bloom_filters=self._drop_bloom_filters, **options)
+
+    def reading(self, name: str) -> DecryptionConfig:
+        """The configuration to read the source with."""
+        return self._decryption(name) if callable(self._decryption) else self._decryption
 
     def check(self, footer: Footer, target: Any, name: str) -> bool:
         """Whether it is not encrypted."""
@@ -193,15 +208,24 @@ class Rekeying(Encrypting):
         rekey_file(
             source,
             target,
-            self._reading(name),
+            self.reading(name),
             self.config(name),
             plaintext_columns=self._plaintext_columns,
             drop_bloom_filters=self._drop_bloom_filters,
             **options,
         )
 
-    def _reading(self, name: str) -> DecryptionConfig:
+    def reading(self, name: str) -> DecryptionConfig:
+        """The configuration to read the source with."""
         return self._decryption(name) if callable(self._decryption) else self._decryption
+
+
+def _shape(file: Any, decryption: DecryptionConfig | None) -> tuple[Any, ...] | None:
+    """The rows and columns of a file; None if its footer does not open."""
+    found = inspect(file, decryption)
+    if not found.footer_readable:
+        return None
+    return found.rows, [each.rows for each in found.row_groups], found.schema
 
 
 def refuse_missing_columns(found: Iterable[Lacking], missing_columns: str, way_out: str) -> None:
