@@ -90,8 +90,8 @@ def encrypt_parquet(
         "fail" raises the first error when the files of the same wave are finished; "collect" does all and reports.
     resume : bool
         Skip files that an earlier run of the same work has finished: the target is newer than the source (and than the
-        coming of a local one, which may have an older time), and its footer has the same algorithm, mode, stored AAD
-        prefix and columns, with keys under the same master keys.
+        coming of a local one, which may have an older time), it has the source's schema and numbers of rows, and its
+        footer has the same algorithm, mode, stored AAD prefix and columns, with keys under the same master keys.
     progress : bool
         Whether to show how far it is.
     **encryption

@@ -268,6 +268,9 @@ class _Binding:
     def _sides(self, tree: Any) -> tuple[FilteredColumn, Any]:
         """Return the column and the literal of a comparison; None for null."""
         left, right = _bare(tree.this), _bare(tree.expression)
+        if not _is_column(left) and not _is_column(right):
+            # The one to name is the function or the calculation.
+            self._column(right if type(left).__name__ == "Literal" else left)
         if not _is_column(left) or self._is_bare_nan(left):
             left, right = right, left
         if _is_column(right) and not self._is_bare_nan(right):

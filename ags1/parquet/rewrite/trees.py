@@ -172,8 +172,8 @@ def encrypt_tree(
         or cannot be reached, that is always raised.
     resume : bool
         Skip files that an earlier run has finished: the target is newer than the source (and than the coming of a local
-        one, which may have an older time), and its footer has the same algorithm, mode, stored AAD prefix and keys;
-        with ``from_kms``, keys under the same master keys.
+        one, which may have an older time), it has the source's schema and numbers of rows, and its footer has the same
+        algorithm, mode, stored AAD prefix and keys; with ``from_kms``, keys under the same master keys.
     threads : int, optional
         Threads in all, for several files at once or within large ones; by default every usable CPU. For an object
         store, more files are processed at once, because they wait for requests. Functions that return configurations
