@@ -334,7 +334,7 @@ def test_a_misspelt_name_in_a_prefix_does_not_become_the_prefix_of_all_files(run
 def test_between_two_pipes_there_is_no_name_for_a_prefix(run: Run, work: Path) -> None:
     result = run("encrypt", "-", "-", "--key-file", "k", "--aad-prefix", "{name}", stdin=b"")
     assert (result.code, result.out) == (2, "")
-    assert "standard input and output have no name" in result.err
+    assert "a standard stream, or a path that ends with a slash, has no name for {name}" in result.err
 
 
 # -- keygen --------------------------------------------------------------------------------------------------

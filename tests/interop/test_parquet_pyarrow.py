@@ -368,6 +368,8 @@ def test_public_files_hold_the_same_rows() -> None:
 def test_a_public_file_is_re_keyed(name: str, algorithm: str, plaintext_footer: bool) -> None:
     file = PUBLIC_FILES[name]
     content = read_by_pyarrow(decrypted(file.read(), config_of(file)), None)
+    # A file keeps its prefix, which one of them does not store.
+    prefix = config_of(file).aad_prefix
     for keys in (None, {"double_field": KEYS[32]}, file.column_keys):
         target = io.BytesIO()
         config = EncryptionConfig(
@@ -378,13 +380,15 @@ def test_a_public_file_is_re_keyed(name: str, algorithm: str, plaintext_footer: 
             data_page_v2="arrow",
         )
         rekey_freely(file.read(), target, config_of(file), config)
-        opened = open_encrypted(target.getvalue(), file.footer_key, keys)  # type: ignore[arg-type]
+        opened = open_encrypted(target.getvalue(), file.footer_key, keys, prefix)  # type: ignore[arg-type]
         assert differences(open_public(file), opened) == []
         assert opened.gaps() == []
-        back = decrypted(target.getvalue(), DecryptionConfig(file.footer_key, column_keys=keys))
+        reading = DecryptionConfig(file.footer_key, column_keys=keys, aad_prefix=prefix)
+        back = decrypted(target.getvalue(), reading)
         assert read_by_pyarrow(back, None).equals(content)
         if keys is None:
-            found = read_by_pyarrow(target.getvalue(), pe.create_decryption_properties(file.footer_key))
+            given = {} if prefix is None else {"aad_prefix": prefix}
+            found = read_by_pyarrow(target.getvalue(), pe.create_decryption_properties(file.footer_key, **given))
             assert found.equals(content)
 
 
