@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from ags1 import kms
 from ags1.cli import main
 from ags1.storage import _atomic
 from tests.checks import KEY, pattern
 
 PLAIN = pattern(5000)
+# No password: to derive a key from one takes as long as a whole test.
+KEYSTORE = "local:keys.json?key_file=kek"
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,19 @@ def make_tree(root: Path) -> dict[str, bytes]:
 def files_below(directory: Path) -> dict[str, bytes]:
     """Every file below a directory, hidden ones too, by its relative name."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def tree(work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """A directory `tree`, and a keystore `keys.json` with the master keys "lake", "next" and "tenant"."""
+    monkeypatch.setenv("AGS1_KMS", KEYSTORE)
+    write_key(work / "kek", bytes(range(96, 128)))
+    keys = {"lake": bytes(range(32)), "next": bytes(range(32, 64)), "tenant": bytes(range(64, 96))}
+    kms.LocalKms.create(work / "keys.json", keys, key_file=work / "kek").close()
+    return make_tree(work)
+
+
+@pytest.fixture
+def vault(tree: dict[str, bytes], run: Run) -> Path:
+    assert run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "-q").code == 0
+    return Path("vault")

@@ -17,26 +17,7 @@ import pytest
 
 from ags1 import dataset, kms
 from ags1.cli.grammar.parser import parse
-from tests.cli.conftest import PLAIN, Run, files_below, make_tree, write_key
-
-# No password: to derive a key from one takes as long as a whole test.
-KMS = "local:keys.json?key_file=kek"
-
-
-@pytest.fixture
-def tree(work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """A directory `tree`, and a keystore `keys.json` with the master keys "lake", "next" and "tenant"."""
-    monkeypatch.setenv("AGS1_KMS", KMS)
-    write_key(work / "kek", bytes(range(96, 128)))
-    keys = {"lake": bytes(range(32)), "next": bytes(range(32, 64)), "tenant": bytes(range(64, 96))}
-    kms.LocalKms.create(work / "keys.json", keys, key_file=work / "kek").close()
-    return make_tree(work)
-
-
-@pytest.fixture
-def vault(tree: dict[str, bytes], run: Run) -> Path:
-    assert run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "-q").code == 0
-    return Path("vault")
+from tests.cli.conftest import KEYSTORE, PLAIN, Run, files_below, write_key
 
 
 def object_of(path: str) -> Path:
@@ -61,7 +42,7 @@ def test_empty_directories_are_listed_come_back_and_count_as_no_file(tree: dict[
 
 
 def test_a_tree_is_encrypted_listed_shown_verified_and_decrypted(tree: dict[str, bytes], run: Run) -> None:
-    made = run("dataset", "encrypt", "tree", "vault", "--kms", KMS, "--key-id", "lake")
+    made = run("dataset", "encrypt", "tree", "vault", "--kms", KEYSTORE, "--key-id", "lake")
     assert made.code == 0
     assert made.out.startswith(f"encrypted {len(tree)} files, 5.0 kB")
     assert made.out.endswith("-> vault, version 1\n")
@@ -486,7 +467,7 @@ def test_a_second_writer_of_the_same_path_is_a_conflict(vault: Path, run: Run, m
     from ags1.dataset.transaction import Transaction
 
     commit = Transaction.commit
-    client = kms.load(KMS)
+    client = kms.load(KEYSTORE)
 
     def second(self: Transaction, *, always: bool = False) -> object:
         monkeypatch.setattr(Transaction, "commit", commit)
@@ -641,69 +622,6 @@ def test_control_characters_of_a_name_stay_off_the_terminal(run: Run, tree: dict
     (found,) = Path("vault").glob("new*")
     found.unlink()
     assert "\x1b" not in run("dataset", "verify", "vault").err
-
-
-# -- pins ------------------------------------------------------------------------------------------------------------
-
-
-def test_after_a_rewrap_without_the_pin_the_new_master_key_is_said_once(vault: Path, run: Run) -> None:
-    run("dataset", "verify", "vault", "--pin", "pin")
-    run("dataset", "rewrap", "vault", "--new-key-id", "next")
-    refused = run("dataset", "verify", "vault", "--pin", "pin")
-    assert (refused.code, "say the new one with --expected-key-id" in refused.err) == (3, True)
-    assert run("dataset", "verify", "vault", "--pin", "pin", "--expected-key-id", "next").code == 0
-    assert run("dataset", "verify", "vault", "--pin", "pin").code == 0
-
-
-def test_a_pin_file_trusts_what_it_finds_once_and_then_only_that(vault: Path, run: Run) -> None:
-    first = run("dataset", "ls", "vault", "--pin", "pin")
-    assert (first.code, "pin is new, so this trusted what it found: dataset" in first.err) == (0, True)
-    assert Path("pin").stat().st_mode & 0o777 == 0o600
-    # Own changes advance it, and nothing more is said.
-    for command in (
-        ("rm", "vault", "a.txt"),
-        ("encrypt", "tree", "vault", "--key-id", "lake"),
-        ("rewrap", "vault", "--new-key-id", "next"),
-        ("expire", "vault", "--older-than", "0s", "--grace", "0s", "--yes"),
-        ("verify", "vault"),
-    ):
-        done = run("dataset", command[0], *command[1:], "--pin", "pin")
-        assert (done.code, "is new" in done.err) == (0, False), (command, done.err)
-    pins = dataset.Pins.load("pin")
-    assert (pins.version, pins.key_id) == (5, "next")
-    shutil.copytree("vault", "copy")
-    assert run("dataset", "rm", "vault", "a.txt", "--pin", "pin").code == 0
-    shutil.rmtree("vault")
-    shutil.copytree("copy", "vault")
-    for command in (("ls", "vault"), ("rm", "vault", "sub"), ("decrypt", "vault", "plain"), ("verify", "vault")):
-        refused = run("dataset", *command, "--pin", "pin")
-        assert (refused.code, "an older copy was put back" in refused.err) == (1, True), (command, refused.err)
-    refused = run("dataset", "encrypt", "tree", "vault", "--key-id", "next", "--pin", "pin")
-    assert "an older copy was put back" in refused.err
-    assert dataset.Pins.load("pin").version == 6
-
-
-def test_a_pin_is_not_kept_where_whoever_writes_the_dataset_can_write(vault: Path, run: Run) -> None:
-    os.symlink("vault", "link")
-    for place in ("vault/pin", "vault/sub/pin", "link/pin"):
-        refused = run("dataset", "ls", "vault", "--pin", place)
-        assert (refused.code, "lies in the dataset" in refused.err) == (2, True)
-        assert not Path(place).exists()
-    assert run("dataset", "ls", "vault", "--pin", "s3://bucket/pin").code == 2
-
-
-def test_what_a_new_dataset_is_needs_no_trust(tree: dict[str, bytes], run: Run) -> None:
-    made = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "--pin", "pin")
-    assert (made.code, made.err) == (0, "")
-    assert dataset.Pins.load("pin").version == 1
-
-
-def test_rewrap_refuses_another_master_key_than_is_expected(vault: Path, run: Run) -> None:
-    command = ("dataset", "rewrap", "vault", "--new-key-id", "next")
-    assert run(*command, "--expected-key-id", "tenant").code == 3
-    for dry in (True, False):
-        done = run(*command, "--expected-key-id", "lake", "--json", *(["--dry-run"] if dry else []))
-        assert done.records[0]["older_versions"] == 1
 
 
 # -- other commands at a dataset --------------------------------------------------------------------------------------

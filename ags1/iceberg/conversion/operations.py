@@ -329,8 +329,8 @@ def relocate_table(
     Raises
     ------
     FileExistsError
-        The catalog has a table of this name, or without a catalog the directory has one. Nothing was written; or, if
-        another writer made it meanwhile, no table.
+        The catalog has a table of this name, or the directory has one. Nothing was written; or, if another writer made
+        it meanwhile, no table.
     Ags1Error, OSError
         As for :func:`encrypt_table`.
     """
