@@ -199,7 +199,7 @@ def _require_create(where: Location) -> None:
     if not can_create(where):
         raise UnsupportedError(
             f"{where}: this storage cannot create a file only if it is absent, so that of two commits at once one "
-            "would be lost: use a catalog, or a local directory, S3, GCS or Azure"
+            "would be lost: use a catalog, S3, GCS, Azure, or a local file system with hard links"
         )
 
 
