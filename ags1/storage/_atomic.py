@@ -2,8 +2,9 @@
 
     target directory:   (an unnamed file, or .NAME.TOKEN.ags1-tmp)   --commit: rename-->   NAME
 
-Where the file system can (Linux: O_TMPFILE, and a hard link that gives such a file its name), the output has no name until it is complete, so that even SIGKILL leaves
-nothing behind. Elsewhere it has a temporary name beside the target, which any exit but SIGKILL or a power cut removes.
+Where the file system can (Linux: O_TMPFILE, and a hard link that gives such a file its name), the output has no name
+until it is complete, so that even SIGKILL leaves nothing behind. Elsewhere it has a temporary name beside the target,
+which any exit but SIGKILL or a power cut removes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ags1.support.typing import Buffer, Self
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
+_UNNAMED = getattr(os, "O_TMPFILE", 0) | os.O_RDWR | _CLOEXEC
 TEMPORARY_SUFFIX = ".ags1-tmp"
 
 
@@ -163,10 +165,8 @@ def _mode_of(base: str, directory: int, follows: bool) -> int | None:
 def _create(base: str, directory: int, permissions: int) -> tuple[int, str | None]:
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         try:
-            unnamed = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, permissions, dir_fd=directory)
-            if _can_be_named(unnamed, base, directory):
-                return unnamed, None
-            os.close(unnamed)
+            if _links_unnamed(base, directory):
+                return os.open(".", _UNNAMED, permissions, dir_fd=directory), None
         except OSError:
             # The file system does not support it, or there is a real fault, which the next attempt reports.
             pass
@@ -178,17 +178,20 @@ def _create(base: str, directory: int, permissions: int) -> tuple[int, str | Non
 _nameable: dict[int, bool] = {}
 
 
-def _can_be_named(unnamed: int, base: str, directory: int) -> bool:
+def _links_unnamed(base: str, directory: int) -> bool:
     """Try it once for each file system, so that it is known before hours of work and not after them."""
-    device = os.fstat(unnamed).st_dev
+    device = os.fstat(directory).st_dev
     if device not in _nameable:
         temporary = temporary_name(base)
+        unnamed = os.open(".", _UNNAMED, 0o600, dir_fd=directory)
         try:
             _link(unnamed, temporary, directory)
             os.unlink(temporary, dir_fd=directory)
             _nameable[device] = True
         except OSError:
             _nameable[device] = False
+        finally:
+            os.close(unnamed)
     return _nameable[device]
 
 

@@ -1,10 +1,9 @@
-"""Files get their names on file systems that lack hard links, unnamed files, or both; without any way, before the work."""
+"""Files get their names where a file system lacks hard links or unnamed files; a lack of both is found first."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ REFUSALS = [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS]
 
 
 @pytest.fixture(autouse=True)
-def another_file_system(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def another_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of the file system yet."""
     monkeypatch.setattr(_atomic, "_nameable", {})
     monkeypatch.setattr(_creation, "_local", {})
-    yield
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, renames: bool = False, unnamed: bool = False) -> None:
@@ -39,6 +37,12 @@ def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, renames: bool = False,
         monkeypatch.setattr(_atomic.native_descriptors, "rename_new", refused)
     if unnamed:
         monkeypatch.delattr(os, "O_TMPFILE")
+
+
+def test_the_first_file_of_a_file_system_gets_its_name_too(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"plain")
+    ags1.encrypt_file(tmp_path / "plain", tmp_path / "sealed", KEY)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["plain", "sealed"]
 
 
 @pytest.mark.parametrize("unnamed", [False, True])
