@@ -212,13 +212,14 @@ def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) 
 
 def _metadata_files(where: str) -> list[str] | None:
     """The metadata files in the directory of an Iceberg table; None if it is none."""
+    from ags1.iceberg.metadata.metadata_names import is_metadata_file
     from ags1.storage import Location, list_names
 
     try:
         names = list_names(Location(where).join("metadata"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return sorted(each for each in names if each.endswith(".metadata.json")) or None
+    return sorted(each for each in names if is_metadata_file(each)) or None
 
 
 def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagementClient) -> list[dict[str, Any]]:

@@ -209,6 +209,6 @@ def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: s
 
 def _would_write(change: _Change) -> str:
     from ags1.iceberg.catalogs.file import next_name
-    from ags1.iceberg.catalogs.successor import version_of
+    from ags1.iceberg.metadata.metadata_names import version_of
 
     return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"

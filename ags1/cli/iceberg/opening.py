@@ -202,10 +202,10 @@ def refuse_name(place: str, option: str) -> None:
 def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
     from ags1.iceberg.catalogs.file import newest_metadata
     from ags1.iceberg.metadata.locations import local_path
-    from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX
+    from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_metadata_file
 
     table: str = options.table
-    if table.endswith(METADATA_SUFFIX):
+    if is_metadata_file(table):
         return table
     path = local_path(table)
     if path is not None and os.path.lexists(path) and not os.path.isdir(path):

@@ -48,7 +48,7 @@ from ags1.iceberg.metadata.locations import MOVED_FROM, TableLocations
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS
-from ags1.iceberg.writing.commit import PATIENT, commit
+from ags1.iceberg.writing.commit import PATIENT, commit, newest
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
@@ -131,7 +131,7 @@ class Conversion:
 
     def look(self, state: TableState | None = None) -> TableAtOnce:
         """Return the table in its current state, or in a given one. KeyAccessError: not under the key that is held."""
-        found = state or self.table.load()
+        found = state or newest(self.table)
         said = TableMetadata(found.document.fields).key_id
         # A catalog that knows the master key has compared it; encryption is under the key that the caller names.
         if self.held not in (None, said) and found.table_key_id is None and self.change.name != ENCRYPT:

@@ -27,13 +27,12 @@ from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import location_of, refuse_change, rooted
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
-    METADATA_SUFFIX,
-    VERSION_HINT,
     claims_encryption,
     directories_of,
     metadata_directory,
     metadata_document,
 )
+from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
 from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
@@ -108,6 +107,7 @@ def expire_snapshots(
 
     def attempt(state: TableState, metadata: TableMetadata, _files: TableFiles) -> bool:
         files.clear()
+        opened.check_newest(state)
         _refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
         limit = 1000 * (time.time() - older_than.total_seconds()) if older_than else math.inf
@@ -377,7 +377,7 @@ def _refuse_other_tables(
         document = metadata_document(entry.path, bytes(read_whole(entry.location, MAX_DOCUMENT)), None)
         return bool(document.fields.get("table-uuid") == uuid)
 
-    found = [each for each in entries if each.name.endswith(METADATA_SUFFIX)]
+    found = [each for each in entries if is_metadata_file(each.name)]
     for each, same in zip(found, in_parallel(is_own, found, SMALL_FILES_AT_ONCE), strict=True):
         if not same:
             raise UnsupportedError(

@@ -27,7 +27,8 @@ from ags1.iceberg.keys._entries import EncryptedKey
 from ags1.iceberg.keys._kek import kept_kek
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import location_of
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, metadata_document
+from ags1.iceberg.metadata.metadata_document import metadata_document
+from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
@@ -169,7 +170,7 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
         # Not every reader may list. The log names the files of the last commits.
         report.unread.append(f"{directory}/ (not listed)")
         names = []
-    paths |= dict.fromkeys(f"{directory}/{name}" for name in names if name.endswith(METADATA_SUFFIX))
+    paths |= dict.fromkeys(f"{directory}/{name}" for name in names if is_metadata_file(name))
     paths.pop(current, None)
     found = {}
     for path, each in older_documents(table, state, paths):

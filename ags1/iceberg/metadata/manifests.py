@@ -7,7 +7,8 @@
                       data_file        path, partition, counts, bounds, key_metadata, first_row_id, ...
 
 Values keep their Avro types: a date is a number, a decimal is bytes. So an entry that is read and written again has the
-same bytes, whatever the type of its partition. Fields are found by their ids, and must have Iceberg's types. Source:
+same bytes, whatever the type of its partition. Fields are found by their ids, or by their names in files
+without ids, and must have Iceberg's types. Source:
 Iceberg table spec, "Manifests", "Manifest Lists", "First Row ID Inheritance".
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 from ags1.avro import AvroBlock, PlainContainer, check_schema, plain_blocks, read_header
 from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg.metadata.manifest_ids import add_field_ids
 from ags1.support.avro_encoding import container_start, encoded_block
 
 EXISTING, ADDED, DELETED = 0, 1, 2
@@ -222,8 +224,7 @@ def readable(data: bytes) -> bytes:
 
 def _readable_schema(data: bytes) -> dict[str, Any]:
     """The schema by which any reader of Avro can read the rows."""
-    schema: dict[str, Any] = _declared_schema(data)
-    check_schema(schema)
+    schema = _declared_schema(data)
     partition = partition_of(schema)
     for each in partition["fields"]:
         for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
@@ -233,11 +234,15 @@ def _readable_schema(data: bytes) -> dict[str, Any]:
     return schema if pack_fixed(partition) and not _is_as_declared(data) else declared
 
 
-def _declared_schema(data: bytes) -> Any:
+def _declared_schema(data: bytes) -> dict[str, Any]:
+    """The schema in the header, with the field ids that it may lack."""
     metadata = read_header(io.BytesIO(data)).metadata
     if "avro.schema" not in metadata:
         raise FormatError("the Avro header has no schema")
-    return json.loads(metadata["avro.schema"])
+    schema: dict[str, Any] = json.loads(metadata["avro.schema"])
+    check_schema(schema)
+    add_field_ids(schema, metadata)
+    return schema
 
 
 def _blocks(data: bytes) -> Iterator[AvroBlock]:

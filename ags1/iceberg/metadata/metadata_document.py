@@ -35,8 +35,6 @@ PYTHON_NAMES = frozenset(
         "statistics_path", "table_uuid", "timestamp_ms", "value_id", "value_required", "value_type", "write_default",
     )
 )  # fmt: skip
-METADATA_SUFFIX, VERSION_HINT = ".metadata.json", "version-hint.text"
-"""What names of metadata files end with; the file that says which is the newest, where there is no catalog."""
 KEY_ID, DATA_KEY_LENGTH = "encryption.key-id", "encryption.data-key-length"
 METADATA_PATH, DATA_PATH = "write.metadata.path", "write.data.path"
 """Properties of a table: its master key, bytes of its data keys, and where its files go."""

@@ -129,6 +129,18 @@ def commit(
         wait(seconds)
 
 
+def newest(table: CatalogTable) -> TableState:
+    """Return the newest state of a table; a ConflictError if there is a newer one that is not understood."""
+    while True:
+        state = table.load()
+        try:
+            table.check_newest(state)
+            return state
+        except ConflictError:
+            if not has_moved(table, state.metadata_location):
+                raise
+
+
 def has_moved(table: CatalogTable, metadata_location: str) -> bool:
     """Whether a table has a newer state than that of this metadata file, so that the files of this may be gone."""
     return table.load().metadata_location != metadata_location
