@@ -11,11 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.kms._base import KeyManagementClient
 
-
-def pyarrow_client(client: KeyManagementClient) -> Any:
-    """Make the pyarrow client. The class is defined inside because its base class needs PyArrow."""
+def pyarrow_client(client: Any) -> Any:
+    """Make the pyarrow client over a client of this package. The class is defined inside because its base class needs PyArrow."""
     try:
         from pyarrow.parquet.encryption import KmsClient
     except ImportError as error:
