@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pyarrow_client(client: Any) -> Any:
-    """Make the pyarrow client over a client of this package. The class is defined inside because its base class needs PyArrow."""
+    """Make the pyarrow client of a client. The class is defined inside because its base class needs PyArrow."""
     try:
         from pyarrow.parquet.encryption import KmsClient
     except ImportError as error:
@@ -26,6 +26,7 @@ def pyarrow_client(client: Any) -> Any:
             super().__init__()
             self._client = client
             self._key_cache = client._key_cache
+            self.checks_keys = client.checks_keys
 
         def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
             return base64.b64encode(self._client.wrap_key(key_bytes, master_key_identifier))
