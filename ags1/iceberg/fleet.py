@@ -30,6 +30,7 @@ from ags1.iceberg.metadata.metadata_document import claims_encryption
 from ags1.iceberg.tables import EncryptedTable, load_table
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import KeyManagementClient, ServiceRefusal
+from ags1.kms.asking import checks_keys, reported
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable
@@ -139,7 +140,7 @@ class FleetReport(Report):
     def _tried(self) -> list[OldKeyReport]:
         return [each.old_keys for each in self.tables if each.old_keys is not None]
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         counts = [
             f"{len(found):,} {outcome}"
             for outcome in (DONE, NOT_OK, ALREADY, UNPROVED, WOULD, SKIPPED, FAILED, NOT_BEGUN)
@@ -462,7 +463,7 @@ class Fleet:
         removes: bool = False,
         **options: Any,
     ) -> FleetReport:
-        report, calls = FleetReport(operation, self.pattern, key_id), self._kms.calls
+        report, calls = reported(FleetReport(operation, self.pattern, key_id), self._kms), self._kms.calls
         names = self.tables()
         twice = self._named_twice(names) if removes else {}
         refused = 0
@@ -577,6 +578,7 @@ class _ThrottledKms(KeyManagementClient):
         if per_second is not None and not per_second > 0:
             raise ValueError(f"kms_calls_per_second must be positive, got {per_second}")
         self.service = getattr(client, "service", type(client).__name__)
+        self.checks_keys = checks_keys(client)
         self.calls = 0
         self._client, self._pause = client, 0.0 if per_second is None else 1 / per_second
         self._next = 0.0

@@ -19,9 +19,9 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.types import transform_dict_value_to_str
 
-from ags1.core.gcm import random_bytes
 from ags1.iceberg.catalogs import catalog_table, loaded
 from ags1.iceberg.files.file_io import client_of
+from ags1.iceberg.keys._kek import make_kek
 from ags1.iceberg.metadata.locations import local_path
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH
 from ags1.iceberg.tables import EncryptedTable, load_table
@@ -174,8 +174,8 @@ def create_table(
         data_key_length=data_key_length,
         properties=properties,
     )
-    # A caller without rights to the master key gets the error here, not at the first write.
-    kms.wrap_key(random_bytes(16), key_id)
+    # What the KMS does not wrap or does not open again is refused here, not at the first write.
+    make_kek(kms, key_id, "of a new table", 16)
     target.create(fields)
     # The caller has said where the files go.
     named = (location, *((properties or {}).get(each) for each in (DATA_PATH, METADATA_PATH)))

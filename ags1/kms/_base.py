@@ -102,6 +102,9 @@ class KeyManagementClient(Closing):
     service = "KMS"
     """Name of the service in messages."""
 
+    checks_keys = True
+    """Whether what encrypts has each new wrapped key unwrapped, and compared, before anything depends on that key."""
+
     _connected: Any
 
     def __init__(

@@ -330,6 +330,7 @@ class _Job:
             "version": None if result is None else result.version,
             "errors": [{"path": path, "error": text} for path, text in (result.errors if result is not None else ())],
             "notes": [{"path": path, "reason": text} for path, text in (result.notes if result is not None else ())],
+            **({} if result is None or result.keys_checked else {"keys_checked": False}),
             "report": report,
             "error": f"{counted(failed, 'file')} failed" if failed else None,
         }

@@ -239,7 +239,7 @@ def test_a_kms_that_refuses_is_noticed_before_any_task(
     vault = tmp_path / "vault"
     encrypt(spark, lake, vault, kms_url)
     monkeypatch.setattr("ags1.spark.engine._parquet_run.Engine", None)
-    with pytest.raises(KeyAccessError, match="could not wrap a key with 'nobody'"):
+    with pytest.raises(KeyAccessError, match="did not wrap a key with 'nobody'"):
         encrypt(spark, lake, tmp_path / "other", kms_url, column_key_ids={"nobody": ["name"]})
     for work in (decrypt_parquet, verify_parquet):
         places = (vault, tmp_path / "back") if work is decrypt_parquet else (vault,)

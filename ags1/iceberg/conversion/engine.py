@@ -52,6 +52,7 @@ from ags1.iceberg.writing.commit import PATIENT, commit, newest
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
+from ags1.kms.asking import reported
 from ags1.kms.run_records import FoundRun, RunSeal, found_runs
 from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
@@ -125,7 +126,7 @@ class Conversion:
         # Small files of a store that were read to be checked.
         self._contents: dict[str, Buffer] = {}
         self._held_bytes = 0
-        self.report = ConversionReport(change.name, table.name, change.key_id)
+        self.report = reported(ConversionReport(change.name, table.name, change.key_id), self.kms)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -145,6 +146,7 @@ class Conversion:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
+        reported(plan, self.kms)
         runs = found_runs(self._journal_directory(view))
         self._take_over(view, runs)
         if any(map(is_maintenance, runs)):

@@ -98,7 +98,7 @@ class OldKeyReport(Report):
         """Whether everything was tried: no master key was refused, but those that were destroyed, and all was read."""
         return not self.refused and not self.unread
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         lines = []
         if not self.ok:
             refs = f" ({', '.join(map(printable, self.refs))})" if self.refs else ""

@@ -123,7 +123,7 @@ class ConversionPlan(Report):
         """Number of old snapshots that may have plaintext files."""
         return len(self.plaintext) + len(self.removed_before)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         if self.format_version < 3:
             lines.append(
@@ -228,7 +228,7 @@ class ExpiryReport(Report):
         """Whether there is nothing to remove."""
         return not (self.snapshots or self.paths or self.key_entries)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
         if self.removed_before:
@@ -320,7 +320,7 @@ class ConversionReport(Report):
         """Number of old snapshots that may have plaintext files."""
         return len(self.plaintext) + len(self.removed_before)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
         if self.reused:
@@ -378,7 +378,7 @@ class CleanReport(Report):
         """Whether there is nothing to remove."""
         return not (self.paths or self.given_up)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {size_text(self.bytes)}, {what}"]
         lines += _lines(what, self.paths) if self.dry_run else []

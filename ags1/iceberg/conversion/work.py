@@ -22,7 +22,7 @@ from typing import Any
 from ags1 import codec
 from ags1.avro import iter_blocks
 from ags1.errors import Ags1Error, FormatError, TruncatedError
-from ags1.iceberg.keys._kek import check_kms, keep_kek, kept_kek, make_kek
+from ags1.iceberg.keys._kek import check_kms, kept_kek, make_kek
 from ags1.iceberg.metadata.locations import location_of
 from ags1.keys import Key, KeyMetadata
 from ags1.kms.run_records import RunName, RunSeal
@@ -393,9 +393,7 @@ class WorkKey:
     def make(cls, kms: Any, key_id: str) -> WorkKey:
         """Make a new key; a KeyAccessError if the KMS refused."""
         check_kms(kms)
-        key, wrapped = make_kek(kms, key_id, _NAME, _KEY_LENGTH)
-        keep_kek(kms, wrapped, key_id, key)
-        return cls(key_id, wrapped)
+        return cls(key_id, make_kek(kms, key_id, _NAME, _KEY_LENGTH)[1])
 
     def unwrap(self, kms: Any) -> Key:
         """Unwrap the key by the KMS; a KeyAccessError if the KMS refused."""

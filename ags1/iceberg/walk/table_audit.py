@@ -131,7 +131,7 @@ class TableAuditReport(Report):
         """The findings of one code."""
         return [each for each in self.findings if each.code == code]
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """The report as text, a line for each finding."""
         faults = ", ".join(counted(count, severity) for severity, count in self.severities.items() if count)
         looked_at = [counted(getattr(self, each), each.removesuffix("s")) for each in ("snapshots", "keys", "files")]

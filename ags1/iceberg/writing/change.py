@@ -32,6 +32,7 @@ from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
+from ags1.kms.asking import reported
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
@@ -73,7 +74,7 @@ class ChangeReport(Report):
     deleted_rows: int = 0
     metadata_hash: str | None = None
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.snapshot_id is None:
             return "nothing to do: no snapshot was made"
         parts = []
@@ -228,7 +229,7 @@ class WriteTarget:
                 written.discard()
             return ChangeReport(operation)
         self._table.refresh(state)
-        return replace(report, metadata_hash=state.file_hash)
+        return reported(replace(report, metadata_hash=state.file_hash), self._table.io.kms)
 
     def _metadata(self, table: Any) -> TableMetadata:
         metadata = TableMetadata(table.document.fields)
