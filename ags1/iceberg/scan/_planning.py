@@ -4,8 +4,7 @@
                                                         --> data files that may have such rows, with their deletes
 
 Manifests are read side by side, entry by entry, and nothing is kept of files that are left out.
-:mod:`ags1.iceberg.scan._row_filter` decides what the row filter excludes: PyIceberg compares partitions and metrics
-unlike Spark for null, NaN, defaults and literals between two values.
+:mod:`ags1.iceberg.scan._row_filter` decides what the row filter excludes.
 
 Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics do not
 describe the rows that it deletes.
@@ -220,8 +219,8 @@ class _Planner:
             found.append(_Found(file, number, residual, vector))
         return found
 
-    def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool | None]:
-        """Return the possible values of the filter for the rows of a file."""
+    def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool]:
+        """Return the possible results of the filter for the rows of a file."""
         file = entry.file
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
