@@ -219,7 +219,7 @@ class _Planner:
             found.append(_Found(file, number, residual, vector))
         return found
 
-    def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool]:
+    def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool | None]:
         """Return the possible results of the filter for the rows of a file."""
         file = entry.file
 

@@ -32,9 +32,10 @@ from ags1.iceberg.scan._variant import is_variant
 
 Arrays = Callable[[int], pyarrow.Array]
 Ranges = Callable[[FilteredColumn], Iterable[ValueRange]]
-Outcomes = frozenset[bool]
-_BOTH, _NEVER, _ALWAYS = Outcomes((True, False)), Outcomes((False,)), Outcomes((True,))
-_OPPOSITE = {_BOTH: _BOTH, _NEVER: _ALWAYS, _ALWAYS: _NEVER}
+Outcomes = frozenset[bool | None]
+_NONE, _NULL, _NEVER, _ALWAYS = Outcomes(), Outcomes((None,)), Outcomes((False,)), Outcomes((True,))
+_BOTH = _ALWAYS | _NEVER
+_ANY = _BOTH | _NULL
 _DAY = 86_400_000_000
 
 
@@ -52,8 +53,6 @@ def parsed(text: str) -> Any:
             )
     try:
         return parse(text)
-    except RecursionError:
-        _refuse(text, "it is nested too deeply: write it with fewer parentheses")
     except Exception as error:
         place = getattr(error, "loc", None)
         where = f": {str(error).splitlines()[0]}" if place is None else f" from {text[place : place + 20]!r} on"
@@ -81,7 +80,10 @@ class RowFilter:
             raise ValueError(f"row_filter must be text or an expression of PyIceberg, not {type(expression).__name__}")
         self.expression = expression
         binding = _Binding(_with_lineage(schema), case_sensitive)
-        self._bound = visitors.visit(visitors.rewrite_not(expression), binding)
+        try:
+            self._bound = visitors.visit(expression, binding)
+        except RecursionError:
+            raise ValueError("the filter is nested too deeply: write it with fewer parentheses") from None
         self.field_ids = tuple(binding.columns)
         kinds = {each.field_id: _kind(each) for each in binding.columns.values()}
         try:
@@ -130,7 +132,7 @@ class _Bound(NamedTuple):
 
 
 class _Binding(visitors.BooleanExpressionVisitor[_Bound]):
-    """Binds a filter in which `not` was moved into its predicates."""
+    """Binds a filter. PyIceberg's rows have the logic of SQL: `not` of null is null, and `not (x > 1)` passes NaN."""
 
     def __init__(self, schema: Schema, case_sensitive: bool) -> None:
         self._schema, self._case_sensitive = schema, case_sensitive
@@ -142,22 +144,17 @@ class _Binding(visitors.BooleanExpressionVisitor[_Bound]):
     def visit_false(self) -> _Bound:
         return _Bound(compute.scalar(False), lambda ranges: _NEVER)
 
-    def visit_not(self, child_result: _Bound) -> NoReturn:
-        raise AssertionError("rewrite_not has left a not")
+    def visit_not(self, child_result: _Bound) -> _Bound:
+        child = child_result.possible
+        return _Bound(~child_result.rows, lambda ranges: _opposite(child(ranges)))
 
     def visit_and(self, left_result: _Bound, right_result: _Bound) -> _Bound:
         left, right = left_result.possible, right_result.possible
-        return _Bound(
-            left_result.rows & right_result.rows,
-            lambda ranges: Outcomes(one and two for one in left(ranges) for two in right(ranges)),
-        )
+        return _Bound(left_result.rows & right_result.rows, lambda ranges: _joined(left(ranges), right(ranges), False))
 
     def visit_or(self, left_result: _Bound, right_result: _Bound) -> _Bound:
         left, right = left_result.possible, right_result.possible
-        return _Bound(
-            left_result.rows | right_result.rows,
-            lambda ranges: Outcomes(one or two for one in left(ranges) for two in right(ranges)),
-        )
+        return _Bound(left_result.rows | right_result.rows, lambda ranges: _joined(left(ranges), right(ranges), True))
 
     def visit_bound_predicate(self, predicate: Any) -> NoReturn:
         raise ValueError(f"row_filter must be an unbound expression, not {type(predicate).__name__}")
@@ -239,12 +236,24 @@ def _is_same(given: Any, made: Any) -> bool:
 # -- ranges --------------------------------------------------------------------------------------------------------
 
 _OfValues = Callable[[ValueRange], Outcomes]
+
+
+def _opposite(outcomes: Outcomes) -> Outcomes:
+    return Outcomes(None if each is None else not each for each in outcomes)
+
+
+def _joined(left: Outcomes, right: Outcomes, decisive: bool) -> Outcomes:
+    """Return the outcomes of `or`, for which true is decisive, or of `and`, for which false is."""
+    pairs = [(one, two) for one in left for two in right]
+    return Outcomes(decisive if decisive in each else None if None in each else not decisive for each in pairs)
+
+
 # Results for null, for NaN and for all other values.
 _UNARY = {
     expressions.BoundIsNull: (_ALWAYS, _NEVER, _NEVER),
     expressions.BoundNotNull: (_NEVER, _ALWAYS, _ALWAYS),
-    expressions.BoundIsNaN: (_NEVER, _ALWAYS, _NEVER),
-    expressions.BoundNotNaN: (_NEVER, _NEVER, _ALWAYS),
+    expressions.BoundIsNaN: (_NULL, _ALWAYS, _NEVER),
+    expressions.BoundNotNaN: (_NULL, _NEVER, _ALWAYS),
 }
 # The opposites, for values that are neither null nor NaN, of "less", "in" and "starts with".
 _OPPOSITES = (
@@ -263,12 +272,12 @@ def _possible(column: FilteredColumn, bound: Any) -> Callable[[Ranges], Outcomes
         null, nan, value = _UNARY[kind]
     else:
         # A null is not "in", as Arrow has it, and a NaN differs from every value.
-        null = _ALWAYS if kind is expressions.BoundNotIn else _NEVER
+        null = {expressions.BoundIn: _NEVER, expressions.BoundNotIn: _ALWAYS}.get(kind, _NULL)
         nan = _ALWAYS if kind in (expressions.BoundNotIn, expressions.BoundNotEqualTo) else _NEVER
         compared, opposite = _compared(column, bound, kind), kind in _OPPOSITES
 
     def within(found: ValueRange) -> Outcomes:
-        results = Outcomes()
+        results = _NONE
         if found.nulls:
             results |= null
         if found.nans:
@@ -276,11 +285,11 @@ def _possible(column: FilteredColumn, bound: Any) -> Callable[[Ranges], Outcomes
         if found.values and kind in _UNARY:
             results |= value
         elif found.values:
-            results |= _OPPOSITE[compared(found)] if opposite else compared(found)
+            results |= _opposite(compared(found)) if opposite else compared(found)
         return results
 
     def possible(ranges: Ranges) -> Outcomes:
-        results = _BOTH
+        results = _ANY
         for each in ranges(column):
             results &= within(each)
         return results
@@ -315,7 +324,7 @@ def _less(value: Any, *, inclusive: bool) -> _OfValues:
         below, above = inclusive or not found.exact, not inclusive or not found.exact
         may = lower is None or lower < image or (below and lower == image)
         may_not = upper is None or upper > image or (above and upper == image)
-        return (_ALWAYS if may else Outcomes()) | (_NEVER if may_not else Outcomes())
+        return (_ALWAYS if may else _NONE) | (_NEVER if may_not else _NONE)
 
     return of_values
 
