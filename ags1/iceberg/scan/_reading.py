@@ -25,9 +25,9 @@ from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask
 from pyiceberg.utils.config import Config
 
 from ags1.core.blocks import usable_cpus
+from ags1.iceberg.deletes import EqualityDeletes
 from ags1.iceberg.files.file_io import row_group_limit
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.scan._delete_index import EqualityDeletes
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
 from ags1.iceberg.scan._planning import ScanTask
 from ags1.iceberg.scan._projection import (
