@@ -13,16 +13,62 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ags1.errors import FormatError
 from ags1.iceberg.metadata.manifests import EQUALITY_DELETES, ManifestEntry, kind_of
-from ags1.iceberg.scan.deletion_vectors import DeletionVector
 
 _PATH = 2147483546
 """Field of a position delete file with the path of the data file."""
 _WHOLE_PATHS = (".parquet", ".avro", ".orc")
 _EVERYWHERE: tuple[Any, ...] = ()
+# Bytes of a deletion vector: what stands around its bitmaps, and their number; Java reads it into one array.
+_SMALLEST, _LARGEST = 20, (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class DeletionVector:
+    """A deletion vector, from a manifest.
+
+    Attributes
+    ----------
+    path : str
+        Of the Puffin file.
+    data_file : str
+        Path of the data file whose rows it deletes.
+    offset, size : int
+        Where it is in the plaintext of the Puffin file, in bytes.
+    cardinality : int
+        How many rows it deletes.
+    """
+
+    path: str
+    data_file: str
+    offset: int
+    size: int
+    cardinality: int
+
+    @classmethod
+    def of(cls, file: Mapping[str, Any]) -> DeletionVector:
+        """Make it from the fields of ``data_file``; a FormatError names the file if one is missing or impossible."""
+        path, data_file = file["file_path"], file.get("referenced_data_file")
+        offset, size = file.get("content_offset"), file.get("content_size_in_bytes")
+        cardinality = file["record_count"]
+        if not isinstance(data_file, str) or not data_file:
+            raise FormatError(f"{path}: the manifest does not say which data file this deletion vector is for")
+        if not (is_count(offset) and is_count(size) and is_count(cardinality)):
+            raise FormatError(
+                f"{path}: the manifest does not say where in it the deletion vector of {data_file} is, or how many "
+                "rows it deletes"
+            )
+        if not _SMALLEST <= size <= _LARGEST:
+            raise FormatError(f"{path}: the manifest says that the deletion vector of {data_file} has {size} bytes")
+        return cls(path, data_file, offset, size, cardinality)
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether a value of a file is a number of something, or a place."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 class FileScope(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -280,7 +281,9 @@ def plan_conversion(
     if target_location is None:
         plan.removed_before = left_behind(opened).snapshots
         before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
-        change.apply(after)
+        with contextlib.suppress(UnsupportedError):
+            # It is among the problems.
+            change.apply(after)
         plan.expires, plan.settings = expire, after.fields != before.fields
     if change.key_id is not None and target_location is None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import pyarrow
@@ -97,6 +98,18 @@ class EncryptedTableScan:
         )
         fields = {each.name: each for each in self.schema.fields}
         made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))
+        return made
+
+    def with_reserved(self, *field_ids: int) -> EncryptedTableScan:
+        """Return the scan with reserved columns behind its own, under names that no other column has."""
+        made = copy(self)
+        for field in LINEAGE.values():
+            if field.field_id not in field_ids:
+                continue
+            name = field.name
+            while name in made.schema.column_names:
+                name += "'"
+            made.schema = Schema(*made.schema.fields, field.model_copy(update={"name": name}))
         return made
 
     def by_file(
