@@ -18,8 +18,6 @@ from ags1.iceberg.keys._document import Document
 from ags1.iceberg.scan._variant import without_variants
 
 _KNOWN_TRANSFORM = re.compile(r"identity|void|year|month|day|hour|(bucket|truncate)\[[0-9]+\]")
-UNKNOWN = "unknown"
-"""What PyIceberg calls a transform that it does not know."""
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
 
 
@@ -48,7 +46,7 @@ def _without_unknown(listed: Any) -> Any:
     if is_single and _KNOWN_TRANSFORM.fullmatch(str(listed.get("transform"))):
         return listed
     source = sources[0] if isinstance(sources, list) and sources else 0
-    return {**listed, "source-id": source, "transform": UNKNOWN}
+    return {**listed, "source-id": source, "transform": "unknown"}
 
 
 def view_of(

@@ -204,7 +204,7 @@ class Conversion:
             return None
 
         try:
-            self.change.apply(TableMetadata(view.metadata.fields))
+            view.metadata.check_upgrade()
         except UnsupportedError as error:
             yield error
         todo = [each for each in entries if each.path not in self.moved]

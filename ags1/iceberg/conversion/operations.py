@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -281,9 +280,7 @@ def plan_conversion(
     if target_location is None:
         plan.removed_before = left_behind(opened).snapshots
         before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
-        with contextlib.suppress(UnsupportedError):
-            # It is among the problems.
-            change.apply(after)
+        change.apply(after)
         plan.expires, plan.settings = expire, after.fields != before.fields
     if change.key_id is not None and target_location is None:
         try:
@@ -456,6 +453,7 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> 
             keys = EncryptionKeys.from_table_metadata(metadata.fields)
             metadata.fields["encryption-keys"] = keys.rewrap(kms, change.key_id).to_list()
         before = dict(metadata.properties)
+        metadata.check_upgrade()
         change.apply(metadata)
         return change.name == REKEY or before != metadata.properties
 

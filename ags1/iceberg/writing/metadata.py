@@ -163,16 +163,17 @@ class TableMetadata:
 
     # -- what a commit changes ---------------------------------------------------------------------------------
 
-    def upgrade(self) -> None:
-        """Make it format version 3. Rows get their numbers from the next snapshot on.
-
-        An UnsupportedError names a column with a reserved name.
-        """
+    def check_upgrade(self) -> None:
+        """Raise an UnsupportedError that names a column with a name that version 3 takes for its own."""
         if self.fields["format-version"] < _ENCRYPTED_VERSION:
             current = self.fields.get("current-schema-id")
             schema: Any = next((each for each in self.fields["schemas"] if each.get("schema-id") == current), {})
             names = (each["name"] for each in schema.get("fields", ()))
             refuse_reserved(names, "rename the column before the table is upgraded to format version 3")
+
+    def upgrade(self) -> None:
+        """Make it format version 3. Rows get their numbers from the next snapshot on."""
+        if self.fields["format-version"] < _ENCRYPTED_VERSION:
             self.fields["format-version"] = _ENCRYPTED_VERSION
         self.fields.setdefault("next-row-id", 0)
 

@@ -19,7 +19,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, update_table_metadata
 
 from ags1.errors import ConflictError
-from ags1.iceberg._pyiceberg_view import UNKNOWN, metadata_text
+from ags1.iceberg._pyiceberg_view import metadata_text
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, number_property, refuse_reserved
@@ -120,12 +120,6 @@ def _changed(fields: Mapping[str, Any], base: Any, made: Any) -> dict[str, Any]:
     before, after = (each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in (base, made))
     metadata = TableMetadata(fields)
     found = metadata.fields
-    unknown = {field["field-id"]: field for spec in found["partition-specs"] for field in spec["fields"]}
-    for spec in after["partition-specs"]:
-        # As the table has them: PyIceberg has one name for all transforms that it does not know.
-        spec["fields"] = [
-            unknown[each["field-id"]] if each["transform"] == UNKNOWN else each for each in spec["fields"]
-        ]
     for name, key in _LISTS.items():
         known = {each[key] for each in before[name]}
         found[name] = [*found.get(name, ()), *(each for each in after[name] if each[key] not in known)]
