@@ -23,7 +23,7 @@ from ags1.iceberg.catalogs import catalog_table, loaded
 from ags1.iceberg.files.file_io import client_of
 from ags1.iceberg.keys._kek import make_kek
 from ags1.iceberg.metadata.locations import local_path
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH, refuse_reserved
 from ags1.iceberg.tables import EncryptedTable, load_table
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -56,6 +56,7 @@ def new_metadata(
     wanted: Any = Catalog._convert_schema_if_needed(schema, _VERSION)
     if not wanted.fields:
         raise ValueError("a table needs at least one column")
+    refuse_reserved((each.name for each in wanted.fields), "choose another name")
     fresh = assign_fresh_schema_ids(wanted)
     if isinstance(schema, pyarrow.Schema):
         wanted = fresh
@@ -148,7 +149,8 @@ def create_table(
     FileExistsError
         The name is taken.
     UnsupportedError
-        The catalog cannot hold an encrypted table, or the schema has a type that cannot be written here.
+        The catalog cannot hold an encrypted table; the schema has a type that cannot be written here, or a column with
+        a name that Iceberg reserves, such as ``_pos``.
     FileNotFoundError
         The catalog has no such namespace.
     KeyAccessError

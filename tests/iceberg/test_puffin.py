@@ -15,7 +15,8 @@ from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
 from ags1.errors import FormatError
-from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, footer_contradictions, write_vectors
+from ags1.iceberg.deletes import DeletionVector
+from ags1.iceberg.scan.deletion_vectors import deleted_positions, footer_contradictions, write_vectors
 from tests.checks import in_child
 
 

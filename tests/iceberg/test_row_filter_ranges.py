@@ -214,6 +214,7 @@ def test_no_range_excludes_a_value_that_is_there(data: Any) -> None:
         "upper_bounds": to_bytes(kind, max(known)) if known else None,
     }
     file = {name: [{"key": 1, "value": 5}, {"key": 2, "value": each}] for name, each in metrics.items()}
+    file["record_count"] = len(rows)
     assert set(truths) <= possible(lambda column: [of_file(column, file)])
     field = PartitionField(2, 1000, transform, "part")
     made = [transform.transform(kind)(each) for each in stored]

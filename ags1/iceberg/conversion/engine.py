@@ -205,8 +205,12 @@ class Conversion:
                 return error
             return None
 
+        try:
+            view.metadata.check_upgrade()
+        except UnsupportedError as error:
+            yield error
         todo = [each for each in entries if each.path not in self.moved]
-        return [each for each in in_parallel(look, todo, REQUESTS_AT_ONCE) if each is not None]
+        yield from (each for each in in_parallel(look, todo, REQUESTS_AT_ONCE) if each is not None)
 
     def _check(self, view: TableAtOnce, entry: ManifestEntry) -> None:
         view.places.check(entry.path)

@@ -453,6 +453,7 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> 
             keys = EncryptionKeys.from_table_metadata(metadata.fields)
             metadata.fields["encryption-keys"] = keys.rewrap(kms, change.key_id).to_list()
         before = dict(metadata.properties)
+        metadata.check_upgrade()
         change.apply(metadata)
         return change.name == REKEY or before != metadata.properties
 

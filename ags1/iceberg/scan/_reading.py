@@ -25,9 +25,9 @@ from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask
 from pyiceberg.utils.config import Config
 
 from ags1.core.blocks import usable_cpus
+from ags1.iceberg.deletes import DeletionVector, EqualityDeletes
 from ags1.iceberg.files.file_io import row_group_limit
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.scan._delete_index import EqualityDeletes
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
 from ags1.iceberg.scan._planning import ScanTask
 from ags1.iceberg.scan._projection import (
@@ -43,7 +43,7 @@ from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg.scan._variant import ParquetVariants
-from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
+from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 

@@ -97,14 +97,17 @@ def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
     )
     if not column.is_float:
         nans = 0
+    rows = file["record_count"]
     lower, upper = _ends(_metric(file, "lower_bounds", column), _metric(file, "upper_bounds", column), column.type)
+    if total not in (None, rows) or (nulls or 0) + (nans or 0) > rows:
+        # Writers differ in whether nulls count among the values, and null structs around a field; some count wrongly.
+        nulls = nans = None
     return ValueRange(
         lower,
         upper,
-        # Writers differ in whether null structs around a field count.
         nulls=column.nested or nulls != 0,
-        values=total is None or nulls is None or nans is None or total > nulls + nans,
-        nans=nans != 0,
+        values=None in (total, nulls, nans) or rows > nulls + nans or (lower, upper) != (None, None),
+        nans=column.is_float and nans != 0,
     )
 
 
@@ -153,9 +156,13 @@ def _metric(file: Mapping[str, Any], name: str, column: FilteredColumn) -> Any:
 
 
 def _ends(lower: bytes | None, upper: bytes | None, kind: Any) -> tuple[Any, Any]:
-    """Return bounds in the units of literals; None for both if one is NaN."""
-    ends = _decoded(lower, kind), _decoded(upper, kind)
-    return (None, None) if any(each != each for each in ends) else ends
+    """Return bounds in the units of literals; None for both if one is NaN, or the lower one is the higher."""
+    return _consistent(_decoded(lower, kind), _decoded(upper, kind))
+
+
+def _consistent(lower: Any, upper: Any) -> tuple[Any, Any]:
+    is_wrong = lower != lower or upper != upper or (None not in (lower, upper) and lower > upper)
+    return (None, None) if is_wrong else (lower, upper)
 
 
 def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType) -> ValueRange | None:
@@ -170,7 +177,7 @@ def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType
             lower, upper = _text(statistics.min_raw), _text(statistics.max_raw)
     nulls = not statistics.has_null_count or statistics.null_count != 0
     # The statistics do not count NaN.
-    return ValueRange(lower, upper, nulls=nulls, nans=column.is_float)
+    return ValueRange(*_consistent(lower, upper), nulls=nulls, nans=column.is_float)
 
 
 # Bounds of int, from before promotion to long, and of long.

@@ -11,7 +11,6 @@ spec, "Semi-structured Types" and "Appendix A"; Parquet's VariantShredding.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,6 @@ from pyiceberg.types import StructType
 
 from ags1.avro.schemas import AvroType
 from ags1.errors import UnsupportedError
-from ags1.iceberg.keys._document import Document
 
 _NAMES = ("metadata", "value")
 _FIELD_ID = b"PARQUET:field_id"
@@ -40,19 +38,13 @@ def is_variant(field_id: int, kind: Any) -> bool:
     return isinstance(kind, StructType) and [each.field_id for each in kind.fields] == list(_ids(field_id).values())
 
 
-def metadata_text(document: Document) -> str:
-    """Return the table's metadata as PyIceberg can parse it; the text is changed if it has variants."""
-    schemas = document.fields.get("schemas")
-    made = _without_variants(schemas)
-    return document.text if made == schemas else json.dumps({**document.fields, "schemas": made})
-
-
-def _without_variants(schema: Any) -> Any:
+def without_variants(schema: Any) -> Any:
+    """Return the JSON of a schema, or of several, as PyIceberg can parse it."""
     if isinstance(schema, list):
-        return [_without_variants(each) for each in schema]
+        return [without_variants(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: _without_variants(each) if name in _BELOW else each for name, each in schema.items()}
+    made = {name: without_variants(each) if name in _BELOW else each for name, each in schema.items()}
     for kind, field_id in _TYPES.items():
         if made.get(kind) == "variant" and type(made.get(field_id)) is int:
             fields = [

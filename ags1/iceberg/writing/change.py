@@ -114,7 +114,8 @@ class RowChange:
 
     def delete(self, file: Any, positions: Any) -> None:
         """Take out the rows at all these positions: a data file that has no others goes as a whole."""
-        if len(positions) == file.record_count:
+        # A vector may have positions that the file does not.
+        if len(positions) == file.record_count == positions.max() + 1:
             self.removed.add(file.file_path)
         else:
             self.deleted[file.file_path] = positions
