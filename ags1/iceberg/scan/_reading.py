@@ -21,14 +21,14 @@ import pyarrow.compute as compute
 from pyiceberg.io.pyarrow import pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask
-from pyiceberg.utils.config import Config
+from pyiceberg.table import FileScanTask
 
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.files.file_io import row_group_limit
 from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.scan._delete_index import EqualityDeletes
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
+from ags1.iceberg.scan._file_ids import with_field_ids
 from ags1.iceberg.scan._planning import ScanTask
 from ags1.iceberg.scan._projection import (
     POSITION,
@@ -36,7 +36,6 @@ from ags1.iceberg.scan._projection import (
     FileColumns,
     FurtherColumns,
     Projection,
-    name_mapping,
     remaining,
 )
 from ags1.iceberg.scan._row_filter import RowFilter
@@ -48,6 +47,7 @@ from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
 _PROBLEM = "cannot be read"
+_NEWEST = 3
 # Bytes of rows that wait until those before them are taken; and of those that equality deletes are applied to at once,
 # because each time a table of the deleted keys is made.
 WAITING, _COMPARED = 1 << 30, 64 << 20
@@ -81,9 +81,6 @@ class EncryptedArrowScan:
     ) -> None:
         self.metadata, self.io, self.schema = metadata, file_io, schema
         self._filter, self._limit = row_filter, limit
-        # PyIceberg's configuration says how nanoseconds of files become a version 2 table's microseconds.
-        said = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE)
-        self.downcast = metadata.format_version <= 2 if said is None else said
         self._groups_at_once, self._use_threads = 1, True
         self._row_groups: Mapping[str, Sequence[int]] = {}
         # Files of a table have few schemas, one after the other.
@@ -297,7 +294,7 @@ class EncryptedArrowScan:
                 source = RowGroups(file, limit, is_remote=remote, at_once=at_once, use_threads=self._use_threads)
             else:
                 source = _OrcFile(file)
-            file_schema, columns = self._columns_of(source.schema)
+            file_schema, columns = self._columns_of(source.schema, is_parquet=isinstance(source, RowGroups))
             projection = Projection(self, task, columns)
             # Positions and row ids count all rows.
             counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self.schema.field_ids)
@@ -311,19 +308,15 @@ class EncryptedArrowScan:
                         yield start, projection.rows(batch, start)
                         start += batch.num_rows
 
-    def _columns_of(self, physical: pyarrow.Schema) -> tuple[Schema, FileColumns]:
+    def _columns_of(self, physical: pyarrow.Schema, *, is_parquet: bool) -> tuple[Schema, FileColumns]:
         """Return the schema of a Parquet or ORC file, and what is read of it; UnsupportedError: a shredded variant."""
         # What writers say about a file beside its fields.
         physical = physical.remove_metadata()
         known = self._known
         if known is None or not known[0].equals(physical, check_metadata=True):
-            variants = ParquetVariants(physical, self.metadata)
-            file_schema = pyarrow_to_schema(
-                variants.schema,
-                name_mapping(self),
-                downcast_ns_timestamp_to_us=self.downcast,
-                format_version=self.metadata.format_version,
-            )
+            variants = ParquetVariants(with_field_ids(physical, self, is_parquet=is_parquet), self.metadata)
+            # What only version 3 has may be in files of any version.
+            file_schema = pyarrow_to_schema(variants.schema, format_version=_NEWEST)
             columns = FileColumns(self, file_schema)
             variants.check(columns.schema)
             known = self._known = physical, file_schema, columns
