@@ -95,7 +95,9 @@ class Rows:
         if isinstance(kind, (TimestampType, TimestamptzType)):
             moment = NOON + datetime.timedelta(microseconds=draw.randrange(1 << 50))
             return moment.replace(tzinfo=datetime.timezone.utc) if isinstance(kind, TimestamptzType) else moment
-        return {LongType: draw.randrange(1 << 60), StringType: str(draw.random()), DoubleType: draw.random()}[type(kind)]
+        return {LongType: draw.randrange(1 << 60), StringType: str(draw.random()), DoubleType: draw.random()}[
+            type(kind)
+        ]
 
     def rows(self) -> list[Any]:
         kinds = {each.name: each.field_type for each in self.schema.fields}
@@ -136,7 +138,7 @@ def test_without_ids_and_a_mapping_columns_are_found_by_position(tmp_path: Path)
     schema = Schema(optional(1, "a", LongType()), optional(2, "b", StringType()), optional(9, "late", LongType()))
     assert lake.read(schema, path=lake.parquet).to_pylist() == [{"a": 1, "b": "x", "late": None}]
     pq.write_table(pa.table({"b": ["x"], "a": [1]}), lake.parquet)
-    with pytest.raises(FormatError, match="column 'a' is (large_)?string in the file and long in the table"):
+    with pytest.raises(FormatError, match=r"column 'a' is (large_)?string in the file and long in the table"):
         lake.read(schema, path=lake.parquet)
 
 
@@ -176,5 +178,7 @@ def test_a_type_that_does_not_fit_is_named_with_the_column(tmp_path: Path, kind:
     lake = Lake(tmp_path)
     field = pa.field("d", kind, metadata={"PARQUET:field_id": "1"})
     pq.write_table(pa.table([pa.array([None], kind)], schema=pa.schema([field])), lake.parquet)
-    with pytest.raises(FormatError, match=r"data\.parquet: the column 'd' is .* in the file and timestamp in the table"):
+    with pytest.raises(
+        FormatError, match=r"data\.parquet: the column 'd' is .* in the file and timestamp in the table"
+    ):
         lake.read(Schema(optional(1, "d", TimestampType())), path=lake.parquet)

@@ -198,7 +198,7 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
             )
         if hinted > newest >= 0:
             raise FormatError(
-                f"{each}/{VERSION_HINT} says that the newest state of the table has the number {hinted}, and the newest "
+                f"{each}/{VERSION_HINT} says that the newest state has the number {hinted}, and the newest "
                 f"metadata file there is {names[-1]}: put the missing file there, or give the file that is the newest"
             )
         if len(names) > 1:

@@ -416,7 +416,7 @@ class SnapshotFiles:
     """
 
     def __init__(self, file_io: EncryptedFileIO) -> None:
-        self._io = file_io
+        self.io = self._io = file_io
 
     @classmethod
     def of(

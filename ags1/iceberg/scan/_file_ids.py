@@ -41,7 +41,7 @@ def name_mapping(scan: Any) -> Any:
 
 
 def with_field_ids(physical: pyarrow.Schema, scan: Any, *, is_parquet: bool) -> pyarrow.Schema:
-    """Return the fields of a file that a scan reads, with their ids; a FormatError if those of a nested one are unknown.
+    """Return the fields of a file that a scan reads, with ids; a FormatError if the ids in a nested one are not known.
 
     Timestamps have the unit of the table's columns: nanoseconds may be stored below a column of microseconds.
     """
@@ -84,8 +84,8 @@ class _Fields:
         found = self.of([each.with_name(name) for name, each in inside.items()], mapped)
         if len(found) != len(inside):
             raise FormatError(
-                f"what is in the column {field.name!r} has no field ids, neither in the file nor in a name mapping: set "
-                "the table property schema.name-mapping.default"
+                f"what is in the column {field.name!r} has no field ids, neither in the file nor in a name mapping: "
+                "set the table property schema.name-mapping.default"
             )
         return [each.with_name(old.name) for each, old in zip(found, inside.values(), strict=True)]
 

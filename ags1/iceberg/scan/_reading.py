@@ -87,7 +87,7 @@ class EncryptedArrowScan:
         self._known: tuple[pyarrow.Schema, Schema, FileColumns] | None = None
         self._whole: dict[tuple[int, ...], tuple[FurtherColumns, EncryptedArrowScan]] = {}
 
-    def _of(self, schema: Schema, row_filter: RowFilter | None = None) -> EncryptedArrowScan:
+    def of(self, schema: Schema, row_filter: RowFilter | None = None) -> EncryptedArrowScan:
         """The same scan of other columns, without a limit."""
         made = copy(self)
         made.schema, made._filter, made._limit = schema, row_filter, None
@@ -101,7 +101,7 @@ class EncryptedArrowScan:
         found = self._whole.get(wanted)
         if found is None:
             columns = FurtherColumns(self.schema, self.metadata, wanted)
-            found = self._whole[wanted] = columns, self._of(columns.schema, self._filter)
+            found = self._whole[wanted] = columns, self.of(columns.schema, self._filter)
         return found
 
     @cached_property
@@ -182,7 +182,7 @@ class EncryptedArrowScan:
         columns, whole = self._whole_of(field_ids)
         own = range(columns.width)
         most = self._limit
-        with closing(whole._batches(task, positions)) as batches:
+        with closing(whole.batches(task, positions)) as batches:
             # What only the filter needs is not copied.
             needed = range(len(columns.schema.fields)) if groups else own
             left = (self._passing(batch.select(needed), batch, start, positions, columns) for start, batch in batches)
@@ -258,14 +258,12 @@ class EncryptedArrowScan:
 
     def _read_keys(self, file: Any, columns: FurtherColumns) -> pyarrow.Table:
         with naming(file.file_path, _PROBLEM):
-            batches = [batch for _, batch in self._of(columns.schema)._batches(FileScanTask(file), None)]
+            batches = [batch for _, batch in self.of(columns.schema).batches(FileScanTask(file), None)]
             if batches:
                 return pyarrow.Table.from_batches(batches)
             return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
 
-    def _batches(
-        self, task: Any, positions: list[Any] | None
-    ) -> Generator[tuple[int, pyarrow.RecordBatch], None, None]:
+    def batches(self, task: Any, positions: list[Any] | None) -> Generator[tuple[int, pyarrow.RecordBatch], None, None]:
         """Return rows of a data file as the scan's columns, each batch with the position of its first row.
 
         The file has deletes at `positions`, which the caller leaves out.
