@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, StringType, TimestampType, TimestamptzType
 
 from ags1.errors import FormatError
@@ -119,6 +121,19 @@ def test_what_a_scan_cannot_read_is_refused_before_anything_is_written(tmp_path:
     assert sorted(place.rglob("*")) == before
 
 
+def test_a_partition_of_another_type_than_its_transform_gives_is_refused(tmp_path: Path) -> None:
+    def spec(transform: Any) -> PartitionSpec:
+        return PartitionSpec(PartitionField(source_id=4, field_id=1000, transform=transform, name="p"))
+
+    lake = DeleteLake(tmp_path, SCHEMA, specs=[spec(IdentityTransform())])
+    lake.add([{"d": "x"}], 1, partition=["x"])
+    lake.specs = [spec(BucketTransform(4))]
+    lake.open()
+    table = load_table(None, str((tmp_path / "00001.metadata.json").rename(tmp_path / "v1.metadata.json")), kms=KMS)
+    with pytest.raises(FormatError, match=r"Avro type string in the partition field 'p', and bucket\[4\] gives int"):
+        encrypt_table(table, key_id="lake", steps=ALL)
+
+
 def test_only_a_file_of_each_form_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ags1.iceberg.scan.probing import Probe
 
@@ -129,9 +144,9 @@ def test_only_a_file_of_each_form_is_read(tmp_path: Path, monkeypatch: pytest.Mo
     seen: list[str] = []
     real = Probe.read
 
-    def read(self: Probe, entry: Any, spec_id: int) -> None:
+    def read(self: Probe, entry: Any, manifest: Any) -> None:
         seen.append(entry.path)
-        real(self, entry, spec_id)
+        real(self, entry, manifest)
 
     monkeypatch.setattr(Probe, "read", read)
     assert plan_conversion(lake.load(), key_id="lake").problems == []

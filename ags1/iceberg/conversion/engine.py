@@ -45,11 +45,11 @@ from ags1.iceberg.conversion.work import (
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import MOVED_FROM, TableLocations
-from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
+from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.scan.probing import Probe
 from ags1.iceberg.walk.table_walk import FAULTS
-from ags1.iceberg.writing.commit import PATIENT, commit, newest
+from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
@@ -129,14 +129,17 @@ class Conversion:
         # Small files of a store that were read to be checked.
         self._contents: dict[str, Buffer] = {}
         self._held_bytes = 0
-        self._forms: dict[str, bytes] = {}
+        # What decides how a file is read, as far as it is known here.
+        self._forms: dict[str, bytes | str] = {}
         self.report = ConversionReport(change.name, table.name, change.key_id)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
     def look(self, state: TableState | None = None) -> TableAtOnce:
         """Return the table in its current state, or in a given one. KeyAccessError: not under the key that is held."""
-        found = state or newest(self.table)
+        found = state or self.table.load()
+        if state is None:
+            self.table.check_newest(found)
         said = TableMetadata(found.document.fields).key_id
         # A catalog that knows the master key has compared it; encryption is under the key that the caller names.
         if self.held not in (None, said) and found.table_key_id is None and self.change.name != ENCRYPT:
@@ -209,37 +212,31 @@ class Conversion:
             return None
 
         todo = [each for each in entries if each.path not in self.moved]
-        found = [*in_parallel(look, todo, REQUESTS_AT_ONCE), *self._unreadable(view, todo)]
+        found = [*in_parallel(look, todo, REQUESTS_AT_ONCE), *self._unreadable(view)]
         return [each for each in found if each is not None]
 
-    def _unreadable(self, view: TableAtOnce, entries: Iterable[ManifestEntry]) -> Iterable[Exception | None]:
+    def _unreadable(self, view: TableAtOnce) -> Iterable[Exception | None]:
         """Read rows of one file of each form, which a plan must promise; return why not.
 
         Nobody is kept from decrypting what ags1 does not read, so only an encryption is refused.
         """
-        wanted = {
-            each.path for each in entries if is_moved(each) and not self.change.copies(each.file.get("key_metadata"))
-        }
-        found: dict[Any, tuple[ManifestEntry, int]] = {}
+        found: dict[Any, tuple[ManifestEntry, Manifest]] = {}
         for manifest in view.contents.manifests.values():
+            about = (manifest.header.get("schema"), manifest.spec_id, str(manifest.partition))
             for each in manifest.entries:
-                if each.path in wanted and (self.perform is not None or each.path in self._forms):
-                    # With `perform`, no file was opened here: those of one schema are taken for one form.
-                    usual = (kind_of(each.file), each.file["file_format"], manifest.header.get("schema"))
-                    found.setdefault(self._forms.get(each.path, usual), (each, manifest.spec_id))
+                if each.path in self._forms:
+                    found.setdefault((self._forms[each.path], kind_of(each.file), *about), (each, manifest))
         if not found:
             return []
         probe = Probe(view.document, view.source)
 
-        def read(each: tuple[ManifestEntry, int]) -> Exception | None:
+        def read(each: tuple[ManifestEntry, Manifest]) -> Exception | None:
             try:
                 probe.read(*each)
             except FAULTS as error:
                 if self.change.name == ENCRYPT and not isinstance(error, (UnsupportedError, LimitError)):
                     return error
-                self.report.notes.append(
-                    f"ags1 does not read the rows of this file, and moves them as they are: {error}"
-                )
+                self.report.notes.append(f"ags1 does not read the rows of this file, and moves it as it is: {error}")
             return None
 
         return in_parallel(read, found.values(), _READ_AT_ONCE)
@@ -253,11 +250,13 @@ class Conversion:
                     f"{entry.path}: files of the format {form} cannot be encrypted in Iceberg: write these rows again "
                     "as Parquet (Spark: rewrite_data_files after 'write.format.default'='parquet'), then convert"
                 )
+            found: bytes | str = form
             if self.perform is None:
                 # With `perform`, each file is checked where it is moved, not from here.
-                form, content = check(self._task(view, entry), self._seal(view), self.places)
-                self._forms[entry.path] = form
+                found, content = check(self._task(view, entry), self._seal(view), self.places)
                 self._hold(entry.path, content)
+            if not self.change.copies(entry.file.get("key_metadata")):
+                self._forms[entry.path] = found
             return
         size = status(self.places.of_source(entry.path)).size
         if size != entry.file["file_size_in_bytes"]:

@@ -49,18 +49,17 @@ def _add_to_record(record: dict[str, Any], struct: Any, header: Mapping[str, byt
 
 
 def _add_below(kind: dict[str, Any], wanted: Any, header: Mapping[str, bytes]) -> None:
+    from pyiceberg.types import ListType, MapType, StructType
+
     if kind.get("type") == "record" and wanted.is_struct:
         _add_to_record(kind, wanted, header)
-    elif kind.get("type") == "array" and hasattr(wanted, "element_id"):
+    elif kind.get("type") == "array" and isinstance(wanted, ListType):
         kind.setdefault("element-id", wanted.element_id)
-        if isinstance(kind["items"], dict) and wanted.element_type.is_struct:
-            _add_to_record(kind["items"], wanted.element_type, header)
-    elif kind.get("type") == "array" and hasattr(wanted, "key_id") and isinstance(kind["items"], dict):
+        if isinstance(kind["items"], dict):
+            _add_below(kind["items"], wanted.element_type, header)
+    elif kind.get("type") == "array" and isinstance(wanted, MapType) and isinstance(kind["items"], dict):
         kind.setdefault("logicalType", "map")
-        ids = {"key": wanted.key_id, "value": wanted.value_id}
-        for each in kind["items"]["fields"]:
-            if each["name"] in ids:
-                each.setdefault("field-id", ids[each["name"]])
+        _add_below(kind["items"], StructType(wanted.key_field, wanted.value_field), header)
 
 
 def _add_to_partition(record: dict[str, Any], header: Mapping[str, bytes]) -> None:

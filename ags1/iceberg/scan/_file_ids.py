@@ -18,7 +18,7 @@ from pyiceberg.table.name_mapping import MappedField, create_mapping_from_schema
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from ags1.errors import FormatError
-from ags1.iceberg.scan._variant import is_variant
+from ags1.iceberg.scan._variant import parquet_variant, variants_of
 
 _FIELD_ID = b"PARQUET:field_id"
 _NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)
@@ -55,6 +55,7 @@ def with_field_ids(physical: pyarrow.Schema, scan: Any, *, is_parquet: bool) -> 
 class _Fields:
     def __init__(self, scan: Any, *, own: bool) -> None:
         self._scan, self._own, self._wanted = scan, own, scan.schema.field_ids
+        self._variants = variants_of(scan.metadata.schemas)
 
     def of(self, fields: Iterable[pyarrow.Field], mapped: Iterable[Any]) -> list[pyarrow.Field]:
         by_name = {name: each for each in mapped for name in each.names}
@@ -69,15 +70,15 @@ class _Fields:
         expected = expected_type(self._scan, number)
         if pyarrow.types.is_timestamp(kind) and kind.unit == "ns" and not isinstance(expected, _NANOSECONDS):
             kind = pyarrow.timestamp("us", kind.tz)
-        elif pyarrow.types.is_struct(kind) and not is_variant(number, expected):
-            kind = pyarrow.struct(self.of(kind, below))
+        elif pyarrow.types.is_struct(kind):
+            is_variant = number in self._variants
+            kind = parquet_variant(field, number) if is_variant else pyarrow.struct(self.of(kind, below))
         elif pyarrow.types.is_map(kind):
             key, value = self._inside(field, below, key=kind.key_field, value=kind.item_field)
             kind = pyarrow.map_(key, value, kind.keys_sorted)
-        elif pyarrow.types.is_large_list(kind):
-            kind = pyarrow.large_list(*self._inside(field, below, element=kind.value_field))
-        elif pyarrow.types.is_list(kind):
-            kind = pyarrow.list_(*self._inside(field, below, element=kind.value_field))
+        elif pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
+            (element,) = self._inside(field, below, element=kind.value_field)
+            kind = pyarrow.list_(element) if pyarrow.types.is_list(kind) else pyarrow.large_list(element)
         return pyarrow.field(field.name, kind, field.nullable, {_FIELD_ID: str(number)})
 
     def _inside(self, field: pyarrow.Field, mapped: Iterable[Any], **inside: pyarrow.Field) -> list[pyarrow.Field]:

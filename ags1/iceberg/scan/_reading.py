@@ -41,7 +41,6 @@ from ags1.iceberg.scan._projection import (
 from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
-from ags1.iceberg.scan._variant import ParquetVariants
 from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
 from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
@@ -312,11 +311,10 @@ class EncryptedArrowScan:
         physical = physical.remove_metadata()
         known = self._known
         if known is None or not known[0].equals(physical, check_metadata=True):
-            variants = ParquetVariants(with_field_ids(physical, self, is_parquet=is_parquet), self.metadata)
             # What only version 3 has may be in files of any version.
-            file_schema = pyarrow_to_schema(variants.schema, format_version=_NEWEST)
+            known_ids = with_field_ids(physical, self, is_parquet=is_parquet)
+            file_schema = pyarrow_to_schema(known_ids, format_version=_NEWEST)
             columns = FileColumns(self, file_schema)
-            variants.check(columns.schema)
             known = self._known = physical, file_schema, columns
         return known[1:]
 
