@@ -206,8 +206,7 @@ class _Schema:
     def _reference(self, names: set[str]) -> _Cost:
         if any(names & each for each in self._open):
             raise FormatError(f"the Avro schema has a record inside itself, {min(names)!r:.60}, which is not read")
-        is_null = any(each.rpartition(".")[2] == "null" for each in names)
-        usual = _NO_BYTES if is_null else _BYTES
+        usual = _NO_BYTES if any(each.rpartition(".")[2] == "null" for each in names) else _BYTES
         return _worst([self._named[each] for each in names if each in self._named] or [usual])
 
 

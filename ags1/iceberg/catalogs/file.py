@@ -241,8 +241,8 @@ def _hinted(directory: str, io_properties: Mapping[str, str]) -> int:
         text = bytes(read_whole(location_of(f"{directory}/{VERSION_HINT}", io_properties), _MAX_HINT))
     except (FileNotFoundError, NotADirectoryError):
         return -1
-    found = number_in(text.decode("utf-8", "replace").strip().rpartition("/")[2])
-    return -1 if found is None else found
+    named = text.decode("utf-8", "replace").strip().rpartition("/")[2]
+    return -1 if (found := number_in(named)) is None else found
 
 
 def has_no_catalog(location: str, fields: Mapping[str, Any]) -> bool:

@@ -130,7 +130,7 @@ class Conversion:
         self._contents: dict[str, Buffer] = {}
         self._held_bytes = 0
         # What decides how a file is read, as far as it is known here.
-        self._forms: dict[str, bytes | str] = {}
+        self._forms: dict[str, str] = {}
         self.report = ConversionReport(change.name, table.name, change.key_id)
 
     # -- what is there -------------------------------------------------------------------------------------------
@@ -250,13 +250,12 @@ class Conversion:
                     f"{entry.path}: files of the format {form} cannot be encrypted in Iceberg: write these rows again "
                     "as Parquet (Spark: rewrite_data_files after 'write.format.default'='parquet'), then convert"
                 )
-            found: bytes | str = form
             if self.perform is None:
                 # With `perform`, each file is checked where it is moved, not from here.
-                found, content = check(self._task(view, entry), self._seal(view), self.places)
+                form, content = check(self._task(view, entry), self._seal(view), self.places)
                 self._hold(entry.path, content)
             if not self.change.copies(entry.file.get("key_metadata")):
-                self._forms[entry.path] = found
+                self._forms[entry.path] = form
             return
         size = status(self.places.of_source(entry.path)).size
         if size != entry.file["file_size_in_bytes"]:

@@ -129,7 +129,7 @@ class FileResult:
     identity: str = ""
 
 
-def check(task: FileTask, seal: RunSeal | None, places: Places) -> tuple[bytes, Buffer | None]:
+def check(task: FileTask, seal: RunSeal | None, places: Places) -> tuple[str, Buffer | None]:
     """Compare a file with its manifest, without writing anything.
 
     Return a digest of what decides how it is read, such as its schema; and the content of a small file in a store, for
@@ -185,7 +185,7 @@ def run(
 
 
 @contextmanager
-def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[tuple[Source, bytes]]:
+def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[tuple[Source, str]]:
     """Open a file that is what its manifest says; with a digest of its form."""
     try:
         opened = _open(places.of_source(task.source), task.form, task.length)
@@ -209,7 +209,7 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[t
                     form = read_header(file).metadata.get("avro.schema", b"")
         except Ags1Error as error:
             raise _naming(error, task.source) from None
-        yield opened, hashlib.sha256(f"{task.form} {task.kind} ".encode() + form).digest()
+        yield opened, hashlib.sha256(f"{task.form} {task.kind} ".encode() + form).hexdigest()
 
 
 def _parquet_form(metadata: Struct) -> bytes:

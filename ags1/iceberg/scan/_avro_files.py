@@ -17,7 +17,6 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow
-from pyiceberg.table.name_mapping import MappedField
 
 from ags1.avro import plain_blocks, read_header
 from ags1.avro.arrow_rows import record_batch
@@ -25,7 +24,7 @@ from ags1.avro.items import ItemBound
 from ags1.avro.schemas import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.errors import FormatError
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.scan._file_ids import expected_type, name_mapping
+from ags1.iceberg.scan._file_ids import expected_type, mapped_field, name_mapping
 from ags1.iceberg.scan._projection import FileColumns, Projection
 from ags1.iceberg.scan._variant import avro_variants
 from ags1.support.avro_encoding import container_start, encoded_block
@@ -57,7 +56,7 @@ def read_task(scan: Any, task: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]
 
 def read_columns(file: Any, fields: Mapping[int, str]) -> list[pyarrow.ChunkedArray]:
     """Return whole columns of an Avro file by their field ids; a FormatError if the file lacks one."""
-    container = _Container(file, [MappedField(**{"field-id": each, "names": [name]}) for each, name in fields.items()])
+    container = _Container(file, [mapped_field(*each) for each in fields.items()])
     names = {each.id: each.name for each in container.record.fields}
     for field_id, name in fields.items():
         if field_id not in names:

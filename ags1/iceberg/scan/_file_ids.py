@@ -34,6 +34,11 @@ def expected_type(scan: Any, field_id: int) -> Any:
     return None
 
 
+def mapped_field(field_id: int, name: str) -> MappedField:
+    """Return the entry of a name mapping."""
+    return MappedField.model_validate({"field-id": field_id, "names": [name]})
+
+
 def name_mapping(scan: Any) -> Any:
     """Return the table's mapping from names to field ids; by default that of its columns."""
     found = scan.metadata.name_mapping()
@@ -48,7 +53,7 @@ def with_field_ids(physical: pyarrow.Schema, scan: Any, *, is_parquet: bool) -> 
     fields = _Fields(scan, own=any(map(_has_ids, physical)))
     mapped: Iterable[Any] = name_mapping(scan)
     if is_parquet and scan.metadata.name_mapping() is None:
-        mapped = [MappedField(**{"field-id": place, "names": [each.name]}) for place, each in enumerate(physical, 1)]
+        mapped = [mapped_field(place, each.name) for place, each in enumerate(physical, 1)]
     return pyarrow.schema(fields.of(physical, mapped))
 
 
@@ -63,7 +68,7 @@ class _Fields:
         return [each for each in found if each is not None]
 
     def _field(self, field: pyarrow.Field, mapped: Any) -> pyarrow.Field | None:
-        number = _id_of(field) if self._own else getattr(mapped, "field_id", None)
+        number: Any = _id_of(field) if self._own else getattr(mapped, "field_id", None)
         if number not in self._wanted:
             return None
         kind, below = field.type, () if mapped is None else mapped.fields

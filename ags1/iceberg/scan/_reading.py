@@ -46,7 +46,6 @@ from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
 _PROBLEM = "cannot be read"
-_NEWEST = 3
 # Bytes of rows that wait until those before them are taken; and of those that equality deletes are applied to at once,
 # because each time a table of the deleted keys is made.
 WAITING, _COMPARED = 1 << 30, 64 << 20
@@ -313,7 +312,7 @@ class EncryptedArrowScan:
         if known is None or not known[0].equals(physical, check_metadata=True):
             # What only version 3 has may be in files of any version.
             known_ids = with_field_ids(physical, self, is_parquet=is_parquet)
-            file_schema = pyarrow_to_schema(known_ids, format_version=_NEWEST)
+            file_schema = pyarrow_to_schema(known_ids, format_version=3)
             columns = FileColumns(self, file_schema)
             known = self._known = physical, file_schema, columns
         return known[1:]

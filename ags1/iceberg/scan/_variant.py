@@ -43,7 +43,7 @@ def is_variant(field_id: int, kind: Any) -> bool:
 def metadata_text(document: Document) -> str:
     """Return the table's metadata as PyIceberg can parse it: without variants, and with a list for each snapshot."""
     fields = document.fields
-    made = {**fields, "schemas": _without_variants(fields.get("schemas"))}
+    made = {name: _without_variants(each) if name == "schemas" else each for name, each in fields.items()}
     if any("manifest-list" not in each for each in fields.get("snapshots") or ()):
         # Format version 1 may name the manifests here.
         made["snapshots"] = [{"manifest-list": "", **each} for each in fields["snapshots"]]
