@@ -32,7 +32,6 @@ from ags1.iceberg.metadata.metadata_names import (
 from ags1.storage import Location, can_create, create, is_directory, list_names, make_parent, open_output, read_whole
 
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
-_MAX_HINT = 1 << 16
 
 
 class FileTable(CatalogTable):
@@ -126,8 +125,8 @@ class FileTable(CatalogTable):
         location = state.metadata_location
         number = version_of(location) or 0
         directory = directory_of(location)
-        hinted = _hinted(directory, self.io_properties)
         names = {*_names(directory, self.io_properties)} - {location.rpartition("/")[2]}
+        hinted = _hinted(directory, names, self.io_properties)
         newer = [*_doubtful(names, hinted, number), *sorted(each for each in names if (version_of(each) or 0) > number)]
         if newer:
             raise ConflictError(
@@ -183,8 +182,10 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
     properties = io_properties or {}
     place = directory.rstrip("/") or "/"
     for each in (f"{place.rstrip('/')}/metadata", place):
-        # First the hint, which a commit writes last.
-        hinted, listed = _hinted(each, properties), _names(each, properties)
+        listed = _names(each, properties)
+        if (hinted := _hinted(each, listed, properties)) >= 0:
+            # Again: a commit writes the hint last.
+            listed = _names(each, properties)
         versions = {name: version for name in listed if (version := version_of(name)) is not None}
         newest = max(versions.values(), default=-1)
         names = sorted(name for name, version in versions.items() if version == newest)
@@ -235,11 +236,14 @@ def _doubtful(names: Iterable[str], hinted: int, number: int) -> list[str]:
     return [*([VERSION_HINT] if hinted > number else []), *not_understood(names, number)]
 
 
-def _hinted(directory: str, io_properties: Mapping[str, str]) -> int:
+def _hinted(directory: str, names: Iterable[str], io_properties: Mapping[str, str]) -> int:
     """Return the number that a directory's version hint names; -1 if there is none."""
+    if VERSION_HINT not in names:
+        return -1
     try:
-        text = bytes(read_whole(location_of(f"{directory}/{VERSION_HINT}", io_properties), _MAX_HINT))
-    except (FileNotFoundError, NotADirectoryError):
+        text = bytes(read_whole(location_of(f"{directory}/{VERSION_HINT}", io_properties), 1 << 16))
+    except FileNotFoundError:
+        # It is being replaced.
         return -1
     named = text.decode("utf-8", "replace").strip().rpartition("/")[2]
     return -1 if (found := number_in(named)) is None else found

@@ -34,11 +34,12 @@ class Probe:
         self._files.io.keys.learn([self._files.known(file)])
         spec = _Spec(metadata.specs()[spec_id], metadata.schema())
         _check_partition(entry.path, manifest, spec)
-        values = spec.values(file["partition"])
         scan = self._scan
         if file["content"] != DATA:
             scan = scan.of(FurtherColumns(Schema(), metadata, file.get("equality_ids") or (), required=True).schema)
-        with closing(scan.batches(FileScanTask(DataFile(file, spec_id, values)), None)) as batches:
+        with closing(
+            scan.batches(FileScanTask(DataFile(file, spec_id, spec.values(file["partition"]))), None)
+        ) as batches:
             next(batches, None)
 
 
