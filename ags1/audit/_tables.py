@@ -192,8 +192,7 @@ class TableMembership(Membership):
 
 
 def _number(entry: Entry) -> int:
-    found = number_in(entry.location.name)
-    return -1 if found is None else found
+    return -1 if (found := number_in(entry.location.name)) is None else found
 
 
 def _dicts(fields: dict[str, Any], name: str) -> list[dict[str, Any]]:

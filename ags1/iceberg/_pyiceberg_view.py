@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeAlias
 
@@ -14,39 +12,7 @@ from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import Transform
 
-from ags1.iceberg.keys._document import Document
-from ags1.iceberg.scan._variant import without_variants
-
-_KNOWN_TRANSFORM = re.compile(r"identity|void|year|month|day|hour|(bucket|truncate)\[[0-9]+\]")
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
-
-
-def metadata_text(document: Document) -> str:
-    """Return the table's metadata as PyIceberg can parse it, without variants and the transforms of later versions."""
-    fields = document.fields
-    made = {
-        "schemas": without_variants(fields.get("schemas")),
-        "partition-specs": _without_unknown(fields.get("partition-specs")),
-        "sort-orders": _without_unknown(fields.get("sort-orders")),
-    }
-    is_known = all(fields.get(name) == each for name, each in made.items())
-    return document.text if is_known else json.dumps(fields | made)
-
-
-def _without_unknown(listed: Any) -> Any:
-    """Return specs or orders with an unknown transform where PyIceberg refuses one, or takes it for another."""
-    if isinstance(listed, list):
-        return [_without_unknown(each) for each in listed]
-    if not isinstance(listed, dict):
-        return listed
-    if isinstance(listed.get("fields"), list):
-        return {**listed, "fields": _without_unknown(listed["fields"])}
-    sources = listed.get("source-ids", [listed.get("source-id")])
-    is_single = isinstance(sources, list) and len(sources) == 1
-    if is_single and _KNOWN_TRANSFORM.fullmatch(str(listed.get("transform"))):
-        return listed
-    source = sources[0] if isinstance(sources, list) and sources else 0
-    return {**listed, "source-id": source, "transform": "unknown"}
 
 
 def view_of(

@@ -12,7 +12,7 @@ from pyiceberg.table import DataScan, IncrementalAppendScan, StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from ags1.errors import FormatError, KeyAccessError, UnsupportedError
-from ags1.iceberg._pyiceberg_view import metadata_text, view_of
+from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, client_of, file_io_at, io_settings
 from ags1.iceberg.maintenance._table_maintenance import TableMaintenance
@@ -22,6 +22,7 @@ from ags1.iceberg.scan._appends import appends_between
 from ags1.iceberg.scan._projection import LINEAGE
 from ags1.iceberg.scan._row_filter import RowFilter, parsed
 from ags1.iceberg.scan._table_scan import EncryptedTableScan
+from ags1.iceberg.scan.parsing import metadata_text
 from ags1.iceberg.writing._table_changes import TableChanges
 
 TYPE_CHECKING = False

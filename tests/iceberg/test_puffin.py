@@ -47,6 +47,16 @@ def test_pyiceberg_reads_them() -> None:
     }
 
 
+def test_a_vector_in_a_file_that_is_no_puffin_file_contradicts_nothing() -> None:
+    data, (vector,) = write_vectors("p", [("a.parquet", BitMap64([1, 7]))])
+    bare = data[vector.offset : vector.offset + vector.size]
+    alone = DeletionVector("p", "a.parquet", 0, vector.size, 2)
+    assert deleted_positions(io.BytesIO(bare), [alone]) == {alone: BitMap64([1, 7])}
+    assert footer_contradictions(io.BytesIO(bare), [alone]) == []
+    with pytest.raises(FormatError, match="does not end as a Puffin file"):
+        footer_contradictions(io.BytesIO(data[:-1]), [vector])
+
+
 def test_bitmaps_of_more_positions_than_the_manifest_says_take_no_memory() -> None:
     """The threat: a megabyte that claims 2^32 deleted rows, which are 32 GiB."""
     count = 1 << 16

@@ -32,7 +32,6 @@ from ags1.iceberg.metadata.metadata_names import (
 from ags1.storage import Location, can_create, create, is_directory, list_names, make_parent, open_output, read_whole
 
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
-_MAX_HINT = 1 << 16
 
 
 class FileTable(CatalogTable):
@@ -126,10 +125,9 @@ class FileTable(CatalogTable):
         location = state.metadata_location
         number = version_of(location) or 0
         directory = directory_of(location)
-        names = _names(directory, self.io_properties)
-        newer = [*not_understood(names, number), *sorted(name for name in names if (version_of(name) or 0) > number)]
-        if not newer and _hinted(directory, names, self.io_properties) > number:
-            newer = [VERSION_HINT]
+        names = {*_names(directory, self.io_properties)} - {location.rpartition("/")[2]}
+        hinted = _hinted(directory, names, self.io_properties)
+        newer = [*_doubtful(names, hinted, number), *sorted(each for each in names if (version_of(each) or 0) > number)]
         if newer:
             raise ConflictError(
                 f"{self.name}: beside {location} there is {newer[-1]}, with a higher number: another writer has "
@@ -185,21 +183,17 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
     place = directory.rstrip("/") or "/"
     for each in (f"{place.rstrip('/')}/metadata", place):
         listed = _names(each, properties)
-        hinted = _hinted(each, listed, properties)
-        if hinted > max(map(_version, listed), default=-1):
-            # Written after the listing.
+        if (hinted := _hinted(each, listed, properties)) >= 0:
+            # Again: a commit writes the hint last.
             listed = _names(each, properties)
-        newest = max(map(_version, listed), default=-1)
-        names = sorted(name for name in listed if _version(name) == newest >= 0)
-        if unknown := not_understood(listed, newest):
+        versions = {name: version for name in listed if (version := version_of(name)) is not None}
+        newest = max(versions.values(), default=-1)
+        names = sorted(name for name, version in versions.items() if version == newest)
+        if doubtful := _doubtful(listed, hinted, newest):
             raise FormatError(
-                f"{each}/{unknown[-1]} may be the newest state of the table, and the form of its name is not known: "
-                "give the metadata file that is the newest, or take that file away if it is of no use"
-            )
-        if hinted > newest >= 0:
-            raise FormatError(
-                f"{each}/{VERSION_HINT} says that the newest state of the table has the number {hinted}, and the newest "
-                f"metadata file there is {names[-1]}: put the missing file there, or give the file that is the newest"
+                f"{each}/{doubtful[-1]} is or names a state of the table that is not known here, and seems newer than "
+                f"{' or '.join(names) or 'all others'}: give the metadata file that is the newest, or take that file "
+                "away if it is of no use"
             )
         if len(names) > 1:
             raise FormatError(
@@ -238,22 +232,21 @@ def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
         return []
 
 
-def _version(name: str) -> int:
-    found = version_of(name)
-    return -1 if found is None else found
+def _doubtful(names: Iterable[str], hinted: int, number: int) -> list[str]:
+    return [*([VERSION_HINT] if hinted > number else []), *not_understood(names, number)]
 
 
-def _hinted(directory: str, names: list[str], io_properties: Mapping[str, str]) -> int:
+def _hinted(directory: str, names: Iterable[str], io_properties: Mapping[str, str]) -> int:
     """Return the number that a directory's version hint names; -1 if there is none."""
     if VERSION_HINT not in names:
         return -1
     try:
-        text = bytes(read_whole(location_of(f"{directory}/{VERSION_HINT}", io_properties), _MAX_HINT))
+        text = bytes(read_whole(location_of(f"{directory}/{VERSION_HINT}", io_properties), 1 << 16))
     except FileNotFoundError:
         # It is being replaced.
         return -1
-    found = number_in(text.decode("utf-8", "replace").strip().rpartition("/")[2])
-    return -1 if found is None else found
+    named = text.decode("utf-8", "replace").strip().rpartition("/")[2]
+    return -1 if (found := number_in(named)) is None else found
 
 
 def has_no_catalog(location: str, fields: Mapping[str, Any]) -> bool:

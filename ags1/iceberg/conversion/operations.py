@@ -17,6 +17,7 @@ from ags1.iceberg.conversion.expiry import (
     keeps_statistics,
     left_behind,
     parts_of,
+    refuse_shared_files,
     remove_statistics,
 )
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
@@ -106,7 +107,7 @@ def encrypt_table(
     wanted, keeps = _steps(steps), keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
     change = ConversionGoal(ENCRYPT, key_id, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
-    state = opened.load()
+    state = _loaded(opened, expire="expire" in wanted)
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
     if "convert" in wanted:
@@ -146,7 +147,7 @@ def decrypt_table(
         As for :func:`encrypt_table`.
     """
     opened, client = parts_of(table, kms)
-    change = _decryption(opened.load(), opened.name)
+    change = _decryption(_loaded(opened, expire=expire), opened.name)
     report = _conversion(table, opened, client, change, threads, progress, perform).run()
     return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
@@ -197,7 +198,7 @@ def rekey_table(
     """
     keeps = keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
-    old = _encrypted(opened.load(), opened.name)
+    old = _encrypted(_loaded(opened, expire=expire), opened.name)
     if data_key_length is not None and not data_keys:
         raise ValueError("`data_key_length` is for new data keys: give `data_keys=True`")
     if key_id is None and not data_keys:
@@ -282,11 +283,12 @@ def plan_conversion(
         before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
         change.apply(after)
         plan.expires, plan.settings = expire, after.fields != before.fields
-    if change.key_id is not None and target_location is None:
-        try:
+    try:
+        _loaded(opened, expire=expire)
+        if change.key_id is not None and target_location is None:
             opened.check_can_encrypt()
-        except UnsupportedError as error:
-            plan.problems.append(str(error))
+    except UnsupportedError as error:
+        plan.problems.append(str(error))
     return plan
 
 
@@ -410,6 +412,14 @@ def _steps(steps: Collection[str]) -> set[str]:
     if unknown or not wanted:
         raise ValueError(f"steps must be of {', '.join(STEPS)}; got {', '.join(sorted(unknown)) or 'none'}")
     return wanted
+
+
+def _loaded(table: CatalogTable, *, expire: bool) -> TableState:
+    """Load a table, and refuse one whose snapshots are to be expired and must not be."""
+    state = table.load()
+    if expire:
+        refuse_shared_files(TableMetadata(state.document.fields), table.name)
+    return state
 
 
 def _decryption(state: TableState, name: str) -> ConversionGoal:

@@ -416,7 +416,7 @@ class SnapshotFiles:
     """
 
     def __init__(self, file_io: EncryptedFileIO) -> None:
-        self._io = file_io
+        self.io = self._io = file_io
 
     @classmethod
     def of(
@@ -435,7 +435,9 @@ class SnapshotFiles:
 
     def manifests(self, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the entries of a snapshot's manifest list; the FileIO learns the keys of its manifests."""
-        path = snapshot["manifest-list"]
+        path = snapshot.get("manifest-list")
+        if path is None:
+            raise FormatError(f"snapshot {snapshot.get('snapshot-id')} has no manifest list: its engine must write one")
         known = self._io.keys.find(path)
         if known is None:
             known = KnownFile(path, "manifest list", "avro", None, None, self._io.keys.promised)

@@ -1,8 +1,8 @@
 """Field ids that a manifest or manifest list lacks, by the names in the specification, as Iceberg Java finds them.
 
-    manifest_path             500    of a manifest list; older writers have other names for the counts
-    data_file.file_path       100    of a manifest
-    data_file.partition.*    1000    by the partition spec in the header
+manifest_path             500    of a manifest list; older writers have other names for the counts
+data_file.file_path       100    of a manifest
+data_file.partition.*    1000    by the partition spec in the header
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import Any
 from ags1.errors import FormatError
 
 # The names of format version 1.
-_OLD_NAMES = {
-    f"{kind}_data_files_count": f"{kind}_files_count" for kind in ("added", "existing", "deleted")
-}
+_OLD_NAMES = {f"{kind}_data_files_count": f"{kind}_files_count" for kind in ("added", "existing", "deleted")}
 _FIRST_PARTITION_FIELD = 1000
 
 
@@ -51,18 +49,17 @@ def _add_to_record(record: dict[str, Any], struct: Any, header: Mapping[str, byt
 
 
 def _add_below(kind: dict[str, Any], wanted: Any, header: Mapping[str, bytes]) -> None:
+    from pyiceberg.types import ListType, MapType, StructType
+
     if kind.get("type") == "record" and wanted.is_struct:
         _add_to_record(kind, wanted, header)
-    elif kind.get("type") == "array" and hasattr(wanted, "element_id"):
+    elif kind.get("type") == "array" and isinstance(wanted, ListType):
         kind.setdefault("element-id", wanted.element_id)
-        if isinstance(kind["items"], dict) and wanted.element_type.is_struct:
-            _add_to_record(kind["items"], wanted.element_type, header)
-    elif kind.get("type") == "array" and hasattr(wanted, "key_id") and isinstance(kind["items"], dict):
+        if isinstance(kind["items"], dict):
+            _add_below(kind["items"], wanted.element_type, header)
+    elif kind.get("type") == "array" and isinstance(wanted, MapType) and isinstance(kind["items"], dict):
         kind.setdefault("logicalType", "map")
-        ids = {"key": wanted.key_id, "value": wanted.value_id}
-        for each in kind["items"]["fields"]:
-            if each["name"] in ids:
-                each.setdefault("field-id", ids[each["name"]])
+        _add_below(kind["items"], StructType(wanted.key_field, wanted.value_field), header)
 
 
 def _add_to_partition(record: dict[str, Any], header: Mapping[str, bytes]) -> None:
@@ -79,7 +76,7 @@ def _add_to_partition(record: dict[str, Any], header: Mapping[str, bytes]) -> No
     for each in unknown:
         if each.get("name") not in ids:
             raise FormatError(
-                f"its partition field {each.get('name')!r} has no field id, and the partition spec in the header has no "
-                "field of this name: have the table's engine rewrite its manifests"
+                f"its partition field {each.get('name')!r} has no field id, and the partition spec in the header has "
+                "no field of this name: have the table's engine rewrite its manifests"
             )
         each["field-id"] = ids[each["name"]]

@@ -1,9 +1,9 @@
 """Names of a table's metadata files: those that any writer has used, and what looks like one and is none of them.
 
-    00007-UUID.metadata.json       of a catalog; Hadoop catalogs have v7.metadata.json
-    00007-UUID.gz.metadata.json    compressed; others write .gzip.metadata.json
-    00007-UUID.metadata.json.gz    compressed, before Iceberg 0.8
-    UUID.metadata.json             of a Hadoop catalog, before its commit renames the file
+00007-UUID.metadata.json       of a catalog; Hadoop catalogs have v7.metadata.json
+00007-UUID.gz.metadata.json    compressed; others write .gzip.metadata.json
+00007-UUID.metadata.json.gz    compressed, before Iceberg 0.8
+UUID.metadata.json             of a Hadoop catalog, before its commit renames the file
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterable
 METADATA_SUFFIX, VERSION_HINT = ".metadata.json", "version-hint.text"
 """What names of metadata files end with; the file that says which is the newest, where there is no catalog."""
 
-_COMPRESSED = re.compile(r"\.gz(?:ip)?\.metadata\.json|\.metadata\.json\.gz")
 _KIND = re.compile(r"[^./][^/]*\.metadata\.json(?:\.[^/]*)?")
 _NUMBER = re.compile(r"v?(\d{1,18})[-.]", re.ASCII)
 _KNOWN = re.compile(r"(?:v\d+|\d+-[^/]*?)(?:(?:\.gz(?:ip)?)?\.metadata\.json|\.metadata\.json\.gz)", re.ASCII)
@@ -29,7 +28,7 @@ def is_metadata_file(location: str) -> bool:
 
 def is_compressed(location: str) -> bool:
     """Return whether the name of a metadata file says that it is compressed by gzip."""
-    return any(match.end() == len(location) for match in _COMPRESSED.finditer(location))
+    return location.endswith((".gz.metadata.json", ".gzip.metadata.json", ".metadata.json.gz"))
 
 
 def version_of(location: str) -> int | None:

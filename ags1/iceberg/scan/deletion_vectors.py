@@ -82,9 +82,12 @@ def _size_of(file: Any) -> int:
 
 def footer_contradictions(file: Any, vectors: Iterable[DeletionVector]) -> list[str]:
     """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers."""
+    listed = _footer(file, _size_of(file))
+    if listed is None:
+        return []
     blobs = {
         (each["offset"], each["length"]): each
-        for each in _footer(file, _size_of(file))
+        for each in listed
         if isinstance(each, dict)
         and each.get("type") == _TYPE
         and is_count(each.get("offset"))
@@ -106,16 +109,20 @@ def footer_contradictions(file: Any, vectors: Iterable[DeletionVector]) -> list[
     return found
 
 
-def _footer(file: Any, end: int) -> list[Any]:
-    """The blobs that the footer lists."""
+def _footer(file: Any, end: int) -> list[Any] | None:
+    """The blobs that the footer lists; None if there is none that says so."""
     size = min(end, _FOOTER_END)
     file.seek(end - size)
     tail = file.read(size)
     if len(tail) != _FOOTER_END or tail[8:] != _PUFFIN:
+        file.seek(0)
+        if file.read(len(_PUFFIN)) != _PUFFIN:
+            # Readers find a vector by its place alone, in any file.
+            return None
         raise FormatError("it does not end as a Puffin file")
     if tail[4] & 1:
         # A compressed footer: Iceberg does not write one, and nothing depends on it.
-        return []
+        return None
     length = int.from_bytes(tail[:4], "little")
     if length > end - _FOOTER_END:
         raise FormatError("the footer of the Puffin file is longer than the file")

@@ -105,9 +105,11 @@ def commit(
                 return None
         except BaseException as error:
             files.discard()
-            if not (isinstance(error, FileNotFoundError) and has_moved(table, state.metadata_location)):
+            if not (
+                isinstance(error, (FileNotFoundError, ConflictError)) and has_moved(table, state.metadata_location)
+            ):
                 raise
-            # Others have committed, and removed what this snapshot needed.
+            # Others have committed, and may have removed what this snapshot needed.
             lost = error
         else:
             try:
@@ -127,18 +129,6 @@ def commit(
                 f"({limits.num_retries}) and {COMMIT_RETRY}total-timeout-ms ({limits.total_timeout_ms})"
             ) from lost
         wait(seconds)
-
-
-def newest(table: CatalogTable) -> TableState:
-    """Return the newest state of a table; a ConflictError if there is a newer one that is not understood."""
-    while True:
-        state = table.load()
-        try:
-            table.check_newest(state)
-            return state
-        except ConflictError:
-            if not has_moved(table, state.metadata_location):
-                raise
 
 
 def has_moved(table: CatalogTable, metadata_location: str) -> bool:

@@ -47,6 +47,11 @@ class TableMetadata:
             )
         if version not in _VERSIONS:
             raise UnsupportedError(f"the table has format version {version}; versions 2 and 3 can be written here")
+        if version == _ENCRYPTED_VERSION and type(self.fields.get("next-row-id")) is not int:
+            raise FormatError(
+                "the table has format version 3 and no next-row-id, so new rows could get the row ids of others: have "
+                "its engine write its metadata again"
+            )
 
     # -- what it says ------------------------------------------------------------------------------------------
 
