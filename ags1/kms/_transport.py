@@ -96,8 +96,10 @@ def limit_botocore(client: Any) -> None:
     """Make a client of botocore obey."""
 
     def send(request: Any, **_: Any) -> Any:
-        # Else the session reads the body.
+        # Else the session reads the body, and urllib3 fails at a 303, where it joins the values of headers.
         request.stream_output = True
+        for name, value in list(request.headers.items()):
+            request.headers[name] = value.decode() if isinstance(value, bytes) else value
         response = client._endpoint.http_session.send(request)
         response._content = body_of(response.raw, response.status_code, request.headers)
         return response
