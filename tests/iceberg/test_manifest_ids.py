@@ -126,5 +126,11 @@ def test_a_table_without_ids_is_read_and_encrypted(files: tuple[Path, Path], tmp
     table = load_table(None, str(tmp_path / "t"), kms=KMS, allow_plaintext=True)
     assert table.scan().count() == 6
     encrypt_table(table, key_id="lake", steps=("enable", "convert", "expire"))
-    assert load_table(None, str(tmp_path / "t"), kms=KMS).scan().to_arrow().sort_by("id").equals(ROWS.cast(table.schema.as_arrow()))
+    assert (
+        load_table(None, str(tmp_path / "t"), kms=KMS)
+        .scan()
+        .to_arrow()
+        .sort_by("id")
+        .equals(ROWS.cast(table.schema.as_arrow()))
+    )
     assert not files[0].exists()

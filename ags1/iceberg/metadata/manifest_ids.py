@@ -1,8 +1,8 @@
 """Field ids that a manifest or manifest list lacks, by the names in the specification, as Iceberg Java finds them.
 
-    manifest_path             500    of a manifest list; older writers have other names for the counts
-    data_file.file_path       100    of a manifest
-    data_file.partition.*    1000    by the partition spec in the header
+manifest_path             500    of a manifest list; older writers have other names for the counts
+data_file.file_path       100    of a manifest
+data_file.partition.*    1000    by the partition spec in the header
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import Any
 from ags1.errors import FormatError
 
 # The names of format version 1.
-_OLD_NAMES = {
-    f"{kind}_data_files_count": f"{kind}_files_count" for kind in ("added", "existing", "deleted")
-}
+_OLD_NAMES = {f"{kind}_data_files_count": f"{kind}_files_count" for kind in ("added", "existing", "deleted")}
 _FIRST_PARTITION_FIELD = 1000
 
 

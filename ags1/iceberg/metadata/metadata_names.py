@@ -1,9 +1,9 @@
 """Names of a table's metadata files: those that any writer has used, and what looks like one and is none of them.
 
-    00007-UUID.metadata.json       of a catalog; Hadoop catalogs have v7.metadata.json
-    00007-UUID.gz.metadata.json    compressed; others write .gzip.metadata.json
-    00007-UUID.metadata.json.gz    compressed, before Iceberg 0.8
-    UUID.metadata.json             of a Hadoop catalog, before its commit renames the file
+00007-UUID.metadata.json       of a catalog; Hadoop catalogs have v7.metadata.json
+00007-UUID.gz.metadata.json    compressed; others write .gzip.metadata.json
+00007-UUID.metadata.json.gz    compressed, before Iceberg 0.8
+UUID.metadata.json             of a Hadoop catalog, before its commit renames the file
 """
 
 from __future__ import annotations

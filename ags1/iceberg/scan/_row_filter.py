@@ -182,7 +182,9 @@ class _Binding(visitors.BooleanExpressionVisitor[_Bound]):
         try:
             rows = expression_to_pyarrow(bound)
         except (ArithmeticError, TypeError, pyarrow.ArrowException, UnicodeError) as error:
-            raise ValueError(f"column {column.name} is {column.type}, and {predicate} does not fit it: {error}") from None
+            raise ValueError(
+                f"column {column.name} is {column.type}, and {predicate} does not fit it: {error}"
+            ) from None
         self.columns[column.field_id] = column
         return _Bound(rows, _possible(column, bound))
 
