@@ -96,6 +96,9 @@ def _make(location: Location, options: dict[str, Any]) -> Any:
         return _s3(stores, location, options, common)
     if location.scheme == "gs":
         config = _named(options, "gs")
+        # Without this header, the service decompresses objects that are stored with `Content-Encoding: gzip`.
+        headers = common["client_options"].get("default_headers") or {}
+        common["client_options"]["default_headers"] = {"accept-encoding": "gzip", **headers}
         return _checked(stores.GCSStore, location, location.container, config, common)
     config = _named(options, location.scheme)
     container, _, host = location.container.partition("@")
