@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Iterator
 
 from ags1.cli import say, warn
@@ -36,6 +37,7 @@ def head(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace, limit: int | None) -> int:
     from ags1 import parquet
+    from ags1.storage import refuse_writing_into
 
     _pyarrow()
     written = _writer_of(options.format)
@@ -43,6 +45,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = ReadingOptions(options, KeyReferences(), clients)
         for path, name in found:
+            refuse_writing_into(path, sys.stdout)
             config = reading.config(path, name) if reading.named or options.allow_plaintext else None
             view = parquet.open(
                 path, config, columns=options.columns, missing_keys=options.missing_keys, threads=options.threads

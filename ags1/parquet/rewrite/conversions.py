@@ -11,8 +11,8 @@ from ags1.parquet.rewrite._target_file import TargetFile
 from ags1.parquet.structure._copying import counting
 from ags1.parquet.structure._fields import ColumnChunk, RowGroup
 from ags1.parquet.structure._source_file import SourceFile
-from ags1.storage import Output, located, open_output
-from ags1.streams.files import Progress, refuse_same
+from ags1.storage import Output, located, open_output, refuse_same
+from ags1.streams.files import Progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
