@@ -39,6 +39,7 @@ def pyarrow_client(client: Any) -> Any:
                     f"{self._client.service} could not unwrap a key with {master_key_identifier!r}: the key material "
                     "of the Parquet file is not base64"
                 ) from None
-            return self._client.unwrap_key(wrapped, master_key_identifier)
+            unwrapped: bytes = self._client.unwrap_key(wrapped, master_key_identifier)
+            return unwrapped
 
     return PyArrowKmsClient()

@@ -74,7 +74,7 @@ class GcpKms(KeyManagementClient):
         options = {} if self._endpoint is None else {"api_endpoint": self._endpoint}
         # Unlike gRPC, REST works in processes that fork, as PySpark's do.
         client = KeyManagementServiceClient(credentials=credentials, transport="rest", client_options=options or None)
-        session = limit_session(client.transport._session)
+        session = limit_session(client.transport._session)  # type: ignore[attr-defined]
         if session._auth_request_session is not None:
             limit_session(session._auth_request_session)
         return client

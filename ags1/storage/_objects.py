@@ -396,7 +396,7 @@ class Upload:
             self._pieces.clear()
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             made = _call(self._location, lambda: self._store.put(self._client, self._key, data, use_multipart=False))
-            return made.get("e_tag")
+            return made.get("e_tag")  # type: ignore[no-any-return]
         try:
             with naming(self._location.text):
                 return self._request.result().get("e_tag")  # type: ignore[no-any-return]

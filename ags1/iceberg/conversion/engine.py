@@ -130,13 +130,9 @@ class Conversion:
         # Small files of a store that were read to be checked.
         self._contents: dict[str, Buffer] = {}
         self._held_bytes = 0
-<<<<<<< HEAD
-        self.report = reported(ConversionReport(change.name, table.name, change.key_id), self.kms)
-=======
         # What decides how a file is read, as far as it is known here.
         self._forms: dict[str, str] = {}
-        self.report = ConversionReport(change.name, table.name, change.key_id)
->>>>>>> lakeb
+        self.report = reported(ConversionReport(change.name, table.name, change.key_id), self.kms)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -222,11 +218,8 @@ class Conversion:
         except UnsupportedError as error:
             yield error
         todo = [each for each in entries if each.path not in self.moved]
-<<<<<<< HEAD
-        yield from (each for each in in_parallel(look, todo, REQUESTS_AT_ONCE) if each is not None)
-=======
         found = [*in_parallel(look, todo, REQUESTS_AT_ONCE), *self._unreadable(view)]
-        return [each for each in found if each is not None]
+        yield from (each for each in found if each is not None)
 
     def _unreadable(self, view: TableAtOnce) -> Iterable[Exception | None]:
         """Read rows of one file of each form, which a plan must promise; return why not.
@@ -253,7 +246,6 @@ class Conversion:
             return None
 
         return in_parallel(read, found.values(), _READ_AT_ONCE)
->>>>>>> lakeb
 
     def _check(self, view: TableAtOnce, entry: ManifestEntry) -> None:
         view.places.check(entry.path)

@@ -114,8 +114,8 @@ def plan_scan(plan: Any, row_filter: RowFilter, appends: Sequence[Any] | None = 
     added_by = None if appends is None else frozenset(each.snapshot_id for each in appends)
     # PyIceberg's cache of manifests is not used: another table could have put one there under the same path.
     lists = [{"manifest-list": each.manifest_list} for each in snapshots]
-    with closing(in_parallel(files.manifests, lists, SMALL_FILES_AT_ONCE)) as found:
-        listed = list(chain.from_iterable(found))
+    with closing(in_parallel(files.manifests, lists, SMALL_FILES_AT_ONCE)) as read:
+        listed = list(chain.from_iterable(read))
     if added_by is not None:
         # A manifest is in the lists of all later snapshots too.
         wanted = (each for each in listed if each["content"] == DATA and each["added_snapshot_id"] in added_by)
@@ -222,12 +222,7 @@ class _Planner:
         return [_Found(self._file(listed, entry), None, scope) for entry, scope in entries if deletes.wants(scope)]
 
     def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool | None]:
-<<<<<<< HEAD
         """Return the possible results of the filter for the rows of a file."""
-        file = entry.file
-=======
-        """Return the possible values of the filter for the rows of a file."""
->>>>>>> lakea
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
             if column.is_lineage:

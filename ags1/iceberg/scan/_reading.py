@@ -41,12 +41,7 @@ from ags1.iceberg.scan._projection import (
 from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
-<<<<<<< HEAD
-from ags1.iceberg.scan._variant import ParquetVariants
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
-=======
-from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
->>>>>>> lakeb
 from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 

@@ -40,7 +40,7 @@ _DAY = 86_400_000_000
 
 
 def parsed(text: str) -> Any:
-    """Return PyIceberg's expression of a filter as text; a ValueError refuses what its parser does not take as it is."""
+    """Return PyIceberg's expression of a filter as text; a ValueError refuses what its parser would change."""
     from pyiceberg.expressions.parser import parse
 
     for quoted in re.findall(r"'[^']*'|\"[^\"]*\"", text):

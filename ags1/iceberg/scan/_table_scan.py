@@ -69,40 +69,11 @@ class EncryptedTableScan:
         row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
         return EncryptedArrowScan(plan.table_metadata, plan.io, schema, row_filter, plan.limit)
 
-<<<<<<< HEAD
-=======
-    def narrowed(
-        self, columns: Sequence[str] | None = None, row_filter: Any = None, limit: int | None = None
-    ) -> EncryptedTableScan:
-        """Return a scan of some of these rows and columns.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            Columns of this scan, in this order.
-        row_filter : pyiceberg expression, optional
-            Applied in addition to the scan's own filter.
-        limit : int, optional
-            Maximum number of rows.
-        """
-        plan = self.plan
-        limits = [each for each in (plan.limit, limit) if each is not None]
-        if row_filter is not None and plan.limit is not None:
-            raise ValueError("a scan with a limit cannot be filtered further: its rows are not known before it is read")
-        expression = plan.row_filter if row_filter is None else And(plan.row_filter, row_filter)
-        metadata = plan.table_metadata
-        made = EncryptedTableScan(
-            plan.update(row_filter=expression, limit=min(limits, default=None)),
-            self._filter if row_filter is None else RowFilter(expression, metadata.schema(), plan.case_sensitive),
-            appends=self._appends,
-        )
-        fields = {each.name: each for each in self.schema.fields}
-        made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))
-        return made
-
-    def with_reserved(self, *field_ids: int) -> EncryptedTableScan:
-        """Return the scan with reserved columns behind its own, under names that no other column has."""
+    def with_reserved(self, *field_ids: int, alone: bool = False) -> EncryptedTableScan:
+        """Return the scan with reserved columns behind its own or alone, under names that no other column has."""
         made = copy(self)
+        if alone:
+            made.schema = Schema()
         for field in LINEAGE.values():
             if field.field_id not in field_ids:
                 continue
@@ -112,7 +83,6 @@ class EncryptedTableScan:
             made.schema = Schema(*made.schema.fields, field.model_copy(update={"name": name}))
         return made
 
->>>>>>> lakea
     def by_file(
         self, tasks: list[ScanTask], waiting: int = WAITING, row_groups: Mapping[str, Sequence[int]] | None = None
     ) -> Generator[FileRows, None, None]:

@@ -27,7 +27,7 @@ def metadata_text(document: Document) -> str:
         # Format version 1 may name the manifests here.
         made["snapshots"] = [{"manifest-list": "", **each} for each in fields["snapshots"]]
     is_known = all(fields.get(name) == each for name, each in made.items())
-    return document.text if is_known else json.dumps(fields | made)
+    return document.text if is_known else json.dumps({**fields, **made})
 
 
 def _without_unknown(listed: Any) -> Any:

@@ -90,7 +90,7 @@ def _key(partition: dict[int, Any]) -> tuple[Any, ...]:
 
 
 def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
-    scan = table.scan(ref=ref).narrowed(()).with_reserved(POSITION)
+    scan = table.scan(ref=ref).with_reserved(POSITION, alone=True)
     found: int = 0
     partly = []
     for task in scan.plan_files():
@@ -107,7 +107,7 @@ def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
 def _passing(table: Any, ref: str, row_filter: Any) -> Any:
     """Return the scan of a branch's rows that pass a filter, which is checked."""
     scan = table.scan(row_filter=row_filter, ref=ref if ref in table.refs else None)
-    return scan.narrowed(()).with_reserved(POSITION)
+    return scan.with_reserved(POSITION, alone=True)
 
 
 def take_away(change: RowChange, table: Any, ref: str, row_filter: Any = None) -> None:
