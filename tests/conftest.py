@@ -90,7 +90,6 @@ LONG = (
     "spark/test_source_gzip",
     "spark/test_source_session",
     "spark/test_source_stream",
-    "spark/test_stream_kills",
     "storage/test_faulty_links",
     "storage/test_memory",
     "typing/test_programs",

@@ -5,7 +5,7 @@
 ...     spark, "s3a://raw", "s3a://vault", kms="aws:", key_id="alias/lake"
 ... )
 >>> ags1.spark.register(spark)  # doctest: +SKIP
->>> spark.read.format("ags1").option("kms", "aws:").option("decode", "json").load("s3a://vault")  # doctest: +SKIP
+>>> spark.read.format("ags1").option("kms", "aws:").option("decode", "parquet").load("s3a://vault")  # doctest: +SKIP
 
 The functions write and read datasets of :mod:`ags1.dataset`. No plaintext key leaves the driver: executors get wrapped
 keys and call the KMS themselves. All work runs through DataFrames, so it also runs over Spark Connect.
