@@ -198,7 +198,7 @@ class Ags1Writer(DataSourceArrowWriter):
             transaction.take_over(self._run.run, self._version)
             entries = [transaction.entry(self._checked(file), run) for file in files]
             if self._overwrite:
-                transaction.replace_all_in([""])
+                transaction.replace_all()
             dropped = transaction.manifests.entries(transaction.root, "") if self._overwrite else ()
             new = {entry.path for entry in entries}
             for entry in heapq.merge(entries, dropped, key=lambda entry: entry.key):
