@@ -21,7 +21,6 @@ refuse_older_pyspark()
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.spark.auditing import audit
     from ags1.spark.columns import decrypt_columns, encrypt_columns, register_columns
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Result",
     "Unit",
-    "audit",
     "clean",
     "compact_table",
     "decrypt_columns",
@@ -64,7 +62,6 @@ _get, __dir__ = lazy_names(
     {
         "engine._planning": ("Unit", "plan"),
         "engine._results": ("Result",),
-        "auditing": ("audit",),
         "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
         "decryption": ("decrypt_files",),
         "encryption": ("encrypt_files",),

@@ -184,8 +184,6 @@ class _Job:
             return self._rewrap()
         if function in _CONVERSIONS:
             return self._convert(function)
-        if function == "audit":
-            return self._audit()
         self._check_report()
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
@@ -407,17 +405,6 @@ class _Job:
         for each, key_id in report.left_out:
             _write(sys.stdout, f"left out: the class {each} under {key_id!r}, which takes no new files and has none")
         return EXIT_OK
-
-    def _audit(self) -> int:
-        self._check_source()
-        if self._arguments["kms"] is not None:
-            self._checked_kms()
-        report = ags1.spark.audit(self._session(), **self._arguments)
-        if self._options.json:
-            self._say_json({"command": self._command, "ok": report.exit_code == 0, "error": None, **report.to_dict()})
-        elif self._arguments["progress"] or report.exit_code:
-            _write(sys.stdout, in_options(str(report)))
-        return report.exit_code
 
     def _convert(self, function: str) -> int:
         self._need_consent()

@@ -117,7 +117,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         options.command = f"{group} {vars(options).pop('action')}"
     if "kms" in vars(options) and options.kms is None:
         options.kms = os.environ.get("AGS1_KMS") or None
-        if options.kms is None and options.command not in ("parquet verify", "dataset clean", "audit"):
+        if options.kms is None and options.command not in ("parquet verify", "dataset clean"):
             raise UsageError(
                 "a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1 "
                 f"(see `ags1 {options.command} --spark --help`)"
@@ -170,7 +170,6 @@ def command_parser(group: str = "") -> CommandParser:
         return parser
     for name, what in _SUMMARIES.items():
         parser.add_command(name, {}, what)
-    _add_audit(command)
     return parser
 
 
@@ -244,20 +243,6 @@ def _add_dataset_commands(command: _Add) -> None:
         local=f"vault/ {_LOCAL_KMS} \\\n      --dry-run",
         remote=f"s3a://vault {_AWS} --yes",
         function="clean",
-    )
-
-
-def _add_audit(command: _Add) -> None:
-    command(
-        "audit",
-        _place("source", "LOCATION", "bucket, directory, dataset or table"),
-        "report what is encrypted, how and under which key, and what is not; no data is decrypted",
-        "policy workers-kms transfer-key-id parallelism quiet JOB",
-        changes=_SECRETS,
-        more="With --kms the metadata of datasets and tables is opened too.",
-        local="lake/ --policy policy.toml",
-        remote=f"s3a://lake {_AWS} \\\n      --policy s3a://rules/policy.toml --json",
-        function="audit",
     )
 
 

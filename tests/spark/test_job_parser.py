@@ -29,7 +29,6 @@ COMMANDS = {
     "dataset encrypt": "encrypt_files",
     "dataset decrypt": "decrypt_files",
     "dataset verify": "verify_files",
-    "audit": "audit",
     "dataset plan": None,
     "dataset rewrap": "rewrap",
     "dataset clean": "clean",
@@ -48,7 +47,6 @@ ENOUGH = {
     "dataset encrypt": "a b --kms aws: --key-id k",
     "dataset decrypt": "a b --kms aws:",
     "dataset verify": "a --kms aws:",
-    "audit": "a",
     "dataset plan": "a",
     "dataset rewrap": "a --kms aws: --new-key-id k",
     "dataset clean": "a",
@@ -111,7 +109,7 @@ def test_there_are_the_documented_commands() -> None:
 def test_spark_has_no_commands_but_those_of_the_command_line() -> None:
     """Except for what is for a cluster alone: what a run would take, and what a killed one has left."""
     others = {f"{each.prog.partition(' ')[2]} {name}" for each in LOCAL_GROUPS for name in each.choices()}
-    assert set(COMMANDS) - others == {"audit", "dataset plan", "dataset clean"}
+    assert set(COMMANDS) - others == {"dataset plan", "dataset clean"}
     for name, parser in parsers().items():
         assert "--spark" in parser.options(), name
 
@@ -184,7 +182,7 @@ def test_the_path_is_that_of_a_script() -> None:
     [
         (
             "frobnicate",
-            "`ags1 frobnicate` is no command that runs on Spark; these are: dataset, parquet, iceberg, audit",
+            "`ags1 frobnicate` is no command that runs on Spark; these are: dataset, parquet, iceberg",
         ),
         (
             "dataset ls v",

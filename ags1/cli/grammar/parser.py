@@ -284,7 +284,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         "audit",
         {"location": ("LOCATION", "directory, file or URL, with all that is below it")},
         "say what of a bucket, directory, dataset or table is encrypted, and what is not",
-        "policy KMS html threads spark SAY",
+        "policy KMS html threads SAY",
         more="Looks at the beginning of each file and at the footers of Parquet, and decrypts no data.",
         epilog=_AUDIT_HELP,
         changes={
