@@ -82,7 +82,7 @@ LONG = (
     "spark/test_compaction",
     "spark/test_connect",
     "spark/test_docs",
-    "spark/test_job",
+    "spark/test_commands",
     "spark/test_kills",
     "spark/test_object_store",
     "spark/test_parquet",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ags1.spark.columns import decrypt_columns, encrypt_columns, register_columns
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
-    from ags1.spark.engine._planning import Unit, plan
     from ags1.spark.engine._results import Result
     from ags1.spark.iceberg import compact_table, decrypt_table, encrypt_table, rekey_table, verify_table
     from ags1.spark.maintenance import clean, rewrap
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Result",
-    "Unit",
     "clean",
     "compact_table",
     "decrypt_columns",
@@ -45,7 +43,6 @@ __all__ = [
     "encrypt_files",
     "encrypt_parquet",
     "encrypt_table",
-    "plan",
     "register",
     "register_columns",
     "rekey_parquet",
@@ -60,7 +57,6 @@ __all__ = [
 _get, __dir__ = lazy_names(
     __name__,
     {
-        "engine._planning": ("Unit", "plan"),
         "engine._results": ("Result",),
         "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
         "decryption": ("decrypt_files",),
@@ -73,7 +69,6 @@ _get, __dir__ = lazy_names(
     },
 )
 
-# Only a cluster may have PySpark: the job's --path is asked for without it.
 _MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if not can_import(name)]
 
 

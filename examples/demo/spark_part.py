@@ -172,7 +172,7 @@ def _as_table(rows: list[Any]) -> str:
 
 
 def _without_key(spark: Any, other_kms: str, say: Callable[..., None]) -> None:
-    from ags1.spark.job_session import as_error
+    from ags1.spark.command_session import as_error
 
     day = Path("orders-vault", "day=2026-11-01")
     say(f"spark.read.json('{day}').columns", "Without the key: no JSON, only ciphertext", prompt=">>>")

@@ -364,7 +364,7 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
     if (reason := available()) is not None:
         (pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip)(f"no classes of parquet-java's: {reason}")
     (block,) = blocks(ROOT / "docs" / "left-out.md", 'python title="Spark with a KMS client for Parquet"')
-    page = f"import os\nimport ags1.spark\nos.chdir({str(tmp_path)!r})\nkms = URL\n{block}"
+    page = f"import ags1.spark\nkms = URL\n{block}"
     # Spark reads no files above partitions, nor those without the suffix.
     for name in (NAMES[0], ".b.parquet.crc"):
         (lake / name).unlink()
@@ -378,6 +378,7 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
     done = run_spark(
         """
         import json
+        import os
         import sys
 
         from pyspark.sql import SparkSession
@@ -386,6 +387,8 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
         from tests.spark.java_kms import URL
 
         lake, vault, written, back = sys.argv[1:]
+        # Where Java finds the relative paths of the page, too.
+        os.chdir(os.path.dirname(lake))
         spark = SparkSession.builder.getOrCreate()
         options = {"kms": URL, "progress": False}
         encrypt_parquet(spark, lake, vault, footer_key_id="lake", column_key_ids={"pii": ["name"]}, **options)
@@ -398,7 +401,7 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
         decrypted = decrypt_parquet(spark, written, back, **options)
         print(json.dumps([list(sums), verified.counts, decrypted.counts, spark.read.parquet(back).count()]))
         """
-        + textwrap.indent(page, " " * 8),
+        + textwrap.indent(page, " " * 8).lstrip(),
         lake,
         tmp_path / "vault",
         tmp_path / "written",

@@ -115,12 +115,6 @@ def register(session: SparkSession) -> None:
     spark.register(session, kms=5)  # refused
 
 
-def plan() -> None:
-    bins: list[list[spark.Unit]] = spark.plan([("a", 5), ("b", 6)], bins=4)
-    spark.plan([("a", "5")])  # refused
-    _wrong: list[str] = bins  # refused
-
-
 def result(found: spark.Result, session: Any) -> None:
     whole: bool = found.ok
     fields: dict[str, Any] = found.to_dict()
