@@ -121,7 +121,7 @@ def restore(
     # An expire may be removing objects of these runs now.
     fenced = frozenset[str]().union(*(each.fenced for each in later))
     report = reported(RunReport(version=base.version), kms)
-    transaction.replace_all_in([""])
+    transaction.replace_all()
     view = DatasetView.of(location, old, kms)
     for now, before in changes(transaction.manifests, transaction.root, view.root):
         if before is not None and before.is_same_file(now):

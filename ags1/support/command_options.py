@@ -602,7 +602,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "N",
             "help": "tasks for each 100,000 files (as many as useful)",
         },
-        "slots": {"type": values.count, "metavar": "N", "help": "tasks that run at once (CPUs of this machine)"},
         "bits": {**_BITS, "default": 256, "help": "size of the key (256)"},
         "sample": {
             "flags": ("--bytes",),

@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Callable
 
 from ags1.cli.grammar.parser import lazily
-from ags1.support.command_line import CommandParser
+from ags1.support.command_line import CommandParser, OnSpark
 from ags1.support.option_values import directory
 from ags1.support.typing import Any
 
@@ -142,6 +142,12 @@ _ALL = {"snapshot": {"default": "all"}}
 _BRANCH = {"ref": {"metavar": "BRANCH", "help": "the branch that it works on (main)"}}
 
 
+_ON_SPARK = "its name in the session's SQL, CATALOG.NAMESPACE.TABLE; with --catalog its name there"
+_SPARK_CATALOG = {"catalog": {"help": "a catalog of PyIceberg's configuration on the driver, not the session's"}}
+_STEPS = ("enable", "convert", "expire")
+_SPARK_JOB = "catalog workers-kms workers-threads parallelism dry-run yes quiet"
+
+
 def hint(option: str) -> str | None:
     """What to say of an option that no action has."""
     if option in ("--key", "--key-env", "--key-metadata"):
@@ -167,7 +173,7 @@ def _with_packages(name: str) -> Callable[[argparse.Namespace], int]:
     return run
 
 
-def command_parser(only: str | None = None) -> CommandParser:
+def command_parser(only: str | None = None, on_spark: bool = False) -> CommandParser:
     """The parser of all actions, or with the options of one alone."""
     parser = CommandParser(
         prog="ags1 iceberg",
@@ -175,6 +181,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         description="Read, audit, verify and maintain encrypted Iceberg tables.",
         epilog=_HELP,
         only=only,
+        on_spark=on_spark,
     )
 
     def action(
@@ -274,7 +281,15 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "verify",
         "iceberg.tables:verify",
         "authenticate every block and module of the files of a table, and name those that fail",
-        "TABLE moved-from snapshot ref threads spark FLEET SAY",
+        "TABLE moved-from snapshot ref threads FLEET SAY",
+        spark=OnSpark(
+            "verify_table",
+            {"metadata_location": ""},
+            "snapshot workers-kms transfer-key-id expected-table-key-id allow-plaintext length-policy allow-location "
+            "catalog workers-property workers-threads parallelism quiet report",
+            {**_SPARK_CATALOG, "allow-location": {"default": None}},
+            {"on_error": "collect"},
+        ),
         more="Exit code 1 if a file fails; 3 if only keys are missing; 5 if all that is wrong "
         "is plaintext, also where it was allowed.",
         fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
@@ -335,7 +350,17 @@ def _add_conversions(action: _Action) -> None:
         "encrypt",
         "iceberg.convert:encrypt",
         "encrypt a table in place, or what others added to it as plaintext",
-        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads spark FLEET CONVERSION",
+        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads FLEET CONVERSION",
+        spark=OnSpark(
+            "encrypt_table",
+            {"table": _ON_SPARK},
+            f"key-id! table-data-key-bits enable-only expire {_SPARK_JOB}",
+            {
+                **_SPARK_CATALOG,
+                "enable-only": {"action": "store_const", "dest": "steps", "const": _STEPS[:1], "default": _STEPS[:2]},
+                "expire": {"action": "store_const", "dest": "steps", "const": _STEPS, "default": _STEPS[:2]},
+            },
+        ),
         more="Format version 2 becomes 3.",
         epilog=_CONVERSION_HELP + _FLEET_HELP,
         fields=fields,
@@ -347,7 +372,8 @@ def _add_conversions(action: _Action) -> None:
         "decrypt",
         "iceberg.convert:decrypt",
         "make a plaintext table of an encrypted one, in place",
-        "expire threads spark CONVERSION",
+        "expire threads CONVERSION",
+        spark=OnSpark("decrypt_table", {"table": _ON_SPARK}, f"expire {_SPARK_JOB}", _SPARK_CATALOG),
         epilog=_CONVERSION_HELP,
         fields=fields,
         examples="ags1 iceberg decrypt db.events --catalog prod --kms local:keys.json --dry-run",
@@ -356,8 +382,14 @@ def _add_conversions(action: _Action) -> None:
         "rekey",
         "iceberg.convert:rekey",
         "give every file of a table a new key, in place",
-        "new-key-id table-data-key-bits expire statistics partition-paths threads spark destroyed-key-id FLEET "
-        "CONVERSION",
+        "new-key-id table-data-key-bits expire statistics partition-paths threads destroyed-key-id FLEET CONVERSION",
+        spark=OnSpark(
+            "rekey_table",
+            {"table": _ON_SPARK},
+            f"new-key-id table-data-key-bits expire {_SPARK_JOB}",
+            {**_SPARK_CATALOG, "new-key-id": {"dest": "key_id"}},
+            {"data_keys": True},
+        ),
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file. In Python this is "
         "rekey_table(data_keys=True), and that is rekey_table(key_id=...).",
         epilog=_CONVERSION_HELP + _FLEET_HELP,
@@ -454,7 +486,18 @@ def _add_maintenance(action: _Action) -> None:
         "compact",
         "iceberg.maintain:compact",
         "write small files, and files with deletes, again as fewer files with the same rows",
-        "filter target-size sort-by rewrite-all ref spark CONVERSION",
+        "filter target-size sort-by rewrite-all ref CONVERSION",
+        spark=OnSpark(
+            "compact_table",
+            {"table": _ON_SPARK},
+            "filter target-size sort-by rewrite-all ref catalog workers-kms parallelism dry-run yes quiet",
+            {
+                **_SPARK_CATALOG,
+                "filter": {"dest": "where"},
+                "target-size": {"dest": "target_bytes"},
+                "ref": {"default": "main"},
+            },
+        ),
         epilog=_COMPACT_HELP,
         fields=fields,
         examples="""\

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -28,14 +27,16 @@ import pyarrow.parquet as pq
 
 import ags1.spark
 from ags1 import dataset, kms
+from ags1.cli import main
 from ags1.dataset.names import run_of
 from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.spark import commands
+from ags1.spark.command_session import SparkFailed, as_error
 from ags1.spark.engine._results import raise_for
 from ags1.spark.engine._runner import Outcome
-from ags1.spark.job import main
-from ags1.spark.job_session import SparkFailed, as_error
 from tests import checks
 from tests.checks import HANG_SECONDS, pattern
+from tests.pages import ROOT, blocks
 from tests.parquet import corpus
 from tests.spark.conftest import keystore
 from tests.spark.sessions import LOCAL, environment, need_spark, prepare
@@ -73,11 +74,16 @@ def _no_kms_of_the_tester(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def job(capsys: pytest.CaptureFixture[str]) -> Job:
-    """A job in this process, with any session."""
+def job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A command in this process, with any session, which stays open."""
 
     def run(*arguments: object, spark: Any = None) -> Answer:
-        code = main([str(each) for each in arguments], spark=spark)
+        with monkeypatch.context() as patched:
+            if spark is not None:
+                patched.setattr(commands, "make_session", lambda *_, **__: spark)
+                patched.setattr(commands._Job, "close", lambda job: None)
+                patched.setattr(commands._Job, "_check_source", lambda job: None)
+            code = main([*map(str, arguments), "--spark"])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return Answer(code, captured.out, captured.err)
@@ -156,41 +162,6 @@ def test_a_master_beside_that_of_spark_submit_is_refused(job: Job, monkeypatch: 
     assert "spark-submit has chosen the master already: give it --master" in answer.err
 
 
-def test_a_plan_of_local_files_needs_no_spark(job: Job, source: Path) -> None:
-    shown = job("dataset", "plan", source, "--part-bytes", "1M", "--slots", "2", "--parallelism", "3", "--json")
-    assert shown.code == 0
-    assert shown.record == {
-        "command": "dataset plan",
-        "ok": True,
-        "error": None,
-        "files": 3,
-        "bytes": (3 << 20) + 5,
-        "largest_file": 3 << 20,
-        "cut_files": 1,
-        "ranges": 3,
-        "slots": 2,
-        "tasks": 3,
-        "waves": 1,
-        "largest_task": (1 << 20) + 5,
-        "errors": [],
-    }
-    text = job("dataset", "plan", source, "--slots", "2", "--exclude", "*.bin").out
-    assert text == "files   2, 5 B; the largest has 5 B\ntasks   2 on 2 slots; the largest has 5 B\n"
-
-
-def test_a_plan_of_which_patterns_leave_nothing_is_no_plan(job: Job, source: Path) -> None:
-    refused = f"{source}: no file is left by --include '*.bim': correct the patterns"
-    assert job("dataset", "plan", source, "--include", "*.bim") == Answer(2, "", f"ags1: {refused}\n")
-    shown = job("dataset", "plan", source, "--include", "*.bim", "--json")
-    assert (shown.code, shown.record) == (2, {"command": "dataset plan", "ok": False, "error": refused})
-
-
-def test_a_plan_of_nothing_is_no_plan(job: Job, tmp_path: Path) -> None:
-    answer = job("dataset", "plan", tmp_path / "missing")
-    assert (answer.code, answer.out) == (4, "")
-    assert answer.err == f"ags1: {tmp_path / 'missing'}: No such file or directory\n"
-
-
 # -- what an error becomes -----------------------------------------------------------------------------------------
 
 
@@ -243,23 +214,14 @@ def test_a_file_that_ends_a_run_gives_it_the_exit_code_of_its_error(
 
 
 def test_a_traceback_is_shown_to_who_asks_for_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(RuntimeError("odd")))
-    assert (
-        main(["dataset", "decrypt", "a", "b", "--kms", "local:k.json?password_file=p", "--traceback"], spark=object())
-        == 4
-    )
+    monkeypatch.setattr(commands, "make_session", lambda *_, **__: object())
+    (tmp_path / "a").touch()
+    line = f"dataset decrypt {tmp_path}/a b --kms local:k.json?password_file=p --traceback --spark"
+    assert main(line.split()) == 4
     assert "in function" in capsys.readouterr().err
-
-
-def test_names_cannot_move_the_cursor_nor_fail_to_be_printed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ags1.spark, "decrypt_files", raiser(ValueError("a\x1b[2Jb\udcff")))
-    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    assert main(["dataset", "decrypt", "a", "b", "--kms", "local:k.json?password_file=p"], spark=object()) == 2
-    written: Any = sys.stderr
-    written.flush()
-    assert written.buffer.getvalue() == b"ags1: a\\x1b[2Jb\\xff\n"
 
 
 class FromSpark(Exception):
@@ -303,7 +265,7 @@ def test_a_missing_source_is_noticed_before_spark_is_started(
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("ags1.spark.job.make_session", start)
+    monkeypatch.setattr("ags1.spark.commands.make_session", start)
     where = tmp_path / "nowhere"
     target = [] if command == "verify" else [tmp_path / "out"]
     more = ["--key-id", "lake"] if command == "encrypt" else []
@@ -568,7 +530,7 @@ class KmsOfTheDriver:
 def test_a_kms_that_refuses_executors_is_told_in_one_line(
     spark_job: Job, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
-    url = f"module:tests.spark.test_job.KmsOfTheDriver?{urlencode({'of': kms_url})}"
+    url = f"module:tests.spark.test_commands.KmsOfTheDriver?{urlencode({'of': kms_url})}"
     answer = spark_job("dataset", "encrypt", source, tmp_path / "vault", "--key-id", "lake", "--kms", url, "--quiet")
     assert answer.code == 3
     assert answer.err.startswith("ags1: ")
@@ -580,16 +542,16 @@ def test_a_kms_that_refuses_executors_is_told_in_one_line(
 # -- processes of their own ----------------------------------------------------------------------------------------
 
 
-def test_spark_submit_takes_the_path_and_answers_the_exit_code(
+def test_spark_submit_runs_the_commands_and_answers_the_exit_code(
     spark_job: Job, run_spark: Run, source: Path, tmp_path: Path, kms_url: str
 ) -> None:
     vault = tmp_path / "vault"
     assert spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--quiet").code == 0
     objects(vault, kms_url)["empty"][0].unlink()
-    script = Path(ags1.spark.__file__).with_name("__main__.py")
-    # As if this package were only where the script is.
-    options = {"submit": True, "check": False, "env": {"PYTHONPATH": ""}}
-    done = run_spark(script, "dataset", "verify", vault, "--kms", kms_url, "--json", **options)
+    (block,) = blocks(ROOT / "docs" / "left-out.md", 'python title="ags1_job.py"')
+    (tmp_path / "ags1_job.py").write_text(block)
+    words = ("dataset", "verify", vault, "--kms", kms_url, "--json", "--spark")
+    done = run_spark(tmp_path / "ags1_job.py", *words, submit=True, check=False)
     assert done.returncode == 1, done.stderr
     # spark-submit mixes both streams, and the newest PySpark begins with a warning.
     assert json.loads(done.stdout[done.stdout.index("{") :])["counts"] == {"ok": 2, "error": 1}
@@ -652,7 +614,7 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
                 *(
                     sys.executable,
                     "-m",
-                    "ags1.spark",
+                    "ags1",
                     "dataset",
                     "encrypt",
                     source,
@@ -660,6 +622,7 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
                     "--key-id",
                     "lake",
                     "--traceback",
+                    "--spark",
                 ),
                 *("--kms", f"module:waiting_kms.Kms?{urlencode(named)}", "--parallelism", "2", "--master", "local[1]"),
                 *("--conf", "spark.python.worker.reuse=false"),

@@ -1,4 +1,4 @@
-"""Commands with ``--spark``: the functions of :mod:`ags1.spark` as a job, for a terminal, spark-submit or a scheduler.
+"""Commands with ``--spark``: the functions of :mod:`ags1.spark`, for a terminal, spark-submit or a scheduler.
 
 arguments  -->  session  -->  one function  -->  summary or JSON, a report file, an exit code
 """
@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ags1.spark
 from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg.configuration import configuration_fault
-from ags1.spark.job_parser import JOB_OPTIONS, parse
-from ags1.spark.job_session import SparkFailed, as_error, make_session
+from ags1.spark.command_session import SparkFailed, as_error, make_session
 from ags1.support.command_line import no_file_left
 from ags1.support.exit_codes import (
     EXIT_DATA,
@@ -31,14 +30,32 @@ from ags1.support.exit_codes import (
 )
 from ags1.support.interrupts import interrupted_code
 from ags1.support.remedies import in_options
-from ags1.support.words import counted, printable, size_text
+from ags1.support.words import counted, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.spark.engine._planning import Unit
     from ags1.spark.engine._results import Result
 
+# Options of the command itself; all others are passed to a function of ags1.spark.
+OWN_OPTIONS = frozenset(
+    {
+        "run",
+        "command",
+        "action",
+        "function",
+        "json",
+        "report",
+        "traceback",
+        "master",
+        "remote",
+        "conf",
+        "yes",
+        "spark",
+        "catalog",
+    }
+)
 _SHOWN = 5
+_WITHOUT_KMS = ("verify_parquet", "clean")
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table", "compact_table"})
 # Errors whose message says enough.
@@ -48,29 +65,9 @@ _OF_TABLES = ("verify_table", "verify_files")
 _RESUMED = ("encrypt", "decrypt", "rekey")
 
 
-def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
-    """Run one command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        As in ``sys.argv[1:]``, the default: those of ``ags1``, such as ``dataset encrypt``.
-    spark : SparkSession, optional
-        The session to use, which is left open; by default that of spark-submit, or a new one.
-
-    Returns
-    -------
-    int
-        The exit code, from :mod:`ags1.support.exit_codes`; if files failed, the worst of their codes.
-    """
-    try:
-        options = parse(sys.argv[1:] if arguments is None else arguments)
-    except SystemExit as exit_:
-        return int(exit_.code or 0)
-    except UsageError as error:
-        _complain(str(error))
-        return EXIT_USAGE
-    job = _Job(options, spark)
+def run(options: argparse.Namespace) -> int:
+    """Run a command; if files failed, return the worst of their exit codes."""
+    job = _Job(options)
     try:
         return job.run()
     except KeyboardInterrupt:
@@ -120,33 +117,36 @@ def _code_of(kind: str | None, function: str) -> int:
 
 
 def _complain(text: str) -> None:
-    _write(sys.stderr, f"ags1: {text}")
+    _print(f"ags1: {text}", sys.stderr)
 
 
-def _write(stream: Any, text: str) -> None:
-    """Print text that may contain any file name."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    lines = "\n".join(printable(line, undecodable=True) for line in text.split("\n"))
-    shown = lines.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    print(shown.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+def _print(text: str, stream: Any = None) -> None:
+    for line in text.split("\n"):
+        print(printable(line, undecodable=True), file=stream, flush=True)
+
+
+def _say_json(record: dict[str, Any]) -> None:
+    _print(json.dumps(record))
 
 
 class _Job:
     """One command, from its session to its last line of output."""
 
-    def __init__(self, options: argparse.Namespace, spark: Any) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._command: str = options.command
-        self._arguments = {name: value for name, value in vars(options).items() if name not in JOB_OPTIONS}
-        if options.json and spark is None and _SUBMITTED in os.environ and "progress" in self._arguments:
+        self._arguments = {name: value for name, value in vars(options).items() if name not in OWN_OPTIONS}
+        if "quiet" in self._arguments:
             # spark-submit merges the two streams of a script, and only one JSON object may be in the result.
-            self._arguments["progress"] = False
-        self._spark = spark
-        self._own: Any = None
+            is_merged = options.json and _SUBMITTED in os.environ
+            self._arguments["progress"] = not (self._arguments.pop("quiet") or is_merged)
+        self._spark: Any = None
 
     def run(self) -> int:
         # A missing package is said before anything else is done.
         getattr(ags1.spark, self._options.function)
+        if self._arguments.get("kms", "") is None and self._options.function not in _WITHOUT_KMS:
+            raise UsageError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1")
         path = self._arguments.pop("pin", None)
         if path is None:
             return self._run()
@@ -176,16 +176,12 @@ class _Job:
 
     def _run(self) -> int:
         function: str = self._options.function
-        if function == "plan":
-            return self._plan(**self._arguments)
         if function == "clean":
             return self._clean()
         if function == "rewrap":
             return self._rewrap()
         if function in _CONVERSIONS:
             return self._convert(function)
-        if function == "audit":
-            return self._audit()
         self._check_report()
         self._check_source()
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
@@ -203,11 +199,10 @@ class _Job:
         return no_file_left(str(arguments.get("source")), arguments.get("include"), arguments.get("exclude"))
 
     def close(self) -> None:
-        """Stop the session, if it is this job's."""
-        if self._own is not None:
-            own, self._own = self._own, None
+        """Stop the session."""
+        if self._spark is not None:
             try:
-                own.stop()
+                self._spark.stop()
             except (Exception, KeyboardInterrupt):
                 # The job ends in any case, and an earlier error is more useful.
                 return
@@ -220,7 +215,7 @@ class _Job:
             report = None
             _complain(f"no report was written: {_described(error)}")
         if self._options.json:
-            self._say_json(self._record(result, report) | {"ok": False, "error": message})
+            _say_json(self._record(result, report) | {"ok": False, "error": message})
         else:
             _complain(message)
         return code
@@ -234,7 +229,7 @@ class _Job:
                 raise UsageError("spark-submit has chosen the master already: give it --master, not this job")
             if options.master and options.remote:
                 raise UsageError("give one of --master and --remote")
-            self._spark = self._own = make_session(
+            self._spark = make_session(
                 self._command, options.master, options.remote, options.conf or {}, loud=options.traceback
             )
         return self._spark
@@ -245,7 +240,7 @@ class _Job:
 
         options = self._options
         wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
-        return self._session() if self._spark is not None or wanted or not locate(place).is_local else None
+        return self._session() if wanted or not locate(place).is_local else None
 
     def _need_consent(self) -> None:
         """Refuse what cannot be undone without --yes. Even its plan would take a session."""
@@ -277,7 +272,7 @@ class _Job:
         from ags1.spark.engine._locations import locate
 
         source = self._arguments.get("source")
-        if self._spark is not None or self._options.remote or not isinstance(source, str):
+        if self._options.remote or not isinstance(source, str):
             return
         place = locate(source)
         if place.is_local and not os.path.lexists(place.path):
@@ -303,14 +298,14 @@ class _Job:
             problem = _described(error)
             self._options.report = None
             if not self._options.json:
-                _write(sys.stdout, str(result))
+                _print(str(result))
             return self.failed(f"the work is done, but the report could not be written: {problem}", EXIT_IO, result)
         if self._options.json:
-            self._say_json(self._record(result, report))
+            _say_json(self._record(result, report))
         elif not result.ok or self._arguments.get("progress", True):
             where = report or "--report FILE"
             text = str(result).replace("see the rows with status 'error'", f"{where} has a row for each")
-            _write(sys.stdout if self._arguments.get("progress", True) else sys.stderr, in_options(text))
+            _print(in_options(text), None if self._arguments.get("progress", True) else sys.stderr)
             for path, reason in result.notes[:_SHOWN]:
                 _complain(f"warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
@@ -334,11 +329,6 @@ class _Job:
             "report": report,
             "error": f"{counted(failed, 'file')} failed" if failed else None,
         }
-
-    def _say_json(self, record: dict[str, Any]) -> None:
-        import json
-
-        print(json.dumps(record), flush=True)
 
     def _write_report(self, result: Result | None) -> str | None:
         report: str | None = getattr(self._options, "report", None)
@@ -373,7 +363,7 @@ class _Job:
             self._checked_kms()
         removed = ags1.spark.clean(self._session_for(target), target, **arguments)
         if self._options.json:
-            self._say_json(
+            _say_json(
                 {
                     "command": self._command,
                     "ok": True,
@@ -384,9 +374,9 @@ class _Job:
             )
             return EXIT_OK
         for each in removed:
-            _write(sys.stdout, each)
+            _print(each)
         verb = "would remove" if arguments["dry_run"] else "removed"
-        _write(sys.stdout, f"{verb} {counted(len(removed), 'leftover')} of {target}")
+        _print(f"{verb} {counted(len(removed), 'leftover')} of {target}")
         return EXIT_OK
 
     def _rewrap(self) -> int:
@@ -397,28 +387,14 @@ class _Job:
             record = {"target": target, "old_key_id": report.old_key_id, "new_key_id": report.new_key_id}
             left_out = [{"class": each, "key_id": key_id} for each, key_id in report.left_out]
             record |= {"keys": report.keys, "dry_run": report.dry_run, "left_out": left_out}
-            self._say_json({"command": self._command, "ok": True, "error": None, **record})
+            _say_json({"command": self._command, "ok": True, "error": None, **record})
             return EXIT_OK
         verb = "would put" if report.dry_run else "put"
         keys = counted(report.keys, "wrapped key")
-        _write(
-            sys.stdout,
-            f"{verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}",
-        )
+        _print(f"{verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}")
         for each, key_id in report.left_out:
-            _write(sys.stdout, f"left out: the class {each} under {key_id!r}, which takes no new files and has none")
+            _print(f"left out: the class {each} under {key_id!r}, which takes no new files and has none")
         return EXIT_OK
-
-    def _audit(self) -> int:
-        self._check_source()
-        if self._arguments["kms"] is not None:
-            self._checked_kms()
-        report = ags1.spark.audit(self._session(), **self._arguments)
-        if self._options.json:
-            self._say_json({"command": self._command, "ok": report.exit_code == 0, "error": None, **report.to_dict()})
-        elif self._arguments["progress"] or report.exit_code:
-            _write(sys.stdout, in_options(str(report)))
-        return report.exit_code
 
     def _convert(self, function: str) -> int:
         self._need_consent()
@@ -430,93 +406,7 @@ class _Job:
         if self._options.json:
             found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}
             error = problems[0] if problems else None
-            self._say_json({"command": self._command, "ok": not problems, "error": error, **found})
+            _say_json({"command": self._command, "ok": not problems, "error": error, **found})
         elif dry_run or arguments["progress"]:
-            _write(sys.stdout, in_options(str(report)))
+            _print(in_options(str(report)))
         return EXIT_DATA if problems else EXIT_OK
-
-    def _plan(
-        self,
-        *,
-        source: str,
-        include: list[str] | None,
-        exclude: list[str] | None,
-        part_bytes: int,
-        parallelism: int | None,
-        slots: int | None,
-    ) -> int:
-        from ags1.dataset.selection import Filter
-        from ags1.dataset.sources import scan
-        from ags1.spark.engine._locations import locate
-        from ags1.spark.engine._planning import cut, gathered
-        from ags1.spark.engine._sessions import Session
-
-        spark = self._session_for(source)
-        slots = slots or (os.cpu_count() or 1 if spark is None else Session(spark).slots())
-        found = _Plan(part_bytes, parallelism, slots)
-
-        def units() -> Iterator[Unit]:
-            for each in scan(locate(source, spark), "", Filter(include, exclude), None, lambda path, why: None):
-                if each.error is not None:
-                    found.errors.append((each.path, _described(each.error)))
-                    continue
-                yield from found.counted(each.size, list(cut(each.path, each.size, part_bytes)))
-
-        for wave in gathered(units(), slots):
-            found.add_wave(wave)
-        if not (found.files or found.errors) and (unmatched := self._unmatched()):
-            return self.failed(unmatched, EXIT_USAGE)
-        if self._options.json:
-            self._say_json({"command": self._command, "error": None, **found.record()})
-        else:
-            _write(sys.stdout, found.text())
-            for path, message in found.errors[:_SHOWN]:
-                _complain(message if path in message else f"{path}: {message}")
-            if len(found.errors) > _SHOWN:
-                _complain(f"... and {len(found.errors) - _SHOWN:,} more")
-        return EXIT_IO if found.errors else EXIT_OK
-
-
-class _Plan:
-    """The plan of a run. It takes no more memory than the run itself."""
-
-    def __init__(self, part_bytes: int, parallelism: int | None, slots: int) -> None:
-        self._part_bytes = part_bytes
-        self._parallelism = parallelism
-        self.slots = slots
-        self.files = self.bytes = self.cut_files = self.ranges = 0
-        self.tasks = self.waves = self.largest_task = self.largest_file = 0
-        self.errors: list[tuple[str, str]] = []
-
-    def counted(self, size: int, units: list[Unit]) -> list[Unit]:
-        self.files += 1
-        self.bytes += size
-        self.largest_file = max(self.largest_file, size)
-        if len(units) > 1:
-            self.cut_files += 1
-            self.ranges += len(units)
-        return units
-
-    def add_wave(self, wave: list[Unit]) -> None:
-        """Count one wave."""
-        from ags1.spark.engine._planning import bin_count, pack
-
-        bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
-        self.waves += 1
-        self.tasks += len(bins)
-        self.largest_task = max(self.largest_task, *(sum(unit.size for unit in units) for units in bins))
-
-    def record(self) -> dict[str, Any]:
-        names = ("files", "bytes", "largest_file", "cut_files", "ranges", "slots", "tasks", "waves", "largest_task")
-        errors = [{"path": path, "error": message} for path, message in self.errors]
-        return {"ok": not errors, **{name: getattr(self, name) for name in names}, "errors": errors}
-
-    def text(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield f"files   {self.files:,}, {size_text(self.bytes)}; the largest has {size_text(self.largest_file)}"
-        if self.cut_files:
-            yield f"ranges  {self.ranges:,}, of {self.cut_files:,} files of more than {size_text(self._part_bytes)}"
-        waves = f" in {self.waves:,} jobs" if self.waves > 1 else ""
-        yield (f"tasks   {self.tasks:,} on {self.slots:,} slots{waves}; the largest has {size_text(self.largest_task)}")

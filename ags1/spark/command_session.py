@@ -84,7 +84,8 @@ def _defaults(command: str, settings: dict[str, str], loud: bool) -> dict[str, s
     configured = SparkConf()
     found = {}
     # spark-submit names an application after its file, PySpark's own start after its shell.
-    if configured.get("spark.app.name", "") in ("", "__main__.py", "pyspark-shell", "PySparkShell"):
+    name = configured.get("spark.app.name", "")
+    if name in ("", "pyspark-shell", "PySparkShell") or name.endswith(".py"):
         found["spark.app.name"] = f"ags1 {command}"
     if not (settings.get("spark.master") or configured.get("spark.master", "local[*]")).startswith("local"):
         return found
