@@ -116,13 +116,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "master keys": {
         "key-id": {"metavar": "ID", "help": "the master key"},
         "new-key-id": {"metavar": "ID", "help": "the new master key"},
-        "destroyed-key-id": {
-            **_MANY,
-            "dest": "destroyed_key_ids",
-            "default": [],
-            "metavar": "ID",
-            "help": "this old master key was destroyed, so its refusal is a proof (for patterns; may be repeated)",
-        },
         "keys": {
             "action": values.Patterns,
             "metavar": "GLOB=ID",
@@ -564,19 +557,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "dry-run": {**_FLAG, "help": "make every check, report what would be done, and write nothing"},
         "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do not ask for confirmation"},
-        "tables-at-once": {
-            "type": values.threads,
-            "default": 4,
-            "metavar": "N",
-            "help": "how many tables to work on at once, of a pattern (4)",
-        },
-        "kms-calls": {
-            "flags": ("--kms-calls-per-second",),
-            "dest": "kms_calls_per_second",
-            "type": values.count,
-            "metavar": "N",
-            "help": "call the KMS no more often than this, for all tables of a pattern together",
-        },
         "jobs": {
             "flags": ("-j", "--jobs"),
             "type": values.threads,
@@ -688,7 +668,6 @@ BUNDLES = {
     "PINNED": "expected-metadata-hash table-pin repin",
     "CHANGE": "catalog KMS PINNED allow-location property dry-run SAY",
     "CONVERSION": "catalog KMS PINNED allow-location property dry-run yes SAY",
-    "FLEET": "tables-at-once kms-calls",
     "JOB": "spark json traceback master remote conf",
 }
 

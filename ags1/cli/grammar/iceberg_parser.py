@@ -34,16 +34,6 @@ examples:
 The variable AGS1_KMS stands for --kms. Needs the extra: ags1[iceberg].
 """
 
-_FLEET_HELP = """
-many tables:
-  With --catalog, TABLE may be a pattern in quotes: 'db.*', '*.events', '*.*'.
-  What is to be done is read from each table, so a run that was killed is just
-  begun again. A table that fails stops no other, and the report names it. It
-  says what other master keys still open, which it tries: keep them enabled
-  until then, because a key that is refused proves nothing. Of a key that was
-  destroyed since, --destroyed-key-id says so.
-"""
-
 _SCAN_HELP = """
 forms:
   table   aligned columns for a person
@@ -259,29 +249,25 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "audit",
         "iceberg.tables:audit",
         "say what is wrong with the encryption of a table",
-        "TABLE moved-from snapshot ref destroyed-key-id FLEET SAY",
+        "TABLE moved-from snapshot ref SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
-        "disagree. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
+        "disagree; and what other master keys still open, which it tries. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
         "is wrong is plaintext. Warnings and notes are printed.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
         "ags1, error",
-        epilog=_FLEET_HELP,
-        examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json\n"
-        "ags1 iceberg audit 'db.*' --catalog prod --kms local:keys.json",
+        examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json",
         changes=_ALL,
     )
     action(
         "verify",
         "iceberg.tables:verify",
         "authenticate every block and module of the files of a table, and name those that fail",
-        "TABLE moved-from snapshot ref threads spark FLEET SAY",
+        "TABLE moved-from snapshot ref threads spark SAY",
         more="Exit code 1 if a file fails; 3 if only keys are missing; 5 if all that is wrong "
         "is plaintext, also where it was allowed.",
         fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
         "snapshot_ids), seconds, error",
-        epilog=_FLEET_HELP,
-        examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current\n"
-        "ags1 iceberg verify 'db.*' --catalog prod --kms local:keys.json",
+        examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current",
         changes=_ALL,
     )
     action(
@@ -304,11 +290,11 @@ def _add_keys(action: _Action) -> None:
         "rewrap",
         "iceberg.keys:rewrap",
         "put a table under another master key, or the newest version of it; no file of it changes",
-        "new-key-id! new-kms destroyed-key-id FLEET CONVERSION",
+        "new-key-id! new-kms CONVERSION",
         more="Key encryption keys are re-wrapped, and the table's property encryption.key-id names the new master "
         "key. Keep the old one as long as somebody needs older metadata files. In Python this is "
         "rekey_table(key_id=...); `ags1 iceberg rekey` gives every file a new key.",
-        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id") + _FLEET_HELP,
+        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id"),
         fields=fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error",
         examples="ags1 iceberg rewrap db.events --catalog prod \\\n"
         "    --kms 'aws:?region=eu-central-1' --new-key-id alias/lake-2027 --dry-run",
@@ -335,9 +321,9 @@ def _add_conversions(action: _Action) -> None:
         "encrypt",
         "iceberg.convert:encrypt",
         "encrypt a table in place, or what others added to it as plaintext",
-        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads spark FLEET CONVERSION",
+        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads spark CONVERSION",
         more="Format version 2 becomes 3.",
-        epilog=_CONVERSION_HELP + _FLEET_HELP,
+        epilog=_CONVERSION_HELP,
         fields=fields,
         examples="ags1 iceberg encrypt db.events --catalog prod --kms local:keys.json \\\n"
         "    --key-id lake --dry-run\n"
@@ -356,16 +342,13 @@ def _add_conversions(action: _Action) -> None:
         "rekey",
         "iceberg.convert:rekey",
         "give every file of a table a new key, in place",
-        "new-key-id table-data-key-bits expire statistics partition-paths threads spark destroyed-key-id FLEET "
-        "CONVERSION",
+        "new-key-id table-data-key-bits expire statistics partition-paths threads spark CONVERSION",
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file. In Python this is "
         "rekey_table(data_keys=True), and that is rekey_table(key_id=...).",
-        epilog=_CONVERSION_HELP + _FLEET_HELP,
+        epilog=_CONVERSION_HELP,
         fields=fields,
         examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire\n"
-        "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027\n"
-        "ags1 iceberg rekey 'db.*' --catalog prod --kms local:keys.json \\\n"
-        "    --new-key-id lake-2027 --expire",
+        "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027",
         changes={"new-key-id": {"help": "another master key (the same)"}},
     )
     action(

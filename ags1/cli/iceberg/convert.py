@@ -7,8 +7,7 @@ import datetime
 
 from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
-from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, is_pattern, opened, refuse_name
+from ags1.cli.iceberg.opening import Opened, opened, refuse_name
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
 from ags1.support.exit_codes import EXIT_DATA, UsageError
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 
 def encrypt(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.encrypt(options)
     from ags1.iceberg import encrypt_table, plan_conversion
 
     length = options.data_key_length
@@ -58,8 +55,6 @@ def decrypt(options: argparse.Namespace) -> int:
 
 
 def rekey(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.rekey(options)
     from ags1.iceberg import plan_conversion, rekey_table
 
     length = options.data_key_length

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ags1.iceberg.files.file_io import EncryptedFileIO
 
 _SHOWN_WARNINGS = 20
-_WILDCARDS = frozenset("*?[")
 
 
 class Opened:
@@ -159,24 +158,8 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState 
     if moved_from is not None:
         raise UsageError("--moved-from is for a copy that is given by its path: without --catalog")
     target = pinned(options, catalog_table(catalog, options.table, allowed_locations=allowed))
-    try:
-        state = target.load()
-    except FileNotFoundError as error:
-        if is_pattern(options):
-            raise UsageError(
-                f"{options.table} is a pattern, and this command is for one table: encrypt, rekey, rewrap, verify and "
-                "audit take patterns"
-            ) from error
-        raise
+    state = target.load()
     return target, state.metadata_location, state
-
-
-def is_pattern(options: argparse.Namespace) -> bool:
-    """Whether many tables of a catalog are meant."""
-    many = options.catalog is not None and not _WILDCARDS.isdisjoint(options.table)
-    if not many and getattr(options, "destroyed_key_ids", None):
-        raise UsageError("--destroyed-key-id is for a pattern: of one table old master keys are not tried")
-    return many
 
 
 def catalog_of(options: argparse.Namespace) -> Any:
