@@ -439,25 +439,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "location": {"metavar": "URL", "help": "directory of the table (where the catalog puts it)"},
         "set": {"action": values.Pair, "default": {}, "metavar": "NAME=VALUE", "help": "a property of the table"},
-        "to-catalog": {"metavar": "NAME", "help": "create the new table in this catalog (none: a metadata file)"},
-        "to-name": {"metavar": "TABLE", "help": "its name there, such as db.events"},
-    },
-    "branches, tags, properties": {
-        "replace-ref": {
-            "flags": ("--replace",),
-            "dest": "replace_ref",
-            **_FLAG,
-            "help": "move it, or change how long it stays",
-        },
-        "drop": {**_FLAG, "help": "remove it; its snapshots stay until they are expired"},
-        "max-ref-age": {"type": values.duration, "metavar": "TIME", "help": "drop it after this time, such as 90d"},
-        "max-snapshot-age": {
-            "type": values.duration,
-            "metavar": "TIME",
-            "help": "keep its snapshots for this time, such as 5d",
-        },
-        "min-snapshots": {"type": values.count, "metavar": "N", "help": "keep at least N of its snapshots"},
-        "unset": {**_MANY, "default": [], "metavar": "NAME", "help": "remove a property (may be repeated)"},
     },
     "policy": {
         "policy": {"metavar": "FILE", "help": "what must be encrypted, as TOML"},
@@ -666,7 +647,6 @@ BUNDLES = {
     "REQUIREMENTS": "missing-keys require-encrypted allow-unauthenticated-pages expect expect-prefix",
     "TABLE": "catalog KMS expected-table-key-id PINNED allow-plaintext length-policy allow-location property",
     "PINNED": "expected-metadata-hash table-pin repin",
-    "CHANGE": "catalog KMS PINNED allow-location property dry-run SAY",
     "CONVERSION": "catalog KMS PINNED allow-location property dry-run yes SAY",
     "JOB": "spark json traceback master remote conf",
 }
@@ -677,6 +657,5 @@ EXCLUSIVE = (
     ("aad-prefix", "aad-prefix-hex"),
     ("old-aad-prefix", "old-aad-prefix-hex"),
     ("snapshot", "ref", "as-of", "from-snapshot"),
-    ("drop", "replace-ref"),
     ("enable-only", "expire"),
 )

@@ -26,8 +26,8 @@ from ags1.iceberg.metadata.metadata_document import VERSION_HINT
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from tests.iceberg.test_compaction import NOW, content, new_table, opened, rows
-from tests.iceberg.test_old_keys import BOTH, NEW, Lake, check_nothing_old
 from tests.iceberg.test_maintenance import ALL
+from tests.iceberg.test_old_keys import BOTH, NEW, Lake, check_nothing_old
 from tests.iceberg_tables.kills import Bomb, ended, in_child
 
 # So many kills of one table, before it has too many old files.

@@ -15,8 +15,8 @@ from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from tests.iceberg.catalog_cases import (
     changed,
     check_conversions,
-    check_rekeys,
     check_log,
+    check_rekeys,
     create_in,
     fields_of,
     metadata_files,

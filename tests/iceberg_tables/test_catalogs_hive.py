@@ -20,7 +20,7 @@ from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.catalogs.successor import java_form
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.kms import MemoryKms
-from tests.iceberg.catalog_cases import changed, check_rekeys, check_log, create_in, fields_of, metadata_files, race
+from tests.iceberg.catalog_cases import changed, check_log, check_rekeys, create_in, fields_of, metadata_files, race
 from tests.iceberg_tables.test_cli import Run, run  # noqa: F401
 from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
 

@@ -72,13 +72,6 @@ what happens:
   their files until they are expired.
 """
 
-_RETENTION_HELP = """
-how long it stays:
-  --min-snapshots, --max-snapshot-age and --max-ref-age are what Iceberg's own
-  expiry obeys, such as Spark's expire_snapshots. `ags1 iceberg expire` keeps
-  the newest snapshot of every branch and tag, and removes all others.
-"""
-
 _CREATE_HELP = """
 the new table:
   TABLE is its directory, or with --catalog its name. It is empty, encrypted,
@@ -192,7 +185,6 @@ def command_parser(only: str | None = None) -> CommandParser:
     _add_reading(action)
     _add_keys(action)
     _add_conversions(action)
-    _add_metadata(action)
     _add_writing(action)
     _add_maintenance(action)
     return parser
@@ -251,8 +243,9 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "say what is wrong with the encryption of a table",
         "TABLE moved-from snapshot ref SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
-        "disagree; and what other master keys still open, which it tries. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
-        "is wrong is plaintext. Warnings and notes are printed.",
+        "disagree; and what other master keys still open, which it tries. Data files are not read. Exit code 1 if "
+        "there are errors; 3 if only keys are missing; 5 if all that is wrong is plaintext. Warnings and notes are "
+        "printed.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
         "ags1, error",
         examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json",
@@ -352,18 +345,6 @@ def _add_conversions(action: _Action) -> None:
         changes={"new-key-id": {"help": "another master key (the same)"}},
     )
     action(
-        "relocate",
-        "iceberg.convert:relocate",
-        "copy a table to another place, encrypted files byte for byte",
-        "key-id to-catalog to-name partition-paths threads moved-from CONVERSION",
-        places={"target": ("TARGET", "directory of the new table; a path or URL", {"type": directory})},
-        more="The source stays as it is. Branches and tags come along, history does not. With --moved-from, it "
-        "restores a copy, to where the table was or to another place.",
-        fields=fields,
-        examples="ags1 iceberg relocate t/ s3://lake/db/t --kms local:keys.json --dry-run",
-        changes={"key-id": {"help": "the new table's master key (that of the old one)"}},
-    )
-    action(
         "expire",
         "iceberg.convert:expire",
         "remove the snapshots that no branch or tag has, with the files and keys that only they need",
@@ -458,62 +439,6 @@ ags1 iceberg compact lake/events --kms local:keys.json --yes \\
             **_BRANCH,
             "older-than": {"help": "keep younger snapshots, for time travel: 12h or 30d (5d)"},
         },
-    )
-
-
-def _add_metadata(action: _Action) -> None:
-    options = "catalog PINNED allow-location property dry-run SAY"
-    fields = "table, snapshot_id, metadata_location, dry_run, error"
-    chosen = {
-        "snapshot": {"help": "the snapshot that it gets (the current one)"},
-        "ref": {"help": "the snapshot of this branch or tag"},
-    }
-    for name, plural, further in (("branch", "branches", "min-snapshots max-snapshot-age "), ("tag", "tags", "")):
-        action(
-            name,
-            f"iceberg.refs:{name}",
-            f"list the {plural} of a table, or make, move or drop one",
-            f"snapshot ref as-of replace-ref drop {further}max-ref-age {options}",
-            places={"name": (f"[{name.upper()}]", f"name of the {name}; without it, all are listed")},
-            more="Needs no KMS.",
-            epilog=_RETENTION_HELP,
-            fields=f"{fields}; of a list name, snapshot_id, min_snapshots_to_keep, max_snapshot_age_ms, "
-            "max_ref_age_ms, error",
-            examples=f"""\
-ags1 iceberg {name} db.events --catalog prod
-ags1 iceberg {name} db.events checked --catalog prod --max-ref-age 90d
-ags1 iceberg {name} db.events checked --catalog prod --replace \\
-    --as-of 2026-11-01
-ags1 iceberg {name} db.events checked --catalog prod --drop""",
-            changes=chosen,
-            subject="table",
-        )
-    action(
-        "rollback",
-        "iceberg.refs:rollback",
-        "make an earlier snapshot the current one",
-        f"snapshot ref as-of yes {options}",
-        more="The snapshot must be among those that the current one was made from. Later ones stay until they are "
-        "expired. Needs no KMS. It asks first.",
-        fields=fields,
-        examples="ags1 iceberg rollback db.events --catalog prod --as-of 2026-11-01T12:30 \\\n    --dry-run",
-        changes={
-            "snapshot": {"help": "the snapshot that becomes the current one"},
-            "ref": {"help": "the snapshot of this tag"},
-        },
-        subject="table",
-    )
-    action(
-        "set",
-        "iceberg.refs:set_properties",
-        "set properties of a table",
-        f"unset {options}",
-        places={"files": ("NAME=VALUE...", "a property and its value", {"nargs": "*", "default": []})},
-        more="Needs no KMS. Properties that begin with encryption. are refused, with the command for them.",
-        fields=fields,
-        examples="ags1 iceberg set db.events --catalog prod gc.enabled=false\n"
-        "ags1 iceberg set db.events --catalog prod --unset gc.enabled --dry-run",
-        subject="table",
     )
 
 

@@ -44,7 +44,7 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(options: argparse.Namespace, *, reads: bool = False) -> Iterator[Opened]:
+def opened(options: argparse.Namespace) -> Iterator[Opened]:
     """The table that the options name; its client is closed at the end. A copy is refused, unless it is only read."""
     from ags1.cli.kms import client_of
     from ags1.iceberg.catalogs.pinned import PinnedTable
@@ -59,8 +59,8 @@ def opened(options: argparse.Namespace, *, reads: bool = False) -> Iterator[Open
         if getattr(options, "kms", None):
             client = stack.enter_context(client_of(options))
         target, location, state = _target(options)
-        if state is None and not (reads or hasattr(options, "moved_from")):
-            # What only reads, or makes a table elsewhere, takes --moved-from.
+        if state is None and not hasattr(options, "moved_from"):
+            # What only reads takes --moved-from.
             target.refuse_copy(target.load())
         if isinstance(target, PinnedTable) and options.pin is None and state is None:
             # Not only the newest of its directory: any metadata file may be read by its hash.

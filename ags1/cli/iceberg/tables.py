@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ags1.iceberg.walk.table_walk import TableFile, TableWalk
 
 _KEY_FIELDS = frozenset({"key_metadata"})
-# Findings of an audit that say that a key could not be had, and nothing of the table; and those for what is in plaintext.
+# Findings of an audit: those that say of a key that it could not be had, and those of plaintext.
 _KEY_CODES = frozenset({"kek-does-not-open"})
 _PLAINTEXT_CODES = frozenset({"table-not-encrypted", "snapshot-without-key", "file-plaintext"})
 _NO_KEY = frozenset({"KeyAccessError", "MissingKekError", "ServiceRefusal"})

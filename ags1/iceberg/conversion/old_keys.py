@@ -116,11 +116,11 @@ class OldKeyReport(Report):
         if self.journals:
             journals = counted(len(self.journals), "journal of a killed conversion", "journals of killed conversions")
             lines.append(f"old keys open {journals}: `ags1 iceberg clean` removes them")
-        for key_id in map(printable, self.refused):
-            lines.append(
-                f"NOT tried, because the KMS refused the old master key {key_id}, which proves nothing: enable it, and "
-                "audit the table again"
-            )
+        lines += [
+            f"NOT tried, because the KMS refused the old master key {key_id}, which proves nothing: enable it, and "
+            "audit the table again"
+            for key_id in map(printable, self.refused)
+        ]
         if self.unread:
             lines.append(f"NOT read: {counted(len(self.unread), 'metadata file')}, which may name old master keys")
         if lines:
