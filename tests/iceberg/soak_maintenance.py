@@ -117,8 +117,8 @@ def kills_of_rekeys(directory: Path, kills: int, chance: random.Random) -> tuple
     return killed, torn
 
 
-# Half of what a whole re-key takes: each run has less to do.
-_CALLS_OF_A_REKEY = 400_000
+# What a whole re-key takes.
+_CALLS_OF_A_REKEY = 650_000
 
 
 def table_name(table: EncryptedTable) -> str:
