@@ -461,7 +461,8 @@ class EncryptedTable(TableChanges, TableMaintenance):
         """Find faults in the table's encryption, from its metadata and from the recorded facts about its files.
 
         Data files are not read; :meth:`verify` reads them. Files that cannot be opened are reported; the audit
-        continues.
+        continues. What master keys other than the table's own still open is found out by trying them, if the table was
+        opened by :func:`load_table`.
 
         Parameters
         ----------
@@ -475,9 +476,9 @@ class EncryptedTable(TableChanges, TableMaintenance):
         ValueError
             No such snapshot.
         """
-        from ags1.iceberg.walk.table_audit import audit
+        from ags1.iceberg.conversion.old_keys import audit_with_old_keys
 
-        return audit(self._walk(snapshot_id), self.io)
+        return audit_with_old_keys(self._walk(snapshot_id), self.io, self.catalog_table)
 
     def verify(
         self,

@@ -6,8 +6,7 @@ import argparse
 import contextlib
 
 from ags1.cli import say, say_json, warn, warn_some
-from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, is_pattern, opened
+from ags1.cli.iceberg.opening import Opened, opened
 from ags1.cli.kms import new_client_of
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 
 def rewrap(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.rewrap(options)
     with opened(options) as table, contextlib.ExitStack() as stack:
         change = _Change(table, options)
         table.require_kms()

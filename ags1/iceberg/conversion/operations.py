@@ -20,6 +20,7 @@ from ags1.iceberg.conversion.expiry import (
     refuse_shared_files,
     remove_statistics,
 )
+from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.files.file_io import TABLE_KEY_ID
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -212,7 +213,10 @@ def rekey_table(
     else:
         report = _changed_metadata(opened, client, change)
         report.notes.append(REWRAPPED)
-    return _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
+    report = _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
+    if data_keys:
+        report.old_keys = what_old_keys_open(opened, client)
+    return report
 
 
 def plan_conversion(

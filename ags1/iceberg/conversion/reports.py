@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.iceberg.conversion.old_keys import OldKeyReport
+
 _LISTED = 20
 _KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
@@ -285,6 +289,8 @@ class ConversionReport(Report):
         What was removed after the conversion.
     notes : list of str
         Work of killed runs that was not believed, and was done again.
+    old_keys : OldKeyReport or None
+        After new data keys: what other master keys than the table's own still open.
     """
 
     change: str
@@ -304,11 +310,13 @@ class ConversionReport(Report):
     dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
     notes: list[str] = field(default_factory=list)
+    old_keys: OldKeyReport | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
-        return self.expired is None or self.expired.ok
+        """Whether nothing was left, see :attr:`ExpiryReport.ok`, and old keys open nothing of the branches and tags."""
+        still = self.old_keys is not None and bool(self.old_keys.refs or self.old_keys.files)
+        return not still and (self.expired is None or self.expired.ok)
 
     @property
     def old_snapshots(self) -> int:
@@ -334,6 +342,8 @@ class ConversionReport(Report):
         lines += _lines(_KEPT, self.statistics)
         lines += _lines("statistics file that was removed", self.dropped_statistics)
         lines += _lines("note", self.notes)
+        if self.old_keys is not None:
+            lines.append(str(self.old_keys))
         return "\n".join(lines)
 
     def _left(self) -> str:
