@@ -184,7 +184,7 @@ def _add_dataset_commands(command: _Add) -> None:
         "encrypt",
         source | _place("target", "TARGET", "the dataset"),
         "encrypt a tree of files into a dataset, or bring a dataset up to date",
-        f"key-id! keys workers-kms pin CHOICE again single-writer keep-going no-resume {_TREE_JOB}",
+        f"key-id! workers-kms pin CHOICE again single-writer keep-going no-resume {_TREE_JOB}",
         more="Only new and changed files are encrypted; the work of an interrupted run is reused. Files that are no "
         "longer in the source stay.",
         local=f"raw/ vault/ {_LOCAL_KMS} \\\n      --key-id lake",
@@ -227,11 +227,10 @@ def _add_dataset_commands(command: _Add) -> None:
         "rewrap",
         _place("target", "DATASET", "the dataset"),
         "put a dataset under another master key; no file changes",
-        "new-key-id! key-id workers-kms new-kms pin dry-run JOB",
+        "new-key-id! workers-kms new-kms pin dry-run JOB",
         more="Keep the old master key until the older versions are expired: they, and copies of them, still need it.",
         local=f"vault/ {_LOCAL_KMS} \\\n      --new-key-id lake-2027",
         remote=f"s3a://vault {_AWS} \\\n      --new-key-id alias/lake-2027 --dry-run",
-        changes={"key-id": {"help": "the one to replace, if there are several (by default that of most files)"}},
         function="rewrap",
     )
     command(

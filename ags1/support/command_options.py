@@ -123,13 +123,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "ID",
             "help": "this old master key was destroyed, so its refusal is a proof (for patterns; may be repeated)",
         },
-        "keys": {
-            "action": values.Patterns,
-            "metavar": "GLOB=ID",
-            "help": "another master key for the files whose path matches this pattern (may be repeated; the first that "
-            "matches counts). Without this option, an existing dataset keeps its patterns; with it, all of them are "
-            "replaced ('**=ID': no others)",
-        },
         "new-key-ids": {
             "flags": ("--new-key-id",),
             "action": values.Pair,
@@ -535,7 +528,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "work": {
         "force": {**_FLAG, "help": "replace an existing file"},
         "overwrite": {**_FLAG, "help": "replace targets that exist"},
-        "replace": {**_FLAG, "help": "replace files that have the new paths"},
         "durable": {**_FLAG, "help": "wait until each result is on the disk"},
         "no-durable": {
             "dest": "durable",

@@ -363,23 +363,6 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     assert spark_job("dataset", "clean", vault, "--yes").out == f"removed 0 leftovers of {vault}\n"
 
 
-def test_files_of_a_pattern_get_their_own_master_key(
-    spark_job: Job, source: Path, tmp_path: Path, kms_url: str
-) -> None:
-    vault = tmp_path / "vault"
-    assert (
-        spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--keys", "a/**=lake2", "--quiet").code == 0
-    )
-    with dataset.open(vault, kms_url) as opened:
-        of_class = {each.id: each.key_id for each in opened.classes}
-        assert {entry.path: of_class[entry.key_class] for entry in opened.files} == {
-            name: "lake2" if name.startswith("a/") else "lake" for name in FILES
-        }
-    wrong = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--keys", "lake2")
-    assert wrong.code == 2
-    assert "needs GLOB=ID" in wrong.err
-
-
 def test_what_the_job_encrypts_python_reads(spark_job: Job, source: Path, tmp_path: Path, kms_url: str) -> None:
     assert spark_job("dataset", "encrypt", source, tmp_path / "vault", "--key-id", "lake").code == 0
     with dataset.open(tmp_path / "vault", kms.load(kms_url)) as vault, vault.open("a/big.bin") as file:

@@ -32,7 +32,8 @@ import pyarrow as pa, pyarrow.parquet as pq
 
 import ags1.spark
 from ags1 import dataset
-from ags1.dataset import classes, runs
+from ags1.dataset import keys as dataset_keys
+from ags1.dataset import runs
 from ags1.spark import encryption
 from ags1.spark.engine._column_keys import LEAD, RUN, data_key, read_key
 from ags1.spark.engine._sealing import kms_client
@@ -41,9 +42,9 @@ from tests.spark.works import Interrupted
 
 raw, out, kms, secrets, shown = sys.argv[1:]
 keys = set()
-for kind in (runs.RunKeys, classes.ClassKeys):
-    def recording(self, class_id=None, real=kind.key):
-        key = real(self, class_id)
+for kind in (runs.RunKeys, dataset_keys.DatasetKeys):
+    def recording(self, real=kind.key):
+        key = real(self)
         keys.add(bytes(key).hex())
         return key
 

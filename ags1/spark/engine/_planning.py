@@ -60,7 +60,7 @@ class Unit(NamedTuple):
 
 def cut(path: str, size: int, part_bytes: int) -> Iterator[Unit]:
     """The units of a file, as :func:`ags1.spark.encrypt_files` would make them."""
-    for each in cut_file(EncryptUnit(path, size, path, _UNKNOWN, "", path), part_bytes):
+    for each in cut_file(EncryptUnit(path, size, path, _UNKNOWN, path), part_bytes):
         yield Unit(path, each.size, None, each.start, each.whole)
 
 

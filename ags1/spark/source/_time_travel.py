@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import errno
 
-from ags1.dataset.classes import ClassKeys
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.versions import kept_versions
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
@@ -32,7 +32,7 @@ def version_as_of(options: SourceOptions) -> int | None:
         if kept.error is not None:
             raise kept.error
         assert kept.version is not None
-        kept.version.authenticate(ClassKeys(kept.version.classes, client, location.text), location.text)
+        kept.version.authenticate(DatasetKeys(kept.version.key, client, location.text), location.text)
         if not kept.is_committed:
             # A late writer takes the number of an expired version, and whatever is older has been expired before it.
             break
