@@ -324,7 +324,10 @@ class ReadableDataset(Closing):
         view = self._view()
         if not 0 < version <= view.version.version:
             raise expired(self._location, version)
-        old, *_ = made_since(self._location, view.version, version - 1)
+        try:
+            old, *_ = made_since(self._location, view.version, version - 1)
+        except FileNotFoundError:
+            raise expired(self._location, version) from None
         before = DatasetView.of(self._location, old, view.keys).root
         return (
             now
