@@ -31,24 +31,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "read key, AAD prefix and trusted length from a file, or for many files from a directory of "
             "NAME.key-metadata",
         },
-        "recipient": {
-            **_MANY,
-            "default": [],
-            "metavar": "AGE",
-            "help": "give each file a fresh key, and write it to TARGET.key-metadata.age for who has the identity of "
-            "this: age1..., or a public SSH key (may be repeated)",
-        },
-        "identity": {
-            **_MANY,
-            "default": [],
-            "metavar": "FILE",
-            "help": "open FILE.key-metadata.age with an identity of age, or a private SSH key (may be repeated)",
-        },
-        "passphrase": {
-            **_FLAG,
-            "help": "the key metadata beside the file is under a passphrase, which is asked for, instead of recipients",
-        },
-        "passphrase-file": {"metavar": "FILE", "help": "the passphrase is in this file"},
         "footer-key": {"metavar": "KEY", "help": "key of the footer, file:PATH or env:NAME"},
         "column-key": {
             "action": values.ColumnKeys,
@@ -659,7 +641,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
 
 BUNDLES = {
     "KEY": "key-file key-env key-metadata PREFIX",
-    "AGE": "identity passphrase passphrase-file",
     "PREFIX": "aad-prefix aad-prefix-hex",
     "KMS": "kms password-file keystore-key-file",
     "FILES": "files-from overwrite durable",
