@@ -78,9 +78,9 @@ class Problem:
         The file; for an object that no version names, the name of the object.
     kind : str
         "missing", "truncated", "extended", "replaced" (another file, or another version of it), "swapped" (another
-        file of this dataset), "damaged" (some of its blocks), "unreadable" (an I/O error), "unreferenced" (written by a
-        run, and in no version), "foreign" (of no run of this dataset), "leftover" (a temporary file of an interrupted
-        run).
+        file of this dataset), "damaged" (its header, or some of its blocks; of a file of one block, that one),
+        "unreadable" (an I/O error), "unreferenced" (written by a run, and in no version), "foreign" (of no run of this
+        dataset), "leftover" (a temporary file of an interrupted run).
     detail : str
         A sentence that describes the problem.
     """

@@ -24,7 +24,7 @@ from ags1.dataset.views import DatasetView, open_root
 from ags1.dataset.worker import FileOutcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.keys import KeyMetadata
-from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, read_header
+from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH
 from ags1.storage import Location, PipeSource, open_source
 from ags1.storage import status as status_of
 from ags1.streams.files import Progress
@@ -148,12 +148,18 @@ class _Verification:
         except OSError as error:
             return Problem(path, "unreadable", f"{name} cannot be read: {error}")
         except Ags1Error as error:
+            if _begins_like(place, metadata, part.file_length):
+                return Problem(path, "damaged", f"{name}: its header was changed: {error}")
             self.suspects[part.name] = size, path
             return Problem(path, "replaced", f"{name} was replaced or damaged: {error}")
         if report.ok:
             return None
         if report.failed_count == report.block_count:
             self.suspects[part.name] = size, path
+            if report.block_count == 1:
+                # One changed bit and another file look the same.
+                text = "its only block is not authentic: damage, or another file or version in its place"
+                return Problem(path, "damaged", f"{name}: {text}")
             text = f"none of its {report.block_count:,} blocks is authentic"
             return Problem(path, "replaced", f"{name}: {text}: another file, another version of it, or damage")
         shown = ", ".join(str(index) for index in report.failed_blocks[:20])
@@ -313,10 +319,9 @@ def _begins_like(place: Location, metadata: KeyMetadata, file_length: int) -> bo
         return False
     assert not isinstance(source, PipeSource)
     try:
-        block_length = read_header(bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH)))))
-        wanted = min(
-            min(source.size, file_length) - HEADER_LENGTH, min(block_length, DEFAULT_BLOCK_LENGTH) + BLOCK_OVERHEAD
-        )
+        # Whatever its header says: every object of a dataset has blocks of this length.
+        block_length = DEFAULT_BLOCK_LENGTH
+        wanted = min(min(source.size, file_length) - HEADER_LENGTH, block_length + BLOCK_OVERHEAD)
         out = bytearray(max(0, wanted - BLOCK_OVERHEAD))
         data = source.read(HEADER_LENGTH, wanted)
         open_blocks(data, out, metadata.encryption_key, metadata.aad_prefix or b"", block_length, 0, 1)

@@ -28,7 +28,7 @@ from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.sources import open_same, place_of, read_same, read_same_file
 from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
-from ags1.errors import Ags1Error, AlreadyEncryptedError, AuthenticationError
+from ags1.errors import Ags1Error, AlreadyEncryptedError, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
 from ags1.storage import Directories, Location, in_order, read_whole
@@ -395,7 +395,12 @@ class ReadingWorker(Worker):
         part = entry.parts[0]
         try:
             if directories is not None:
-                return directories.read(part.name, part.file_length + 1)
+                # One byte more than there should be shows that there are more.
+                data = directories.read(part.name, part.file_length + 1)
+                if len(data) > part.file_length:
+                    size, name = directories.status(part.name).st_size, self._dataset.join(part.name).text
+                    raise FormatError(f"{name} has {size:,} bytes, not {part.file_length:,}: bytes were added to it")
+                return data
             return read_whole(self._dataset.join(part.name), part.file_length)
         except FileNotFoundError:
             raise self._missing(part) from None

@@ -243,7 +243,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "delete": {**_FLAG, "help": "remove from the new version files that the source no longer has"},
         "allow-empty": {**_FLAG, "help": "let --delete remove all of them if the source has no files"},
         "recursive": {"flags": ("-r", "--recursive"), **_FLAG, "help": "every file below, not one directory"},
-        "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size and master key beside each name"},
+        "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size beside each name"},
+        "null": {
+            "flags": ("-0", "--null"),
+            **_FLAG,
+            "help": "end each name with a null byte, and change no character of it, for `xargs -0`",
+        },
         "sizes": {**_FLAG, "help": "request the current size of each file"},
         "offset": {
             "type": values.size,

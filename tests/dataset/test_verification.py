@@ -23,6 +23,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import read_latest
 from ags1.dataset.views import DatasetView
+from ags1.errors import FormatError
 from ags1.storage import Location
 from tests.checks import MIB, every, pattern
 from tests.dataset.conftest import CountingKms, write_tree
@@ -110,9 +111,9 @@ DAMAGES: tuple[tuple[str, Callable[[Path], object], str], ...] = (
     ("empty", lambda path: path.write_bytes(path.read_bytes() + b"more"), "extended"),
     ("large", lambda path: flip(path, 2 * MIB), "damaged"),
     ("large", lambda path: flip(path, -1), "damaged"),
-    ("small", lambda path: flip(path, 30), "replaced"),
-    ("large", lambda path: flip(path, 0), "replaced"),
-    ("empty", lambda path: flip(path, 20), "replaced"),
+    ("small", lambda path: flip(path, 30), "damaged"),
+    ("large", lambda path: flip(path, 0), "damaged"),
+    ("empty", lambda path: flip(path, 20), "damaged"),
     ("small", lambda path: path.write_bytes(b"x" * 9000), "replaced"),
     ("small", lambda path: path.write_bytes(secrets.token_bytes(path.stat().st_size)), "replaced"),
     ("small", replaced_by(os.mkfifo), "replaced"),
@@ -241,7 +242,7 @@ def test_a_file_of_several_objects_is_verified_in_all_of_them(tmp_path: Path) ->
     _, report = in_parts(tmp_path, target)
     assert report.ok
     assert len(entries(tmp_path / "vault")["large"].parts) == 4
-    for part, kind in ((0, "missing"), (2, "truncated"), (3, "replaced")):
+    for part, kind in ((0, "missing"), (2, "truncated"), (3, "damaged")):
         path = place(tmp_path / "vault", "large", part)
         kept = path.read_bytes()
         path.unlink() if kind == "missing" else os.truncate(path, 50) if kind == "truncated" else flip(path, 30)
@@ -361,3 +362,14 @@ def test_foreign_objects_cost_no_search_of_everything(
     assert kinds(report)["000"] == "swapped"
     assert list(kinds(report).values()).count("foreign") == 200
     assert tries <= 2 * 500
+
+
+def test_a_file_that_grew_is_refused_with_its_own_length(vault: Path, tmp_path: Path) -> None:
+    path = place(vault, "small")
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + bytes(300))
+    with (
+        dataset.open(vault, client()) as opened,
+        pytest.raises(FormatError, match=f"has {size + 300:,} bytes, not {size:,}"),
+    ):
+        opened.decrypt(tmp_path / "back", threads=1)

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from ags1.dataset import Problem
 
-# What a killed run left: thousands, of which one says as much as all.
-_SHOWN = 3
-
 
 def ls(options: argparse.Namespace) -> int:
     with opened(options) as (vault, reporter):
@@ -44,7 +41,8 @@ def ls(options: argparse.Namespace) -> int:
                 size = ""
                 if options.long:
                     size = f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
-                say(f"{size}{name}{'/' if entry is None else ''}")
+                line = f"{size}{name}{'/' if entry is None else ''}"
+                say(line, raw=options.null, end="\0" if options.null else "\n")
     return 0
 
 
@@ -88,10 +86,10 @@ def verify(options: argparse.Namespace) -> int:
                 warn(f"ags1: {each.kind}: {in_options(each.detail)}")
         if not options.quiet:
             harmless = [each for each in report.problems if each.is_harmless]
-            for each in harmless[:_SHOWN]:
-                warn(f"ags1: warning: {each.kind}: {in_options(each.detail)}")
-            if len(harmless) > _SHOWN:
-                warn(f"ags1: warning: and {len(harmless) - _SHOWN:,} more in no version (--json lists them)")
+            if harmless:
+                # What a killed run left: thousands, of which one says as much as all.
+                more = f"; so are {len(harmless) - 1:,} more (--json lists them)" if harmless[1:] else ""
+                warn(f"ags1: warning: {harmless[0].kind}: {in_options(harmless[0].detail)}{more}")
             what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"
             state = problems if count else "all authentic"
             say(f"{options.vault}: {what}, version {report.version}: {state}")

@@ -159,11 +159,13 @@ def _add_reading(action: _Action) -> None:
         "dataset.show:ls",
         DATASET | {"path": ("[PATH]", "directory or file in it", {"default": ""})},
         "list the files of a dataset",
-        f"recursive long version {_OPEN} LIST",
-        more="Names are relative to the dataset; sizes are of the plaintext.",
+        f"recursive long null version {_OPEN} LIST",
+        more="Names are relative to the dataset; sizes are of the plaintext. Control characters of a name are shown as "
+        "escapes, except with -0.",
         fields="path, type, plaintext_length, file_length",
         examples="""\
 ags1 dataset ls vault/ -r -l
+ags1 dataset ls vault/ -r -0 | xargs -0 ags1 dataset cat vault/
 ags1 dataset ls vault/ day=7 --version 3""",
     )
     action(
