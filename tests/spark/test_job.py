@@ -350,7 +350,7 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     dry = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2", "--dry-run", "--json")
     assert (dry.record["dry_run"], dry.record["new_key_id"]) == (True, "lake2")
     said = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2").out
-    assert re.fullmatch(rf"put \d+ wrapped keys? of {vault} under 'lake2', instead of 'lake'\n", said)
+    assert said == f"put {vault} under 'lake2', instead of 'lake'\n"
     refused = spark_job("dataset", "verify", vault, "--expected-key-id", "lake")
     assert refused.code == 3
     assert "is under the master key 'lake2', but 'lake' is expected" in refused.err
