@@ -17,6 +17,7 @@ import pytest
 import ags1
 from ags1 import dataset, kms
 from ags1.bench import Run, Subject
+from ags1.dataset.access import Access
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.manifests import ManifestNode
 from ags1.dataset.names import new_object_name
@@ -50,13 +51,12 @@ def count(sizes: settings.Settings) -> int:
 
 def make_manifests(root: Path, client: Any, count: int, made: Callable[[RunKeys, Done], object]) -> None:
     """A dataset whose manifests have many files, of which none is there; `made` is called for each."""
-    with Transaction.begin(Location(root), client, "encrypt", keys={"**": "lake"}, durable=False) as transaction:
-        (key_class,) = transaction.classes
+    with Transaction.begin(Access.of(Location(root), client), "encrypt", key_id="lake", durable=False) as transaction:
         run = transaction.run
-        run.use([key_class.id])
+        run.begin()
         for path in sorted((_path(index) for index in range(count)), key=os.fsencode):
             source = SourceIdentity(FILE_BYTES, 1_700_000_000_000_000_000, 1_700_000_000_000_000_000, 1 << 32)
-            done = Done(path, key_class.id, ((new_object_name(path, run.id), FILE_BYTES),), source, 0o644)
+            done = Done(path, ((new_object_name(path, run.id), FILE_BYTES),), source, 0o644)
             transaction.put(transaction.entry(done))
             made(run.keys, done)
         transaction.commit()
@@ -70,7 +70,7 @@ def large(directory: Path, count: int) -> Iterator[Path]:
     def made(keys: RunKeys, done: Done) -> None:
         if done.path == one:
             ((name, _),) = done.parts
-            metadata = keys.object_key(done.key_class, name)
+            metadata = keys.object_key(name)
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             prefix = metadata.aad_prefix or b""
             ags1.encrypt_file(_plain_file(directory), root / name, metadata.encryption_key, aad_prefix=prefix)

@@ -23,11 +23,11 @@ pq.write_table(pa.table({"name": ["Ada", "Grace"]}), "people.parquet")
 # Of a key service; here they are in memory.
 keys = ags1.kms.MemoryKms({"lake-2026": bytes(ags1.Key.generate()), "lake-2027": bytes(ags1.Key.generate())})
 
-# A dataset: its class key is wrapped anew, in a new version.
+# A dataset: its key is wrapped anew, in a new version.
 with dataset.encrypt("raw", "vault", keys, "lake-2026") as vault:
     before = {path.name for path in Path("vault").iterdir()}
     report = vault.rewrap("lake-2027")
-    print(f"dataset: {report.keys} keys under {report.new_key_id}, in version {report.version}")
+    print(f"dataset: under {report.new_key_id}, in version {report.version}")
     assert before == {path.name for path in Path("vault").iterdir()}, "no file is written"
     # The older versions still open with the old master key, until they are expired.
     print(f"{report.older_versions} version still needs {report.old_key_id}")

@@ -60,7 +60,6 @@ LONG = (
     "test_packaging",
     "test_extras",
     "cli/test_demo",
-    "cli/test_age_passphrase",
     "bench/test_bench_iceberg",
     "spark/test_leaks",
     "dataset/test_interleavings",

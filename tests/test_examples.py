@@ -48,7 +48,7 @@ def test_the_schedule_names_a_changed_and_a_plaintext_file(tmp_path: Path) -> No
     data = stored.read_bytes()
     stored.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     (work / "tables" / "plain.parquet").write_bytes((work / "plain.parquet").read_bytes())
-    with pytest.raises(AssertionError, match=r"FOUND sales\.csv replaced") as caught:
+    with pytest.raises(AssertionError, match=r"FOUND sales\.csv damaged") as caught:
         run_python(script, work)
     assert "FOUND tables/plain.parquet not protected" in str(caught.value)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
 from ags1.audit.report import AuditReport, Group, Membership
-from ags1.dataset.classes import ClassKeys
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, run_of, version_name, version_number
-from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version, kept_versions
+from ags1.dataset.views import open_root
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Entry, Location, status
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
@@ -37,8 +37,7 @@ class DatasetMembership(Membership):
         if not versions:
             return
         newest = versions[-1]
-        classes = [each for version in versions for each in version.classes]
-        self.group.keys = tuple(dict.fromkeys(name for each in classes for name in each.key_ids))
+        self.group.keys = tuple(dict.fromkeys(each.key_id for each in versions))
         shown = f"{counted(len(versions), 'version')}, {counted(newest.file_count, 'file')} in version {newest.version}"
         self.group.detail = shown
         if kms is None:
@@ -83,12 +82,13 @@ class DatasetMembership(Membership):
         """Authenticate the versions, and collect the objects that they need."""
         needed: set[str] = set()
         looked_at: set[str] = set()
+        keys = DatasetKeys(versions[-1].key, self._kms, self._location.text)
         for version in reversed(versions):
             name = version_name(version.version)
             try:
-                version.authenticate(ClassKeys(version.classes, self._kms, self._location.text), name)
+                version.authenticate(keys, name)
                 manifests = Manifests(self._location, version.uuid)
-                root = open_root(manifests, version, self._kms)
+                root = open_root(manifests, version, keys)
                 if version is versions[-1]:
                     for entry in manifests.files(root):
                         for part in entry.parts:
@@ -118,7 +118,7 @@ class DatasetMembership(Membership):
             if file.protection == PLAINTEXT:
                 # They contain wrapped keys, and a key authenticates them.
                 file.protection, file.format, file.leaks = BY_DESIGN, "dataset", ()
-                file.detail = "version or run of a dataset: master keys, patterns, numbers of files"
+                file.detail = "version or run of a dataset: master key, wrapped keys, numbers of files"
                 file.problem = None
             return
         made_here = run_of(name) is not None and file.format == "AGS1"

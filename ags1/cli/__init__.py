@@ -117,13 +117,13 @@ def describe(error: BaseException, options: Any = None) -> str:
     return in_options(_describe(error), old=old, properties=properties)
 
 
-def say(line: str, *, flush: bool = False, raw: bool = False) -> None:
+def say(line: str, *, flush: bool = False, raw: bool = False, end: str = "\n") -> None:
     """Print a line of results to standard output; `raw` leaves control characters as they are, as in CSV.
 
     OutputClosed: its reader went away. OSError: it could not be written; names standard output.
     """
     with OutputFaults():
-        print(line if raw else printable(line, undecodable=True), flush=flush)
+        print(line if raw else printable(line, undecodable=True), flush=flush, end=end)
 
 
 def say_json(record: dict[str, Any]) -> None:

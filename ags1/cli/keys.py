@@ -7,8 +7,6 @@ import os
 import stat
 
 from ags1.cli import say, warn
-from ags1.cli.age_files import AGE_SUFFIX, AgeKeys, is_age_file
-from ags1.cli.paths import STANDARD, is_url, shown
 from ags1.cli.standard import refuse_terminal, write_out
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
@@ -31,28 +29,20 @@ class Keys:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self.age = AgeKeys(options)
         self.named = bool(options.key_file or options.key_env or options.key_metadata)
         if options.key_metadata:
             options.key_metadata = local_path(options.key_metadata)
         self._key: Key | None = None
         self._metadata: KeyMetadata | None = None
         self._warned = False
-        if (options.key_metadata or self._has_identity) and options.aad_prefix is not None:
-            given = "--key-metadata" if options.key_metadata else "an age file"
-            raise UsageError(f"{given} already has an AAD prefix: leave --aad-prefix out")
-        if self.age.named and (options.key_file or options.key_env):
-            raise UsageError("an age file has the key: leave --key-file and --key-env out")
-
-    @property
-    def _has_identity(self) -> bool:
-        return self.age.named and not hasattr(self._options, "recipient")
+        if options.key_metadata and options.aad_prefix is not None:
+            raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
 
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
         """Key, AAD prefix and trusted length for the encrypted file at `path`, called `name` below what was given."""
         length = getattr(self._options, "length", None)
-        if self._options.key_metadata or self._has_identity:
-            metadata = self._from_metadata(self._options.key_metadata or _age_beside(path), path, name)
+        if self._options.key_metadata:
+            metadata = self._from_metadata(self._options.key_metadata, path, name)
             return metadata if length is None else metadata.with_length(length)
         if self._key is None:
             self._key = self._load(path)
@@ -71,38 +61,24 @@ class Keys:
                 option = "--key-file env:NAME" if options.key_file else "--key-env"
                 _refuse_key_as_name(name, option, "the name of a variable")
             return Key(key_of_variable(name))
-        for suffix, way in (
-            (AGE_SUFFIX, "--identity FILE, --passphrase or --passphrase-file FILE"),
-            (KEY_METADATA_SUFFIX, f"--key-metadata {path}{KEY_METADATA_SUFFIX}"),
-        ):
-            if os.path.exists(local_path(path) + suffix):
-                raise UsageError(f"a key is needed: beside {path} stands {path}{suffix}, for {way}")
-        raise UsageError(
-            "a key is needed: --key-file FILE, --key-env NAME, --key-metadata PATH, --identity FILE or --passphrase"
-        )
+        beside = path + KEY_METADATA_SUFFIX
+        if os.path.exists(local_path(path) + KEY_METADATA_SUFFIX):
+            raise UsageError(f"a key is needed: beside {path} stands {beside}, for --key-metadata {beside}")
+        raise UsageError("a key is needed: --key-file FILE, --key-env NAME or --key-metadata PATH")
 
     def _from_metadata(self, where: str, path: str, name: str) -> KeyMetadata:
         if os.path.isdir(where):
             if not name:
                 raise UsageError(f"standard input has no name to look for in {where}: give one file as --key-metadata")
-            return self._decoded(metadata_beside(where, path, name, AGE_SUFFIX if self.age.named else None))
-        if self._options.key_metadata is None:
-            return self._decoded(where)
+            return self._decoded(metadata_beside(where, path, name))
         if self._metadata is None:
             _refuse_key_as_name(where, "--key-metadata", "the name of a file")
             self._metadata = self._decoded(where)
         return self._metadata
 
     def _decoded(self, path: str) -> KeyMetadata:
-        if self._options.key_metadata is None:
-            data = self._read(
-                path, "age file", "it stands beside the file, under that name; else give it as --key-metadata"
-            )
-        else:
-            data = self._read(
-                path, "key metadata", "give what --key-metadata-out named: a file, or a directory of them"
-            )
-        return decode_metadata(self.age.open(data, path) if is_age_file(data) else data, path)
+        hint = "give what --key-metadata-out named: a file, or a directory of them"
+        return decode_metadata(self._read(path, "key metadata", hint), path)
 
     def _read(self, path: str, kind: str = "key file", hint: str = "") -> bytes:
         """The bytes of a file; if it is missing, `hint` says what to do."""
@@ -114,13 +90,6 @@ class Keys:
             raise
         self._warned = self._warned or _warned_of_readers(path, mode)
         return data
-
-
-def _age_beside(path: str) -> str:
-    path = local_path(path)
-    if path == STANDARD or is_url(path):
-        raise UsageError(f"beside {shown(path)} no age file is looked for: name it with --key-metadata")
-    return path + AGE_SUFFIX
 
 
 def _warned_of_readers(path: str, mode: int) -> bool:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # The most that any of the services takes: AWS.
 _LARGEST = 4096
 _KEPT = "readable by you alone; keep a copy of it and of what opens it"
-_SEE = "`ags1 dataset classes` counts the files of each pattern"
 
 
 def kms(options: argparse.Namespace) -> int:
@@ -173,10 +172,6 @@ def _remove(options: argparse.Namespace) -> int:
             say_json(use) if options.json else say(_said_of(use))
         if options.files and not lost and not options.json:
             say(f"of {', '.join(options.files)}, nothing needs {what}")
-        for dataset in options.files:
-            uses = [use for use in lost if use.get("dataset") == dataset]
-            if uses and not any(use["files"] != 0 for use in uses):
-                warn(f"ags1: warning: {dataset}: no file is under {what}, so this shreds none: {_SEE}")
         if not options.files:
             warn(
                 f"ags1: warning: no dataset or table was named, so nothing was looked at for what needs {what}; which "
@@ -193,24 +188,20 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) -> list[dict[str, Any]]:
-    """The versions of a dataset, and patterns in them, that can't be read without the key that is to be removed."""
+    """The versions of a dataset that can't be read without the key that is to be removed."""
     from ags1 import dataset
-    from ags1.dataset.classes import ClassKeys
 
     if (table := _metadata_files(where)) is not None:
         return _uses_of_table(where, table, key_id, rest)
     found = []
     with dataset.open(where, client) as opened:
         for version in opened.versions():
-            keys = ClassKeys(version.classes, rest, where)
-            for each in version.classes:
-                if each.key_id != key_id:
-                    continue
+            if version.key_id == key_id:
                 try:
-                    keys.key(each.id)
+                    version.key.unwrap(rest)
                 except KeyAccessError:
-                    use = {"dataset": where, "version": version.version, "pattern": each.pattern, "key_id": key_id}
-                    found.append({**use, "files": _files_of(where, version, each, client)})
+                    use = {"dataset": where, "version": version.version, "key_id": key_id}
+                    found.append({**use, "files": version.file_count})
     return found
 
 
@@ -252,29 +243,12 @@ def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagemen
     return found
 
 
-def _files_of(where: str, version: Any, key_class: Any, client: LocalKms) -> int | None:
-    """How many files of a version a class opens; those of the default class open the manifests. None: unknown."""
-    from ags1 import dataset
-
-    try:
-        with dataset.open(where, client, version=version.version) as opened:
-            return len(opened.files) if key_class.pattern == "**" else opened.class_counts()[key_class.id]
-    except KeyAccessError:
-        # The manifests are under a key that this keystore does not have any more.
-        return None
-
-
 def _said_of(use: dict[str, Any]) -> str:
     if "table" in use:
         age = "its newest" if use["is_newest"] else "an older"
         count = counted(use["snapshots"], "snapshot")
         return f"{use['table']}, {use['metadata_file']}, {age} metadata file: {count} can't be read without it"
-    count = "files" if use["files"] is None else counted(use["files"], "file")
-    files = f"{count} of {'a pattern that was replaced' if use['pattern'] is None else repr(use['pattern'])}"
-    if use["pattern"] == "**":
-        # The manifests are under this one.
-        files = "all files" if use["files"] is None else f"all files ({use['files']:,})"
-    return f"{use['dataset']}, version {use['version']}: {files} can't be read without it"
+    return f"{use['dataset']}, version {use['version']}: {counted(use['files'], 'file')} can't be read without it"
 
 
 def _password(options: argparse.Namespace) -> int:

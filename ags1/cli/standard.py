@@ -78,17 +78,17 @@ def refuse_terminal(what: str, instead: str = "give a file as the TARGET, or red
         raise UsageError(f"{what} would garble the terminal: {instead}")
 
 
-def ask_password(name: str, *, new: bool, kind: str = "password") -> str:
-    """The password or passphrase that a person types, twice if it is a new one. UsageError: none was typed, or two."""
+def ask_password(name: str, *, new: bool) -> str:
+    """The password that a person types, twice if it is a new one. UsageError: none was typed, or two."""
     import getpass
 
     try:
-        password = getpass.getpass(f"{f'New {kind}' if new else kind.capitalize()} of {name}: ")
+        password = getpass.getpass(f"{'New password' if new else 'Password'} of {name}: ")
         again = getpass.getpass("The same again: ") if new else password
     except EOFError:
-        raise UsageError(f"no {kind} was given") from None
+        raise UsageError("no password was given") from None
     if password != again:
-        raise UsageError(f"these were two different {kind}s: nothing was made")
+        raise UsageError("these were two different passwords: nothing was made")
     if not password:
-        raise UsageError(f"an empty {kind} protects nothing: nothing was done")
+        raise UsageError("an empty password protects nothing: nothing was done")
     return password

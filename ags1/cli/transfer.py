@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
-from ags1.cli.age_files import AGE_SUFFIX
 from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
 from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, place_in_target, refuse_reading, shown, size_of
 from ags1.cli.report import Reporter, in_time
@@ -40,12 +39,10 @@ _REQUESTS = 32
 def encrypt(options: argparse.Namespace) -> int:
     keys = Keys(options)
     fresh = not keys.named
-    if keys.age.named and not fresh:
-        raise UsageError("an age file gets a fresh key: leave --key-metadata out")
-    if fresh and not options.key_metadata_out and not keys.age.named:
+    if fresh and not options.key_metadata_out:
         raise UsageError(
-            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one); or --key-metadata-out PATH, "
-            "--recipient or --passphrase for a fresh key for each file"
+            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one); or --key-metadata-out PATH "
+            "for a fresh key for each file"
         )
     jobs = pair_up(options, encrypting=True)
     if not options.again:
@@ -55,8 +52,7 @@ def encrypt(options: argparse.Namespace) -> int:
     if options.target == STANDARD:
         refuse_terminal("encrypted bytes")
     many = len(jobs) > 1 or jobs[0].target != options.target
-    metadata_paths = {job.target: _metadata_path(options, job, many, keys.age.named) for job in jobs}
-    seal = keys.age.seal if keys.age.named else None
+    metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
     if not options.replace_key_metadata:
         for target, path in metadata_paths.items():
@@ -79,7 +75,7 @@ def encrypt(options: argparse.Namespace) -> int:
             prefix = prefixes[job.target]
             if prefix is not None:
                 metadata = KeyMetadata(metadata.encryption_key, prefix)
-        output = _MetadataFile(metadata_paths[job.target], metadata, fresh, seal)
+        output = _MetadataFile(metadata_paths[job.target], metadata, fresh)
         watched = Watched(progress)
         try:
             metadata = encrypt_file(
@@ -99,8 +95,6 @@ def encrypt(options: argparse.Namespace) -> int:
         seconds = time.monotonic() - started
         stored = metadata.file_length or 0
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
-        if seal is not None:
-            line += f"; its key is in {metadata_paths[job.target]}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
     return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
@@ -365,21 +359,17 @@ def _would_replace(job: Job) -> bool:
         raise PermissionError(error.errno or errno.EACCES, text, target) from None
 
 
-def _metadata_path(options: argparse.Namespace, job: Job, many: bool, by_age: bool = False) -> str | None:
-    """Where the key metadata of a job goes; an age file goes beside the target, if nobody says where."""
+def _metadata_path(options: argparse.Namespace, job: Job, many: bool) -> str | None:
+    """Where the key metadata of a job goes; None if nobody says where."""
     path: str | None = options.key_metadata_out and local_path(options.key_metadata_out)
     if path is None:
-        beside = local_path(job.target)
-        if by_age and (beside == STANDARD or is_url(beside)):
-            target = shown(job.target, "standard output")
-            raise UsageError(f"no age file can be put beside {target}: say where with --key-metadata-out")
-        return beside + AGE_SUFFIX if by_age else None
+        return None
     if many and os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--key-metadata-out {path} is a file, but many sources need a directory")
     if many or os.path.isdir(path) or path.endswith("/"):
         if not job.name:
             raise UsageError(f"standard input and output have no name to have in {path}: give a file")
-        path = os.path.join(path, job.name + (AGE_SUFFIX if by_age else KEY_METADATA_SUFFIX))
+        path = os.path.join(path, job.name + KEY_METADATA_SUFFIX)
     for other in (job.source, job.target):
         if other != STANDARD and os.path.abspath(path) == os.path.abspath(local_path(other)):
             raise UsageError(f"--key-metadata-out {path} is also the {'SOURCE' if other == job.source else 'TARGET'}")
@@ -396,11 +386,8 @@ class _MetadataFile:
     nothing.
     """
 
-    def __init__(
-        self, path: str | None, metadata: KeyMetadata, fresh: bool, seal: Callable[[bytes], bytes] | None = None
-    ) -> None:
+    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool) -> None:
         self._path = path
-        self._seal = seal
         self._pending: str | None = None
         self._replaced: list[str] = []
         if path is None:
@@ -414,7 +401,7 @@ class _MetadataFile:
             if self._replaced:
                 # It may be the only key of what is there, as long as this does not replace that.
                 pending += f"-{os.urandom(4).hex()}"
-            write_private(pending, self._encoded(metadata), replace=True)
+            write_private(pending, metadata.encode(), replace=True)
             self._pending = pending
 
     def commit(self, metadata: KeyMetadata, target: str) -> None:
@@ -422,7 +409,7 @@ class _MetadataFile:
         if self._path is None:
             return
         try:
-            write_private(self._path, self._encoded(metadata), replace=True)
+            write_private(self._path, metadata.encode(), replace=True)
         except OSError as error:
             if self._pending is not None:
                 text = f"{error.strerror}; {target} is encrypted, and its key is in {self._pending}"
@@ -442,9 +429,6 @@ class _MetadataFile:
             self.abort()
         else:
             warn(f"ags1: warning: {shown(target)} may be encrypted already; then its key is in {self._pending}")
-
-    def _encoded(self, metadata: KeyMetadata) -> bytes:
-        return metadata.encode() if self._seal is None else self._seal(metadata.encode())
 
     def abort(self) -> None:
         if self._pending is not None:
@@ -512,7 +496,7 @@ def _left_pending(path: str) -> list[str]:
 
 
 def _refuse_pending(pending: str, path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
-    # None: it is in an age file.
+    # None: it is damaged.
     kept = read_metadata(pending)
 
     def look() -> None:
@@ -527,10 +511,6 @@ def _refuse_pending(pending: str, path: str, target: str, read: Callable[[str, K
         f"may be the only key of {shown(target, 'its output')}: if it opens that, rename it to {path}, else remove it"
     )
     if target != STANDARD and not _may_be_read(target, look):
-        if path == local_path(target) + AGE_SUFFIX:
-            # No other target has its key there.
-            warn(f"ags1: warning: {pending}, which a run that was cut short has left, opens nothing, and is replaced")
-            return
         text = f"is no key of {target}: remove it, unless that run had another target"
     elif kept is not None and target != STANDARD:
         text = f"is the key of {target}: rename it to {path}"

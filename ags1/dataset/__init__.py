@@ -1,4 +1,4 @@
-"""A directory of encrypted files, here or in an object store, under one master key or several.
+"""A directory of encrypted files, here or in an object store, under one master key.
 
 >>> import tempfile, pathlib
 >>> from ags1 import dataset, kms
@@ -16,7 +16,7 @@ b'hello'
 No file is changed after it is written. The creation of one small file makes a new version, atomically, on every
 store. docs/dataset-format.md shows each byte; :mod:`ags1.dataset.transaction` has the commit.
 
-    master key in a KMS  ->  key encryption key  ->  class key  ->  a key and an identity for each file
+    master key in a KMS  ->  key encryption key  ->  key of the dataset  ->  a key and an identity for each file
 
 The calls to the KMS do not grow with the number of files. A file that was truncated, swapped for another,
 damaged, removed or added is detected and named, and so is an older manifest. A whole dataset that was restored from an

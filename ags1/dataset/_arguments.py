@@ -38,12 +38,6 @@ def relative(path: Path) -> str:
     return "" if clean == "." else clean
 
 
-def new_path(source: Path, target: Path) -> str:
-    """Where a path goes: a target that ends with a slash is the directory that it goes into."""
-    to = relative(target)
-    return posixpath.join(to, posixpath.basename(relative(source))) if os.fsdecode(target).endswith("/") else to
-
-
 def check_run(on_error: str, threads: int | None) -> None:
     """Check the arguments of a run. ValueError: `on_error` is neither "fail" nor "collect", or `threads` is below 1."""
     if on_error not in ("fail", "collect"):

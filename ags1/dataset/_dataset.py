@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace as with_fields
+from dataclasses import replace
 
 import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
-from ags1.dataset._arguments import Path, check_run, kms_client, new_path, relative
+from ags1.dataset._arguments import Path, check_run, kms_client, relative
 from ags1.dataset._reading import ReadableDataset
 from ags1.dataset.repairing import repair_files
 from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, Phase, RunReport
@@ -22,7 +22,7 @@ _DAY = 24 * 3600.0
 
 
 class Dataset(ReadableDataset):
-    """A tree of encrypted files under one master key or several; :func:`ags1.dataset.open` returns it.
+    """A tree of encrypted files under one master key; :func:`ags1.dataset.open` returns it.
 
     Attributes
     ----------
@@ -67,15 +67,14 @@ class Dataset(ReadableDataset):
         ------
         ConflictError
             Other writers committed during each attempt.
-        KeyAccessError, FormatError, AuthenticationError, OSError
+        FormatError, AuthenticationError, OSError
             A version that would stay cannot be read. The objects that it needs are unknown, so nothing was removed.
         """
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
         report = _expiry.expire(
-            self._location, self._kms, keep=keep, older_than=older_than, grace=grace, give_up=give_up, dry_run=dry_run,
-            pins=self._pins, attempts=self._attempts,
-        )  # fmt: skip
+            self._access, keep=keep, older_than=older_than, grace=grace, give_up=give_up, dry_run=dry_run
+        )
         self.refresh()
         return report
 
@@ -170,8 +169,7 @@ class Dataset(ReadableDataset):
     ) -> RunReport:
         self._view()
         where = Location(source, storage_options)
-        options = with_fields(options, pins=self._pins, attempts=self._attempts)
-        report, _ = write_files(where, self._location, prefix, self._kms, None, operation, options)
+        report, _ = write_files(where, self._access, prefix, None, operation, options)
         return self._changed(report)
 
     def _changed(self, report: RunReport) -> RunReport:
@@ -193,48 +191,20 @@ class Dataset(ReadableDataset):
         if not names or "" in names:
             raise ValueError("name the files or directories of the dataset that are to be removed")
         self._view()
-        report = _maintenance.remove(
-            self._location, self._kms, names, dry_run=dry_run, pins=self._pins, attempts=self._attempts
-        )
-        return self._changed(report)
-
-    def mv(self, source: Path, target: Path, *, replace: bool = False, dry_run: bool = False) -> RunReport:
-        """Make a version in which a file or a directory has another path.
-
-        Only files that change to another class of keys are encrypted again; no other object is written. `target` is the
-        new path itself; if it ends with a slash, it is a directory, and the name stays.
-
-        Parameters
-        ----------
-        replace : bool
-            Whether to replace files that have the new paths already.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such file or directory.
-        FileExistsError
-            A file has the new path already.
-        """
-        self._view()
-        report = _maintenance.move(
-            self._location, self._kms, relative(source), new_path(source, target), replace_existing=replace,
-            dry_run=dry_run, pins=self._pins, attempts=self._attempts,
-        )  # fmt: skip
-        return self._changed(report)
+        return self._changed(_maintenance.remove(self._access, names, dry_run=dry_run))
 
     def restore(self, version: int, *, dry_run: bool = False) -> RunReport:
         """Make a version that has the files of an older one, and no others.
 
-        Objects of the older version are used again. Only files that have come under another class of keys since then,
-        or whose objects an :meth:`expire` may be removing, are encrypted again.
+        Objects of the older version are used again. Only files whose objects an :meth:`expire` may be removing are
+        encrypted again.
 
         Parameters
         ----------
         version : int
             The number of a version that exists; see :meth:`versions`.
         dry_run : bool
-            Only report what would be done; :meth:`diff` names what would differ.
+            Only report what would be done.
 
         Returns
         -------
@@ -245,31 +215,21 @@ class Dataset(ReadableDataset):
         ------
         FileNotFoundError
             There is no such version, or it was expired.
-        KeyAccessError
-            The version is under an earlier master key, which the KMS refuses.
         ConflictError
             Another writer has changed a file meanwhile, or the version was expired. Nothing was committed.
         """
         self._view()
-        report = _maintenance.restore(
-            self._location, self._kms, version, dry_run=dry_run, pins=self._pins, attempts=self._attempts
-        )
-        return self._changed(report)
+        return self._changed(_maintenance.restore(self._access, version, dry_run=dry_run))
 
-    def rewrap(
-        self, new_key_id: str, new_kms: Any = None, *, key_id: str | None = None, dry_run: bool = False
-    ) -> DatasetRewrapReport:
-        """Change the master key of the dataset, or of one class of keys. Only wrapped keys are written.
+    def rewrap(self, new_key_id: str, new_kms: Any = None, *, dry_run: bool = False) -> DatasetRewrapReport:
+        """Change the master key of the dataset. Only a wrapped key is written.
 
         Parameters
         ----------
         new_key_id : str
             The new master key.
         new_kms : client or URL, optional
-            The service that has it; by default the one that this dataset was opened with. With several classes under
-            different master keys, the new service must have all of these master keys.
-        key_id : str, optional
-            The master key to replace; by default that of the default class.
+            The service that has it; by default the one that this dataset was opened with.
         dry_run : bool
             Make every call to the services, and write nothing.
 
@@ -277,21 +237,16 @@ class Dataset(ReadableDataset):
         ------
         KeyAccessError
             A service refused, or did not return the same key. The dataset is unchanged.
-        ValueError
-            No class is under `key_id`.
 
         Notes
         -----
         The old master key still opens the older versions until :meth:`expire` removes them. With a copy of an old
-        version's file it opens later files too: the class keys stay the same. After a leak, make a new dataset. From
-        now on, :attr:`pins` have the new master key of the default class.
+        version's file it opens later files too: the key of the dataset stays the same. After a leak, make a new
+        dataset. From now on, :attr:`pins` have the new master key.
         """
         self._view()
-        with kms_client(self._kms if new_kms is None else new_kms) as (client, close):
-            report = _maintenance.rewrap(
-                self._location, self._kms, new_key_id, client, key_id=key_id, dry_run=dry_run, pins=self._pins,
-                attempts=self._attempts,
-            )  # fmt: skip
+        with kms_client(self._access.kms if new_kms is None else new_kms) as (client, close):
+            report = _maintenance.rewrap(self._access, new_key_id, client, dry_run=dry_run)
         if dry_run:
             if close is not None:
                 close()
@@ -299,37 +254,7 @@ class Dataset(ReadableDataset):
         if new_kms is not None:
             if self._close_kms is not None:
                 self._close_kms()
-            self._kms, self._close_kms = client, close
-        if report.old_key_id == self._pins.key_id:
-            self._pins = self._pins.under(new_key_id)
-        self.refresh()
-        return report
-
-    def add_wrap(self, new_key_id: str, new_kms: Any = None, *, dry_run: bool = False) -> DatasetRewrapReport:
-        """Put all classes under one more master key, as of a second region: each of their keys opens them alone.
-
-        ``open(..., key_id=)`` opens the dataset by it, for reading, for changes, and for :meth:`rewrap`, which makes it
-        the first one. Later classes are not under it. Arguments and errors are those of :meth:`rewrap`; ValueError: all
-        classes are under it, or one has 8 further master keys.
-        """
-        self._view()
-        with kms_client(self._kms if new_kms is None else new_kms) as (client, close):
-            report = _maintenance.add_wrap(
-                self._location, self._kms, new_key_id, client, dry_run=dry_run, pins=self._pins, attempts=self._attempts
-            )
-        if close is not None:
-            close()
-        self.refresh()
-        return report
-
-    def rm_wrap(self, key_id: str, *, dry_run: bool = False) -> DatasetRewrapReport:
-        """Leave out a master key of :meth:`add_wrap`. It still opens what an old one opens after :meth:`rewrap`.
-
-        ValueError: it is the first one, or the one that opened the dataset; or no class is under it.
-        """
-        self._view()
-        report = _maintenance.rm_wrap(
-            self._location, self._kms, key_id, dry_run=dry_run, pins=self._pins, attempts=self._attempts
-        )
+            self._close_kms = close
+        self._access = replace(self._access, kms=client, pins=self.pins.under(new_key_id))
         self.refresh()
         return report

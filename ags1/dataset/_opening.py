@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
-from ags1.dataset.classes import ClassKeys, OpenedBy, patterns_of
+from ags1.dataset.access import ATTEMPTS, Access
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
-from ags1.dataset.transaction import ATTEMPTS
 from ags1.dataset.versions import Version, made_since, no_dataset, read_committed, read_latest
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import AuthenticationError, KeyAccessError
@@ -25,7 +25,6 @@ def encrypt(
     kms: Any,
     key_id: str | None = None,
     *,
-    keys: Mapping[str, str] | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
     delete: bool = False,
@@ -43,7 +42,7 @@ def encrypt(
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Encrypt a directory into a dataset: each file with a key of its own, under one master key or several.
+    """Encrypt a directory into a dataset: each file with a key of its own, under one master key.
 
     Parameters
     ----------
@@ -56,15 +55,10 @@ def encrypt(
         that are new or changed are encrypted, and those whose object is missing or has another length. Files that the
         source no longer has stay, unless `delete` is True; files that `include` and `exclude` leave out always stay.
     kms : client or URL
-        The service of the master keys: a client of :mod:`ags1.kms`, or an argument of :func:`ags1.kms.load`.
+        The service of the master key: a client of :mod:`ags1.kms`, or an argument of :func:`ags1.kms.load`.
     key_id : str, optional
-        The master key of all files that match no pattern of `keys`. Without both, an existing dataset keeps its own,
-        whoever made it: `pins` say which dataset it must be.
-    keys : mapping of str to str, optional
-        Patterns of paths with their master keys, such as ``{"tenant=a/**": "alias/a", "**": "alias/lake"}``. The first
-        that matches counts. Without the master key of a class, its files cannot be opened; the others can. For an
-        existing dataset they replace its patterns, and files that change to another class are encrypted again;
-        without `keys`, its patterns stay.
+        The master key of a new dataset. An existing dataset must be under it; without it, an existing dataset keeps its
+        own, whoever made it: `pins` say which dataset it must be.
     include, exclude : str or sequence of str, optional
         Glob patterns. A pattern without ``/`` is compared with each component of a relative path, one with ``/`` with
         the whole path. It is no error if no file is left: the report then counts none.
@@ -112,7 +106,7 @@ def encrypt(
     ConflictError
         Another writer has changed one of the same paths in the meantime.
     KeyAccessError
-        A master key cannot be used.
+        The master key cannot be used.
     AlreadyEncryptedError
         A file of the source is an AGS1 stream, or the source is or has a dataset.
     ValueError
@@ -132,14 +126,15 @@ def encrypt(
     check_run(on_error, threads)
     options = Options(
         Filter(include, exclude), threads, on_error, resume, progress, durable, dry_run, delete, allow_empty,
-        single_writer, again=again, pins=pins, attempts=attempts,
+        single_writer, again=again,
     )  # fmt: skip
     where, there = Location(source, source_options), Location(target, storage_options).as_root()
     with kms_client(kms) as (client, close):
-        report, found = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
+        access = Access.of(there, client, pins, attempts)
+        report, found = write_files(where, access, "", key_id, "encrypt", options)
         if found is None:
             raise no_dataset(there)
-        dataset = Dataset(there, found, client, threads, close, pins, attempts)
+        dataset = Dataset(access, found, DatasetKeys(found.key, client, there.text), threads, close)
     dataset.report = report
     return dataset
 
@@ -150,7 +145,6 @@ def preview(
     kms: Any,
     key_id: str | None = None,
     *,
-    keys: Mapping[str, str] | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
     delete: bool = False,
@@ -170,11 +164,10 @@ def preview(
         allow_empty=allow_empty,
         single_writer=True,
         again=again,
-        pins=pins,
     )
     with kms_client(kms) as (client, close):
         where, there = Location(source, source_options), Location(target, storage_options).as_root()
-        report, _ = write_files(where, there, "", client, patterns_of(key_id, keys), "encrypt", options)
+        report, _ = write_files(where, Access.of(there, client, pins), "", key_id, "encrypt", options)
     if close is not None:
         close()
     return report
@@ -194,9 +187,7 @@ def open(
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Open a dataset: the calls to the KMS do not grow with the number of files.
-
-    A class of keys that is used takes one call for each of its key encryption keys, of which it mostly has one.
+    """Open a dataset: the KMS is called once, however many files it has.
 
     Parameters
     ----------
@@ -210,9 +201,8 @@ def open(
         Required properties of the dataset. Without them, two attacks are not detected, because the data is authentic:
         the whole directory restored from an older copy, and another dataset under the same master key in its place.
     key_id : str, optional
-        The master key that the default class must be under, and that opens it: the first one, or a further one of
-        :meth:`Dataset.add_wrap`, which is used only if it is named here. Without it, an attacker who can write the
-        directory and use another key of the same service can substitute a dataset.
+        The master key that the dataset must be under. Without it, an attacker who can write the directory and use
+        another key of the same service can substitute a dataset.
     pins : Pins, optional
         What an earlier :attr:`Dataset.pins` said: the same dataset and master key, and no older version. The last
         version must be that, also if `version` is an older one. After a rewrap by somebody else, `key_id` is the new
@@ -249,8 +239,7 @@ def open(
         if found is None:
             raise no_dataset(location)
         _expect(location, found, expected_version, expected_uuid, expected_digest, key_id)
-        if key_id not in (None, found.key_id):
-            client = OpenedBy(client, key_id)
+        keys = DatasetKeys(found.key, client, location.text)
         if pins is not None:
             last = found if version is None else read_latest(location)
             assert last is not None
@@ -258,11 +247,12 @@ def open(
                 # The caller names the new master key.
                 pins = pins.under(last.key_id)
             pins.check(last, location)
-            last.authenticate(ClassKeys(last.classes, client, location.text), location.text)
+            keys = DatasetKeys(last.key, client, location.text)
+            last.authenticate(keys, location.text)
             if last.version > found.version and made_since(location, last, found.version - 1)[0] != found:
                 raise AuthenticationError(f"version {found.version} of {location} is not one that the last follows")
             pins = pins.holding(last)
-        return Dataset(location, found, client, threads, close, pins, attempts)
+        return Dataset(Access.of(location, client, pins, attempts), found, keys, threads, close)
 
 
 def _expect(
@@ -280,5 +270,5 @@ def _expect(
             f"version {found.version} of {location} has the digest {found.digest}, but {digest} is expected: it was "
             "replaced, or changed since"
         )
-    if key_id is not None and key_id not in found.default_class.key_ids:
+    if key_id is not None and key_id != found.key_id:
         raise KeyAccessError(f"{location} is under the master key {found.key_id!r}, but {key_id!r} is expected")

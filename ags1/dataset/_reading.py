@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import errno
 import io
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal, overload
 
 from ags1.dataset._arguments import Path, check_run
 from ags1.dataset._files import Files
-from ags1.dataset.classes import ClassKeys, KeyClass
+from ags1.dataset.access import Access
 from ags1.dataset.decrypting import decrypt_files
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.manifests import Change, changes
+from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.manifests import changes
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetVerifyReport, Phase, RunReport
 from ags1.dataset.selection import Filter, Patterns
-from ags1.dataset.transaction import ATTEMPTS
 from ags1.dataset.verification import verify
-from ags1.dataset.versions import (
-    Version,
-    expired,
-    kept_versions,
-    latest_number,
-    made_since,
-    read_committed,
-    read_version,
-)
+from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
 from ags1.dataset.views import DatasetView
 from ags1.errors import FormatError
 from ags1.keys import KeyMetadata
@@ -45,16 +38,14 @@ class ReadableDataset(Closing):
 
     def __init__(
         self,
-        location: Location,
+        access: Access,
         version: Version,
-        kms: Any,
+        keys: DatasetKeys,
         threads: int | None,
         close_kms: Callable[[], object] | None,
-        pins: Pins | None = None,
-        attempts: int = ATTEMPTS,
     ) -> None:
-        self._location = location.as_root()
-        self._kms = kms
+        self._location = location = access.location
+        self._access = access
         self._threads = threads
         self._close_kms = close_kms
         self._lock = ForkSafeLock()
@@ -62,9 +53,8 @@ class ReadableDataset(Closing):
         self._current: DatasetView | None = None
         self.files = Files(self._view, location.text)
         self.report: RunReport | None = None
-        self._current = DatasetView.of(location, version, kms)
-        self._pins = (pins or Pins()).holding(version)
-        self._attempts = attempts
+        self._current = DatasetView.of(location, version, keys)
+        self._access = replace(access, pins=access.pins.holding(version))
 
     # -- properties ------------------------------------------------------------------------------------------------
 
@@ -90,18 +80,13 @@ class ReadableDataset(Closing):
 
     @property
     def key_id(self) -> str:
-        """The master key of the default class."""
+        """The master key."""
         return self._view().version.key_id
 
     @property
-    def classes(self) -> tuple[KeyClass, ...]:
-        """The classes of keys: patterns with their master keys."""
-        return self._view().version.classes
-
-    def class_counts(self) -> dict[str, int]:
-        """How many files of this version each class has, by its `id`. All manifests are read."""
-        found = Counter(entry.key_class for entry in self.files)
-        return {each.id: found[each.id] for each in self.classes}
+    def wrapped_key(self) -> WrappedKey:
+        """The key of the dataset, as the KMS has wrapped it."""
+        return self._view().version.key
 
     @property
     def plaintext_bytes(self) -> int:
@@ -115,7 +100,7 @@ class ReadableDataset(Closing):
         They hold for all that this object reads and builds on. Save them where nobody else can write, and give them to
         the next ``open(..., pins=)``.
         """
-        return self._pins
+        return self._access.pins
 
     @property
     def closed(self) -> bool:
@@ -175,8 +160,6 @@ class ReadableDataset(Closing):
             The object is shorter or longer than the manifest says.
         AuthenticationError
             From the reader: the object was replaced or damaged.
-        KeyAccessError
-            The KMS refused the key of the file's class.
         """
         if mode not in ("rb", "br", "r", "rt", "tr"):
             raise ValueError(f"mode must be 'rb', 'r' or 'rt', got {mode!r}: use add to change a dataset")
@@ -219,7 +202,7 @@ class ReadableDataset(Closing):
             raise ValueError(
                 f"{entry.path} has {len(entry.parts)} objects, each with a key of its own: open it instead"
             )
-        return view.keys.open(entry.key_class, entry.parts[0])
+        return view.keys.open_part(entry.parts[0])
 
     def verify(
         self, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
@@ -248,7 +231,7 @@ class ReadableDataset(Closing):
         stored elsewhere detects that: ``open(..., expected_version=)``.
         """
         check_run("fail", threads)
-        return verify(self._view(), self._kms, threads=threads or self._threads, progress=progress, phase=phase)
+        return verify(self._view(), threads=threads or self._threads, progress=progress, phase=phase)
 
     def decrypt(
         self,
@@ -322,57 +305,34 @@ class ReadableDataset(Closing):
                 # Nothing vouches for what is below a break in the chain of parents.
                 break
             if not found:
-                self._authenticate(each.version)
+                version, view = each.version, self._view()
+                self.pins.check(version, self._location)
+                version.authenticate(view.keys, f"version {version.version} of {self.path}")
             found.append(each.version)
         return found[::-1]
 
-    def _authenticate(self, version: Version) -> None:
-        """Check the pins of a version, and its tag."""
-        self._pins.check(version, self._location)
-        version.authenticate(
-            ClassKeys(version.classes, self._kms, self.path), f"version {version.version} of {self.path}"
-        )
-
-    def _version(self, number: int) -> Version:
-        """A version by its number, as authentic as the one that this object shows."""
-        shown = self._view().version
-        if number > shown.version:
-            found = read_committed(self._location, number)
-            self._pins.check(found, self._location)
-            return found
-        if number == shown.version:
-            return shown
-        try:
-            return made_since(self._location, shown, number - 1)[0]
-        except FileNotFoundError:
-            raise expired(self._location, number) from None
-
-    def diff(self, before: int, after: int | None = None) -> Iterator[Change]:
-        """Yield the files that differ between two versions, in the order of paths. Empty directories are left out.
+    def changed_since(self, version: int) -> Iterator[DatasetEntry]:
+        """Yield the files that are new or changed since an older version, in the order of paths.
 
         Manifests that both versions share are not read.
 
-        Parameters
-        ----------
-        before, after : int
-            Numbers of versions; `after` is by default the version that this object shows.
-
-        Yields
+        Raises
         ------
-        (Entry or None, Entry or None)
-            A file before and after; None where it does not exist.
+        FileNotFoundError
+            There is no such version before this one, or it was expired.
         """
         view = self._view()
-        number = view.version.version if after is None else after
-        pair = []
-        for each in (before, number):
-            opened = DatasetView.of(self._location, self._version(each), self._kms)
-            pair.append(opened.root)
+        if not 0 < version <= view.version.version:
+            raise expired(self._location, version)
+        try:
+            old, *_ = made_since(self._location, view.version, version - 1)
+        except FileNotFoundError:
+            raise expired(self._location, version) from None
+        before = DatasetView.of(self._location, old, view.keys).root
         return (
-            (old, new)
-            for old, new in changes(view.manifests, *pair)
-            if not any(entry is not None and entry.is_directory for entry in (old, new))
-            and not (old is not None and old.is_same_file(new))
+            now
+            for was, now in changes(view.manifests, before, view.root)
+            if now is not None and not now.is_directory and not now.is_same_file(was)
         )
 
     def refresh(self) -> bool:
@@ -388,11 +348,11 @@ class ReadableDataset(Closing):
         found = read_version(self._location, latest_number(self._location, after=before.version))
         if found.digest == before.digest:
             return False
-        self._pins.check(found, self._location)
-        view = DatasetView.of(self._location, found, self._kms)
+        self.pins.check(found, self._location)
+        view = DatasetView.of(self._location, found, self._view().keys)
         with self._lock.lock:
             self._current = view
-            self._pins = self._pins.holding(found)
+            self._access = replace(self._access, pins=self.pins.holding(found))
         return True
 
     # -- ending ----------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Entries of a manifest: a file, the objects that hold it and the identity of its source; or an empty directory.
 
-entry   path, mode, version, class of keys, identity of the source
-  part  object name, plaintext length, key metadata sealed under the class's key       one, or many for a big file
+entry   path, mode, version, identity of the source
+  part  object name, plaintext length, key metadata sealed under the dataset's key       one, or many for a big file
 
-An empty directory has a path that ends in "/", no part and no class.
+An empty directory has a path that ends in "/", and no part.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SourceIdentity:
 class Part:
     """One object of a file: a whole AGS1 stream of blocks of 1 MiB, under a name relative to the dataset.
 
-    `sealed_key` is its key metadata, sealed by :class:`ags1.dataset.classes.ClassKeys`.
+    `sealed_key` is its key metadata, sealed by :class:`ags1.dataset.keys.DatasetKeys`.
     """
 
     name: str
@@ -80,8 +80,6 @@ class DatasetEntry:
         surrogates, as in :func:`os.fsdecode`.
     parts : tuple of Part
         The objects that hold it, in the order of the plaintext; at least one for a file, none for a directory.
-    key_class : str
-        Id of its class of keys; "" for a directory.
     version : int
         Version of the dataset in which the file was added or last changed.
     source : SourceIdentity or None
@@ -92,7 +90,6 @@ class DatasetEntry:
 
     path: str
     parts: tuple[Part, ...]
-    key_class: str
     version: int
     source: SourceIdentity | None = None
     mode: int | None = None
@@ -100,7 +97,7 @@ class DatasetEntry:
     @classmethod
     def of_directory(cls, path: str, mtime_ns: int, version: int, mode: int | None = None) -> DatasetEntry:
         """The entry of an empty directory; its path ends in ``/``."""
-        return cls(path, (), "", version, SourceIdentity(0, mtime_ns), mode)
+        return cls(path, (), version, SourceIdentity(0, mtime_ns), mode)
 
     @property
     def is_directory(self) -> bool:
@@ -139,7 +136,6 @@ class DatasetEntry:
                 [part.name, part.plaintext_length, base64.b64encode(part.sealed_key).decode("ascii")]
                 for part in self.parts
             ],
-            "class": self.key_class,
             "version": self.version,
         }
         if self.source is not None:
@@ -155,15 +151,14 @@ class DatasetEntry:
             parts = tuple(
                 Part(check_path(each), length, binascii.a2b_base64(key)) for each, length, key in fields["parts"]
             )
-            path, key_class, version = fields["path"], fields["class"], fields["version"]
+            path, version = fields["path"], fields["version"]
             mode, source = fields.get("mode"), fields.get("source")
             identity = None if source is None else SourceIdentity.from_json(source)
             right = (
                 isinstance(path, str)
-                and isinstance(key_class, str)
                 and type(version) is int
                 and (mode is None or type(mode) is int)
-                and (_is_empty(parts, key_class, identity) if path.endswith("/") else parts)
+                and (_is_empty(parts, identity) if path.endswith("/") else parts)
                 and all(type(part.plaintext_length) is int and part.plaintext_length >= 0 for part in parts)
             )
         except FormatError:
@@ -172,9 +167,9 @@ class DatasetEntry:
             right = False
         if not right:
             raise FormatError(f"{name}: an entry has a field that is missing or of a wrong type")
-        return cls(check_entry_path(path), parts, key_class, version, identity, mode)
+        return cls(check_entry_path(path), parts, version, identity, mode)
 
 
-def _is_empty(parts: tuple[Part, ...], key_class: str, source: SourceIdentity | None) -> bool:
+def _is_empty(parts: tuple[Part, ...], source: SourceIdentity | None) -> bool:
     """Whether an entry is as one of a directory has to be."""
-    return not parts and key_class == "" and (source is None or source == SourceIdentity(0, source.mtime_ns))
+    return not parts and (source is None or source == SourceIdentity(0, source.mtime_ns))

@@ -18,18 +18,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
-from ags1.dataset.classes import ClassKeys
+from ags1.dataset.access import Access
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
-from ags1.dataset.pins import Pins
 from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import ExpireReport
 from ags1.dataset.runs import remove_record
-from ags1.dataset.transaction import ATTEMPTS, Transaction, open_root
+from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version, kept_versions
+from ags1.dataset.views import open_root
 from ags1.errors import Ags1Error, ConflictError, FormatError
 from ags1.storage import Location, list_files, make_parent, open_output, remove, remove_directories, status
-from ags1.support.typing import Any
 
 _LOG = logging.getLogger("ags1.dataset")
 
@@ -39,13 +39,11 @@ _SECOND = 1_000_000_000
 
 
 def expire(
-    location: Location, kms: Any, *, keep: int, older_than: float | None, grace: float, dry_run: bool,
-    give_up: int = 0, pins: Pins | None = None, attempts: int = ATTEMPTS,
-) -> ExpireReport:  # fmt: skip
+    access: Access, *, keep: int, older_than: float | None, grace: float, dry_run: bool, give_up: int = 0
+) -> ExpireReport:
     """Remove old versions and what no version needs; see :meth:`ags1.dataset.Dataset.expire`."""
-    location = location.as_root()
     for look in range(1, _LOOKS + 1):
-        made = _Expiry(location, kms, keep, older_than, grace, give_up, pins, attempts)
+        made = _Expiry(access, keep, older_than, grace, give_up)
         try:
             return made.run(dry_run)
         except (ConflictError, FileNotFoundError):
@@ -56,19 +54,23 @@ def expire(
 
 @dataclass
 class _Expiry:
-    location: Location
-    kms: Any
+    access: Access
     keep: int
     older_than: float | None
     grace: float
     give_up: int
-    pins: Pins | None
-    attempts: int
     # Manifests that were read: what they name was compared already.
     known: set[str] = field(default_factory=set)
 
+    keys: DatasetKeys = field(init=False)
+
+    @property
+    def location(self) -> Location:
+        return self.access.location
+
     def run(self, dry_run: bool) -> ExpireReport:
-        transaction = Transaction.begin(self.location, self.kms, "expire", pins=self.pins, attempts=self.attempts)
+        transaction = Transaction.begin(self.access, "expire")
+        self.keys = transaction.keys
         head = transaction.base
         assert head is not None
         if self.give_up >= head.version:
@@ -171,9 +173,8 @@ class _Expiry:
         return last
 
     def _authenticate(self, version: Version) -> None:
-        keys = ClassKeys(version.classes, self.kms, self.location.text)
         try:
-            version.authenticate(keys, f"version {version.version} of {self.location}")
+            version.authenticate(self.keys, f"version {version.version} of {self.location}")
         except Ags1Error as error:
             raise self._refusal(version.version, error) from error
 
@@ -181,7 +182,7 @@ class _Expiry:
         """The error for a version that cannot be read: its objects are unknown, so none may be removed."""
         text = (
             f"version {number} stays, and cannot be used, so nothing was removed: {error}. If it never will be, "
-            "because it is damaged or its master key was destroyed, give up that version and all before it: "
+            "because it is damaged, give up that version and all before it: "
             f"`give_up={number}`"
         )
         return OSError(error.errno, text, error.filename) if isinstance(error, OSError) else type(error)(text)
@@ -190,7 +191,7 @@ class _Expiry:
         """Names of the objects that a version which stays needs."""
         manifests = Manifests(self.location, version.uuid)
         try:
-            yield from manifests.object_names(open_root(manifests, version, self.kms), self.known)
+            yield from manifests.object_names(open_root(manifests, version, self.keys), self.known)
         except (Ags1Error, OSError) as error:
             raise self._refusal(version.version, error) from error
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 
-from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import DatasetEntry, Part
+from ags1.dataset.keys import DatasetKeys
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
@@ -29,7 +29,7 @@ from ags1.support.typing import Any
 _OPEN = 4
 
 
-def open_parts(dataset: Location, entry: DatasetEntry, keys: ClassKeys, *, threads: int | None = None) -> Reader:
+def open_parts(dataset: Location, entry: DatasetEntry, keys: DatasetKeys, *, threads: int | None = None) -> Reader:
     """Open the plaintext of a file.
 
     TruncatedError, FormatError: an object is shorter or longer than its entry says. KeyAccessError,
@@ -38,7 +38,7 @@ def open_parts(dataset: Location, entry: DatasetEntry, keys: ClassKeys, *, threa
     if len(entry.parts) != 1:
         return JoinedReader(dataset, entry, keys, threads=threads)
     (part,) = entry.parts
-    metadata = keys.open(entry.key_class, part)
+    metadata = keys.open_part(part)
     place = dataset.as_root().join(part.name)
     reader = Reader(
         place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", length=metadata.file_length,
@@ -79,14 +79,14 @@ class _Parts:
     block_length = DEFAULT_BLOCK_LENGTH
     length_trusted = True
 
-    def __init__(self, dataset: Location, entry: DatasetEntry, keys: ClassKeys, threads: int | None) -> None:
+    def __init__(self, dataset: Location, entry: DatasetEntry, keys: DatasetKeys, threads: int | None) -> None:
         self.error: BaseException | None = None
         self.starts = [0, *accumulate(part.plaintext_length for part in entry.parts)]
         self.size = self.starts[-1]
         self.encrypted_length = entry.file_length
         self._dataset = dataset
         self._parts = entry.parts
-        self._metadata = [keys.open(entry.key_class, part) for part in entry.parts]
+        self._metadata = [keys.open_part(part) for part in entry.parts]
         self._threads = threads
         self._open = RecentlyUsed(_OPEN)
 
@@ -171,7 +171,9 @@ class _RawParts(RawReader):
 class JoinedReader(Reader):
     """Plaintext of a file of several objects: a Reader with the lengths of the manifest."""
 
-    def __init__(self, dataset: Location, entry: DatasetEntry, keys: ClassKeys, *, threads: int | None = None) -> None:
+    def __init__(
+        self, dataset: Location, entry: DatasetEntry, keys: DatasetKeys, *, threads: int | None = None
+    ) -> None:
         parts = _Parts(dataset, entry, keys, threads)
         self._path = entry.path
         self._plaintext = parts  # type: ignore[assignment]

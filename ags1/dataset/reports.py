@@ -44,8 +44,7 @@ class RunReport(Report):
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
     paths : list of str
-        In a dry run, the files that would be encrypted or decrypted; of a move, each old path and
-        behind it the new one.
+        In a dry run, the files that would be encrypted or decrypted.
     """
 
     version: int = 0
@@ -79,19 +78,16 @@ class Problem:
         The file; for an object that no version names, the name of the object.
     kind : str
         "missing", "truncated", "extended", "replaced" (another file, or another version of it), "swapped" (another
-        file of this dataset), "damaged" (some of its blocks), "unreadable" (an I/O error, or the KMS refuses the
-        key of its class), "unreferenced" (written by a run, and in no version), "foreign" (of no run of this dataset),
-        "leftover" (a temporary file of an interrupted run).
+        file of this dataset), "damaged" (its header, or some of its blocks; of a file of one block, that one),
+        "unreadable" (an I/O error), "unreferenced" (written by a run, and in no version), "foreign" (of no run of this
+        dataset), "leftover" (a temporary file of an interrupted run).
     detail : str
         A sentence that describes the problem.
-    refused : bool
-        Whether it is unreadable because the KMS refuses the key of its class.
     """
 
     path: str
     kind: str
     detail: str
-    refused: bool = False
 
     @property
     def is_harmless(self) -> bool:
@@ -136,30 +132,21 @@ class DatasetRewrapReport(Report):
     version : int
         Version of the dataset afterwards.
     old_key_id, new_key_id : str
-        Names of the master keys. Of ``add_wrap`` the first one, and the one more; of ``rm_wrap`` the one that was
-        left out, and the first one.
-    keys : int
-        Key encryption keys that were wrapped again.
+        Names of the master keys.
     older_versions : int
-        Versions that still have keys wrapped under the old master key; of ``add_wrap``, those that the new one does not
-        open. `expire` removes them.
+        Versions that still have the key of the dataset wrapped under the old master key. `expire` removes them.
     unfinished_runs : int
         Interrupted runs whose keys are under the old master key. Without that key they cannot be resumed.
     dry_run : bool
         Whether nothing was written. Every call to the KMS was made and succeeded.
-    left_out : list of (str, str)
-        Classes of keys, with their master keys, that the new version has no more: they take no new files and have none.
-        Older versions keep theirs.
     """
 
     version: int
     old_key_id: str
     new_key_id: str
-    keys: int
     older_versions: int
     unfinished_runs: int
     dry_run: bool
-    left_out: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass

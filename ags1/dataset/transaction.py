@@ -27,18 +27,18 @@ import errno
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from heapq import merge
 from itertools import repeat
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.classes import ClassKeys, KeyClass, class_of, merge_classes
+from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry, Part
+from ags1.dataset.keys import DatasetKeys, WrappedKey
 from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes
-from ags1.dataset.names import CONTROL, Twins, check_entry_path, run_of, sort_key, version_name
-from ags1.dataset.pins import Pins
+from ags1.dataset.names import CONTROL, Twins, check_entry_path, sort_key, version_name
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import (
     Version,
@@ -49,15 +49,12 @@ from ags1.dataset.versions import (
     read_latest,
     read_version,
 )
+from ags1.dataset.views import open_root
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
-from ags1.keys import KeyMetadata
 from ags1.storage import Location, Unsynced, can_create, creates_once, remove, status
-from ags1.support.typing import Any, Self
+from ags1.support.typing import Self
 
 _LOG = logging.getLogger("ags1.dataset")
-
-ATTEMPTS = 100
-"""How often a transaction commits on top of other writers' versions, unless the caller says so."""
 
 
 class Transaction:
@@ -67,8 +64,8 @@ class Transaction:
     ----------
     base, root : Version or None, ManifestNode or None
         The version that it began with, and its manifests; None for a new dataset.
-    classes : tuple of KeyClass
-        The classes of keys of the new version.
+    key : WrappedKey
+        The key of the dataset, as the new version has it.
     run : DatasetRun
         Objects are written with its keys.
     unsynced : Unsynced
@@ -76,27 +73,24 @@ class Transaction:
     """
 
     def __init__(
-        self, location: Location, kms: Any, base: Version | None, classes: tuple[KeyClass, ...], operation: str,
-        *, single_writer: bool = False, durable: bool = True, pins: Pins | None = None, attempts: int = ATTEMPTS,
+        self, access: Access, base: Version | None, key: WrappedKey, keys: DatasetKeys, operation: str,
+        *, single_writer: bool = False, durable: bool = True,
     ) -> None:  # fmt: skip
-        location = location.as_root()
-        self.location = location
-        self._pins = Pins() if pins is None else pins
-        self._attempts = attempts
+        self.location = location = access.location
+        self._access = access
         self.base = base
-        self.classes = classes
-        self.keys = ClassKeys(classes, kms, location.text)
-        self._kms = kms
+        self.key = key
+        self.keys = keys
         self._operation = operation
         self._durable = durable
         self._uuid = str(uuid.uuid4()) if base is None else base.uuid
         began = 0 if base is None else base.version
-        self.run = DatasetRun(location, self._uuid, classes, began, kms, operation, durable=durable)
+        self.run = DatasetRun(location, self._uuid, key, began, access.kms, operation, durable=durable)
         self._single_writer = single_writer if base is None else base.single_writer
         self._promised = single_writer
         self.unsynced = Unsynced(location)
         self.manifests = Manifests(location, self._uuid, self.unsynced)
-        self.root = None if base is None else open_root(self.manifests, base, kms)
+        self.root = None if base is None else open_root(self.manifests, base, keys)
         self._editor = Editor(self.manifests, self.root, self.run.id)
         self._mine: ManifestNode | None = None
         # Runs whose objects are put, and whose objects may be put: no version up to `_looked_at` fences one of them.
@@ -105,41 +99,33 @@ class Transaction:
         self._looked_at = base
         self._fenced: set[str] = set()
         self._replaces_all = False
-        self._reclassified = base is None or base.classes != classes
         self._is_rewrap = False
-        self._carries = False
 
     @classmethod
     def begin(
-        cls, location: Location, kms: Any, operation: str, *, keys: Mapping[str, str] | str | None = None,
-        single_writer: bool = False, durable: bool = True, pins: Pins | None = None, attempts: int = ATTEMPTS,
-        on: int | None = None,
+        cls, access: Access, operation: str, *, key_id: str | None = None, single_writer: bool = False,
+        durable: bool = True, on: int | None = None,
     ) -> Self:  # fmt: skip
-        """Begin a change of an existing dataset, or with `keys` of a new one; `operation` is recorded in the version.
+        """Begin a change of an existing dataset, or with `key_id` of a new one; `operation` is recorded in the version.
 
-        `keys` are patterns of paths with the master keys of their files; ``**`` is all others. They replace the
-        patterns of an existing dataset. A master key alone is that of all files of a new dataset; an existing dataset
-        must be under it, and keeps its patterns. With `single_writer`, which the first version records, a store without
-        create-if-absent is accepted: the caller promises that there is no second writer. `durable` syncs local
-        manifests and versions to the disk before the commit. `pins` hold for the version that it begins on, and for
-        all that it is applied on top of. `attempts` is how often it commits on top of other writers' versions before
-        it gives up. `on` is the version that it begins on, by default the last one, and 0 if there was none: later
-        ones are those of other writers.
+        `key_id` is the master key of a new dataset; an existing one must be under it. With `single_writer`, which the
+        first version records, a store without create-if-absent is accepted: the caller promises that there is no second
+        writer. `durable` syncs local manifests and versions to the disk before the commit. The pins of `access` hold
+        for the version that it begins on, and for all that it is applied on top of. `on` is the version that it begins
+        on, by default the last one, and 0 if there was none: later ones are those of other writers.
 
-        FileNotFoundError: there is no dataset, and no `keys`. ConflictError: the version `on` was expired. Others as
+        FileNotFoundError: there is no dataset, and no `key_id`. ConflictError: the version `on` was expired. Others as
         :func:`ags1.dataset.encrypt`.
         """
-        if attempts < 1:
-            raise ValueError(f"attempts must be at least 1, got {attempts}")
+        location, pins = access.location, access.pins
         base = read_latest(location) if on is None else _begun_on(location, on)
-        if pins is not None:
-            if base is None:
-                pins.refuse_nothing(location)
-            else:
-                pins.check(base, location)
-        if base is None and keys is None:
-            if operation == "encrypt":
-                raise ValueError(f"{location}: there is no dataset yet, and a new one needs a master key: `key_id=ID`")
+        if base is None:
+            pins.refuse_nothing(location)
+        else:
+            pins.check(base, location)
+        if key_id == "" or (base is None and key_id is None and operation == "encrypt"):
+            raise ValueError(f"{location}: a new dataset needs a master key: `key_id=ID`")
+        if base is None and key_id is None:
             raise no_dataset(location)
         if not can_create(location) and not (single_writer if base is None else base.single_writer):
             raise UnsupportedError(
@@ -147,16 +133,23 @@ class Transaction:
                 "other: use another store, or promise with `single_writer=True` that there is no other writer "
                 "(for a new dataset)"
             )
+        if base is None:
+            assert key_id is not None
+            key = WrappedKey(key_id).another(access.kms)
+        elif key_id in (None, base.key_id):
+            key = base.key
+        else:
+            raise ValueError(
+                f"the dataset {location} is under the master key {base.key_id!r}, not {key_id!r}: name that, or rewrap "
+                "the dataset"
+            )
+        keys = DatasetKeys(key, access.kms, location.text)
         if base is not None:
-            base.authenticate(ClassKeys(base.classes, kms, location.text), location.text)
-        classes = merge_classes(base.classes if base is not None else (), keys, kms, location.text)
-        if keys is not None:
+            base.authenticate(keys, location.text)
+        if key_id is not None:
             # Whoever names a master key encrypts under no other one.
-            pins = (pins or Pins()).under(next(each.key_id for each in classes if each.pattern == "**"))
-        return cls(
-            location, kms, base, classes, operation,
-            single_writer=single_writer, durable=durable, pins=pins, attempts=attempts,
-        )  # fmt: skip
+            access = replace(access, pins=pins.under(key_id))
+        return cls(access, base, key, keys, operation, single_writer=single_writer, durable=durable)
 
     def prove(self) -> None:
         """Refuse a store that lets two writers create one object, before anything is written; it is asked once.
@@ -178,10 +171,6 @@ class Transaction:
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def class_of(self, path: str) -> KeyClass:
-        """The class of keys of a new file. ValueError: no pattern matches."""
-        return class_of(self.classes, path)
-
     def take_over(self, run: str, began: int) -> None:
         """Allow objects of another run, which began on version `began`; 0 if there was no dataset.
 
@@ -202,23 +191,10 @@ class Transaction:
         if run.reference.run not in self._not_fenced:
             raise AssertionError("take over the run first: expire may have given it up")
         self._runs.add(run.reference.run)
-        mine = done.key_class if keys is None else self.class_of(done.path).id
-        if keys is not None:
-            self._refuse_other_key(done.path, run.reference.classes[done.key_class], self.classes)
         parts = tuple(
-            Part(name, length, self.keys.seal(mine, name, run.encoded_key(done.key_class, name, length)))
-            for name, length in done.parts
+            Part(name, length, self.keys.seal(name, run.encoded_key(name, length))) for name, length in done.parts
         )
-        return DatasetEntry(done.path, parts, mine, self.next_version, done.source, done.mode)
-
-    def _refuse_other_key(self, path: str, key_class: KeyClass, classes: tuple[KeyClass, ...]) -> None:
-        """Refuse a file whose run has its key under another master key than `classes` have for it now."""
-        now = class_of(classes, path)
-        if now.id != key_class.id and now.key_id != key_class.key_id:
-            raise ConflictError(
-                f"{self.location}: {path} was encrypted under the master key {key_class.key_id!r}, and by now its "
-                f"pattern has {now.key_id!r}: nothing was committed; run it again"
-            )
+        return DatasetEntry(done.path, parts, self.next_version, done.source, done.mode)
 
     @property
     def next_version(self) -> int:
@@ -228,7 +204,6 @@ class Transaction:
     def put(self, entry: DatasetEntry) -> DatasetEntry | None:
         """Add a new or changed file or directory; return the one that had its path. Call it in the order of paths."""
         check_entry_path(entry.path)
-        self._carries = self._carries or any(run_of(part.name) not in self._runs for part in entry.parts)
         with self._reading():
             return self._editor.put(entry)
 
@@ -236,18 +211,14 @@ class Transaction:
         """Say that objects of other runs are put which the base lacks: the commit is refused if one is fenced."""
         self._runs.update(runs)
 
-    def refuse_twin(self, path: str, changed: Mapping[str, DatasetEntry | None] = {}) -> None:
-        """Refuse a new path that is a directory of the dataset, or below a file of it: both cannot be decrypted.
-
-        `changed` are the other paths that change, with their new entries: None for those that are removed.
-        """
-        entries = self.manifests.entries(self.root, f"{path}/")
-        below = next((each for each in entries if each.path not in changed), None)
+    def refuse_twin(self, path: str) -> None:
+        """Refuse a new path that is a directory of the dataset, or below a file of it: both cannot be decrypted."""
+        below = next(self.manifests.entries(self.root, f"{path}/"), None)
         if below is not None:
             raise IsADirectoryError(errno.EISDIR, f"is a directory of the dataset: remove {below.path} first", path)
         above = path.rpartition("/")[0]
         while above:
-            if changed.get(above) or (above not in changed and self.manifests.find(self.root, above) is not None):
+            if self.manifests.find(self.root, above) is not None:
                 raise NotADirectoryError(
                     errno.ENOTDIR, f"is a file of the dataset, so {path} cannot exist: remove it first", above
                 )
@@ -270,12 +241,9 @@ class Transaction:
                 f"{self.location}: the version that this began on was expired meanwhile: run it again ({error})"
             ) from None
 
-    def rewrap(self, renewed: Iterable[KeyClass], unused: Iterable[KeyClass] = ()) -> None:
-        """Put classes under other master keys, and leave out unused ones, with the commit."""
-        by_id = {each.id: each for each in renewed}
-        going = {each.id for each in unused}
-        self.classes = tuple(by_id.get(each.id, each) for each in self.classes if each.id not in going)
-        self._reclassified = self._is_rewrap = True
+    def rewrap(self, key: WrappedKey) -> None:
+        """Put the dataset under another master key, with the commit."""
+        self.key, self._is_rewrap = key, True
 
     def fence(self, runs: Iterable[str]) -> None:
         """Fence these runs, and no others, with the commit: they cannot commit afterwards."""
@@ -307,11 +275,11 @@ class Transaction:
         with self._reading():
             self._mine = self._editor.finish()
         head, root = self.base, self._mine
-        if root is self.root and not self._reclassified and not always:
+        if self.base is not None and root is self.root and not (self._is_rewrap or always):
             self.run.forget()
             return None
         self.prove()
-        for _ in range(self._attempts):
+        for _ in range(self._access.attempts):
             version = self._next(head, root)
             if self._durable:
                 self.unsynced.sync()
@@ -337,7 +305,7 @@ class Transaction:
                 )
             head, root = self._on_top(on_top)
         raise ConflictError(
-            f"{self.location}: other writers committed during each of {self._attempts} attempts: nothing was "
+            f"{self.location}: other writers committed during each of {self._access.attempts} attempts: nothing was "
             "committed; run it again, or allow more attempts"
         )
 
@@ -392,18 +360,6 @@ class Transaction:
         return versions
 
     def _next(self, head: Version | None, root: ManifestNode | None) -> Version:
-        classes = self._classes_on(head)
-        key = None
-        if root is not None:
-            default = next(each for each in classes if each.pattern == "**")
-            metadata = KeyMetadata.decode(root.key_metadata)
-            wrapped_keys = {each["key-id"] for each in default.encryption_keys}
-            if head is not None and root.name == head.manifest and head.manifest_key in wrapped_keys:
-                key = head.manifest_key
-            else:
-                wrapped, key = default.wrapping(metadata, self._kms)
-                classes = tuple(wrapped if each.id == default.id else each for each in classes)
-            classes = tuple(each.only(*([key] if each.id == default.id and key else [])) for each in classes)
         return Version(
             uuid=self._uuid,
             version=1 if head is None else head.version + 1,
@@ -411,44 +367,29 @@ class Transaction:
             run=self.run.id,
             operation=self._operation,
             created_ms=time.time_ns() // 1_000_000,
-            classes=classes,
+            # Another writer may have rewrapped it meanwhile.
+            key=self.key if head is None or self._is_rewrap else head.key,
             manifest=None if root is None else root.name,
-            manifest_key=key,
+            manifest_key=None if root is None else self.keys.seal(root.name, root.key_metadata),
             file_count=0 if root is None else root.file_count,
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
             fenced=frozenset(self._fenced),
             single_writer=self._single_writer,
         )
 
-    def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:
-        """The classes of the new version; `head` may have been rewrapped or have other classes in the meantime."""
-        if head is None or self.base is None or head.version == self.base.version:
-            return self.classes
-        if not self._reclassified:
-            theirs = {each.id for each in head.classes}
-            # Files of this one may be under a class that a rewrap has left out: it takes no others.
-            left_out = (replace(each, pattern=None) for each in self.classes if each.id not in theirs)
-            return (*head.classes, *left_out)
-        before, now = ({each.id: each.only() for each in version.classes} for version in (self.base, head))
-        if self._is_rewrap or before != now:
-            raise ConflictError(
-                f"{self.location}: another writer has changed the dataset or its keys meanwhile: nothing was "
-                "committed; run it again"
-            )
-        return self.classes
-
     def _on_top(self, told: Callable[[list[Version]], object] | None) -> tuple[Version, ManifestNode | None]:
         """The last version, and its files with the changes of this transaction."""
         head = read_latest(self.location)
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
-        self._pins.check(head, self.location)
-        theirs = ClassKeys(head.classes, self._kms, self.location.text)
-        head.authenticate(theirs, self.location.text)
+        self._access.pins.check(head, self.location)
         if head.uuid != self._uuid and self.base is not None:
             raise AuthenticationError(
                 f"{self.location} is another dataset than the one that this began on: nothing was committed"
             )
+        is_mine = head.uuid == self._uuid
+        theirs = self.keys if is_mine else DatasetKeys(head.key, self._access.kms, self.location.text)
+        head.authenticate(theirs, self.location.text)
         before, digest = (0, None) if self._looked_at is None else (self._looked_at.version, self._looked_at.digest)
         since = self._refuse_fenced(self._runs, head, before) if head.version > before else []
         if not since or since[0].parent != digest:
@@ -456,28 +397,29 @@ class Transaction:
                 f"{self.location}: an older copy was put back since this began: nothing was committed; run it again"
             )
         self._looked_at = head
+        if self._is_rewrap:
+            raise ConflictError(
+                f"{self.location}: another writer has changed the dataset meanwhile: nothing was committed; run it "
+                "again"
+            )
         if told is not None:
             told(since)
-        if head.uuid != self._uuid:
+        if not is_mine:
             return head, self._joined(head, theirs, since)
         with self._reading():
-            return head, self._merged(head, open_root(self.manifests, head, self._kms), since)
+            return head, self._merged(head, open_root(self.manifests, head, theirs), since)
 
     def _merged(self, head: Version, theirs: ManifestNode | None, since: list[Version]) -> ManifestNode | None:
         self._refuse_replaced(since, changes(self.manifests, self.root, theirs))
         editor = Editor(self.manifests, theirs, self.run.id)
-        known = {each.id: each for each in self.classes}
         for before, after in changes(self.manifests, self.root, self._mine):
-            if after is not None and not (after.is_directory or self._reclassified or _is_same(before, after)):
-                self._refuse_other_key(after.path, known[after.key_class], head.classes)
             if after is None:
                 assert before is not None
                 found, path = editor.remove(before.path), before.path
             else:
                 found, path = editor.put(replace(after, version=head.version + 1)), after.path
-            # A file that another writer has removed need not be removed again, but its objects cannot get another path.
-            done_already = _is_same(found, after) and not (after is None and self._carries)
-            if not _is_same(found, before) and not done_already:
+            # A file that another writer has removed need not be removed again.
+            if not _is_same(found, before) and not _is_same(found, after):
                 raise ConflictError(
                     f"{self.location}: another writer has changed {path} meanwhile: nothing was committed; run it again"
                 )
@@ -511,25 +453,23 @@ class Transaction:
                     "a file where the other needs a directory; nothing was committed; run it again"
                 )
 
-    def _joined(self, head: Version, theirs: ClassKeys, since: list[Version]) -> ManifestNode | None:
+    def _joined(self, head: Version, theirs: DatasetKeys, since: list[Version]) -> ManifestNode | None:
         """Two writers have made the same new dataset: the files of this one are added to the other's version."""
-        patterns = {(each.pattern, each.key_id) for each in head.classes}
-        if patterns != {(each.pattern, each.key_id) for each in self.classes}:
+        if head.key_id != self.key.key_id:
             raise ConflictError(
-                f"{self.location}: another writer has made this dataset meanwhile, with other master keys: nothing was "
-                "committed; run it again, with those"
+                f"{self.location}: another writer has made this dataset meanwhile, under the master key "
+                f"{head.key_id!r}: nothing was committed; run it again, with that"
             )
         manifests = Manifests(self.location, head.uuid, self.unsynced)
-        begun = open_root(manifests, head, self._kms)
+        begun = open_root(manifests, head, theirs)
         self._refuse_replaced(since, ((None, each) for each in manifests.entries(begun)))
         editor = Editor(manifests, begun, self.run.id)
         for entry in self.manifests.entries(self._mine):
-            to = "" if entry.is_directory else class_of(head.classes, entry.path).id
             parts = tuple(
-                replace(part, sealed_key=theirs.seal(to, part.name, self.keys.open(entry.key_class, part).encode()))
+                replace(part, sealed_key=theirs.seal(part.name, self.keys.open_part(part).encode()))
                 for part in entry.parts
             )
-            found = editor.put(replace(entry, parts=parts, key_class=to, version=head.version + 1))
+            found = editor.put(replace(entry, parts=parts, version=head.version + 1))
             if found is not None and not entry.is_directory:
                 raise ConflictError(
                     f"{self.location}: another writer has made this dataset, and {entry.path} in it, meanwhile: "
@@ -542,7 +482,7 @@ class Transaction:
         root = editor.finish()
         # From here on it is a change of their dataset.
         self.base, self.root, self.manifests, self.keys = head, begun, manifests, theirs
-        self.classes, self._uuid, self._reclassified = head.classes, head.uuid, False
+        self.key, self._uuid = head.key, head.uuid
         self._single_writer = head.single_writer
         self._mine = root
         return root
@@ -560,14 +500,6 @@ def _begun_on(location: Location, number: int) -> Version | None:
         return read_version(location, number) if number else None
     except FileNotFoundError as error:
         raise ConflictError(f"{location}: the version that this began on is gone: run it again ({error})") from None
-
-
-def open_root(manifests: Manifests, version: Version, kms: Any) -> ManifestNode | None:
-    """The root of a version's manifests; None if it has no entry."""
-    if version.manifest is None or version.manifest_key is None:
-        return None
-    metadata = version.default_class.unwrap(version.manifest_key, kms)
-    return manifests.root(version.manifest, metadata, version.file_count, version.plaintext_bytes)
 
 
 def _new(found: Iterator[Change]) -> Iterator[str]:

@@ -13,25 +13,22 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from ags1.core.blocks import open_blocks
-from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.execution import execute
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import DatasetVerifyReport, Phase, Problem
-from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version, kept_versions
-from ags1.dataset.views import DatasetView
+from ags1.dataset.views import DatasetView, open_root
 from ags1.dataset.worker import FileOutcome, VerifyWorker
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.keys import KeyMetadata
-from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH, read_header
+from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH
 from ags1.storage import Location, PipeSource, open_source
 from ags1.storage import status as status_of
 from ags1.streams.files import Progress
 from ags1.streams.verify import verify_file
-from ags1.support.typing import Any
 
 Perform = Callable[[DatasetView], Generator[FileOutcome, None, None]]
 
@@ -50,21 +47,20 @@ _TOLD_OBJECTS = 1000
 
 
 def verify(
-    view: DatasetView, kms: Any, *, threads: int | None = None, progress: Progress | None = None,
+    view: DatasetView, *, threads: int | None = None, progress: Progress | None = None,
     perform: Perform | None = None, phase: Phase | None = None,
 ) -> DatasetVerifyReport:  # fmt: skip
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
 
-    The KMS opens the manifests of other versions: objects that those name are not foreign. `perform` verifies the files
-    outside of this process, and yields the outcomes of the entries that failed.
+    Objects that other versions name are not foreign. `perform` verifies the files outside of this process, and yields
+    the outcomes of the entries that failed. KeyAccessError: there, the KMS refused.
     """
-    return _Verification(view, kms, phase).run(threads, progress, perform)
+    return _Verification(view, phase).run(threads, progress, perform)
 
 
 @dataclass
 class _Verification:
     view: DatasetView
-    kms: Any
     phase: Phase | None = None
     problems: dict[str, Problem] = field(default_factory=dict)
     unexpected_files: dict[str, Problem] = field(default_factory=dict)
@@ -112,7 +108,8 @@ class _Verification:
 
     def _judge(self, entry: DatasetEntry, error: Exception) -> Problem:
         if isinstance(error, KeyAccessError):
-            return Problem(entry.path, "unreadable", f"{entry.path}: {error}", refused=True)
+            # Only a process of `perform` asks for the key: nothing can be said of any file.
+            raise error
         for part in entry.parts:
             found = self._judge_part(entry, part)
             if found is not None:
@@ -124,9 +121,7 @@ class _Verification:
         path, place = entry.path, self.view.location.join(part.name)
         name = f"{path} ({part.name})"
         try:
-            metadata = self.view.keys.open(entry.key_class, part)
-        except KeyAccessError as error:
-            return Problem(path, "unreadable", str(error), refused=True)
+            metadata = self.view.keys.open_part(part)
         except Ags1Error as error:
             return Problem(path, "damaged", str(error))
         try:
@@ -153,12 +148,18 @@ class _Verification:
         except OSError as error:
             return Problem(path, "unreadable", f"{name} cannot be read: {error}")
         except Ags1Error as error:
+            if _begins_like(place, metadata, part.file_length):
+                return Problem(path, "damaged", f"{name}: its header was changed: {error}")
             self.suspects[part.name] = size, path
             return Problem(path, "replaced", f"{name} was replaced or damaged: {error}")
         if report.ok:
             return None
         if report.failed_count == report.block_count:
             self.suspects[part.name] = size, path
+            if report.block_count == 1:
+                # One changed bit and another file look the same.
+                text = "its only block is not authentic: damage, or another file or version in its place"
+                return Problem(path, "damaged", f"{name}: {text}")
             text = f"none of its {report.block_count:,} blocks is authentic"
             return Problem(path, "replaced", f"{name}: {text}: another file, another version of it, or damage")
         shown = ", ".join(str(index) for index in report.failed_blocks[:20])
@@ -215,9 +216,9 @@ class _Verification:
                 continue
             try:
                 if version is not None:
-                    self._authenticate(version, name)
+                    version.authenticate(self.view.keys, name)
                     manifests = Manifests(self.view.location, version.uuid)
-                    yield from manifests.object_names(open_root(manifests, version, self.kms), known)
+                    yield from manifests.object_names(open_root(manifests, version, self.view.keys), known)
             except FileNotFoundError:
                 # Expired in the meantime.
                 continue
@@ -225,22 +226,15 @@ class _Verification:
                 error = fault
             if error is not None:
                 text = f"version {each.number} cannot be read, so its own objects count as unreferenced: {error}"
-                refused = isinstance(error, KeyAccessError)
-                kind = "unreadable" if refused or isinstance(error, OSError) else "damaged"
-                self.unexpected_files[name] = Problem(f"version {each.number}", kind, text, refused)
+                kind = "unreadable" if isinstance(error, OSError) else "damaged"
+                self.unexpected_files[name] = Problem(f"version {each.number}", kind, text)
                 self.unread.append(each.number)
-
-    def _authenticate(self, version: Version, name: str) -> None:
-        version.authenticate(ClassKeys(version.classes, self.kms, self.view.location.text), name)
 
     def _uncommitted(self, version: Version, name: str) -> Problem:
         """The problem of a version that the next one does not name as its parent."""
         try:
-            self._authenticate(version, name)
-        except KeyAccessError as error:
-            text = f"{name} is not the parent of the next version, and cannot be checked: {error}"
-            return Problem(name, "unreadable", text, refused=True)
-        except (Ags1Error, OSError) as error:
+            version.authenticate(self.view.keys, name)
+        except Ags1Error as error:
             text = f"{name} is not the parent of the next version, and not authentic: {error}"
             return Problem(name, "replaced", text)
         text = "was made by a late writer and never committed: expire removes it when it is old, or is told to"
@@ -299,7 +293,7 @@ class _Verification:
                         return
                     self._tell(doing, tries, _TRIES)
                     try:
-                        metadata = self.view.keys.open(entry.key_class, part)
+                        metadata = self.view.keys.open_part(part)
                     except Ags1Error:
                         continue
                     if _begins_like(self.view.location.join(name), metadata, part.file_length):
@@ -325,10 +319,9 @@ def _begins_like(place: Location, metadata: KeyMetadata, file_length: int) -> bo
         return False
     assert not isinstance(source, PipeSource)
     try:
-        block_length = read_header(bytes(memoryview(source.read(0, min(source.size, HEADER_LENGTH)))))
-        wanted = min(
-            min(source.size, file_length) - HEADER_LENGTH, min(block_length, DEFAULT_BLOCK_LENGTH) + BLOCK_OVERHEAD
-        )
+        # Whatever its header says: every object of a dataset has blocks of this length.
+        block_length = DEFAULT_BLOCK_LENGTH
+        wanted = min(min(source.size, file_length) - HEADER_LENGTH, block_length + BLOCK_OVERHEAD)
         out = bytearray(max(0, wanted - BLOCK_OVERHEAD))
         data = source.read(HEADER_LENGTH, wanted)
         open_blocks(data, out, metadata.encryption_key, metadata.aad_prefix or b"", block_length, 0, 1)

@@ -2,19 +2,19 @@
 
     _ags1/v-7.json
     {
-      "format-version": 2,
+      "format-version": 1,
       "uuid": "...",              identity of the dataset
       "version": 7,
       "parent": "9f86d0...",      SHA-256 of v-6.json, or null
       "run": "4f1c2a9be07d",      the run that made it; after a lost response it shows who created the file
       "operation": "add",
       "created-ms": ...,
-      "classes": [...],           patterns, master keys, wrapped keys (ags1.dataset.classes)
-      "manifest": {"name": ..., "key": ...},  the root, and the entry of its wrapped key (ags1.dataset.manifests)
+      "key": {...},               the master key, and the key of the dataset, wrapped (ags1.dataset.keys)
+      "manifest": {"name": ..., "key": ...},  the root, and its key metadata, sealed (ags1.dataset.manifests)
       "file-count": 2, "plaintext-bytes": 10,
       "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.expiry)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
-      "tag": "..."                HMAC over all other fields, with a key under the default class's master key
+      "tag": "..."                HMAC over all other fields, with a key derived from the dataset's
     }
 
 The last version is the one with the highest number. No file of a version is ever changed, and each has exactly one
@@ -25,6 +25,8 @@ with.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import errno
 import hashlib
 import hmac
@@ -35,15 +37,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from ags1.dataset.classes import ClassKeys, KeyClass
+from ags1.dataset.keys import DatasetKeys, WrappedKey
 from ags1.dataset.names import CONTROL, run_of, version_name, version_number
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, UnsupportedError
 from ags1.storage import Location, create, in_order, list_names, make_parent, open_output, read_whole, status
 from ags1.support.typing import Any, Buffer
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 _MAX_BYTES = 4 << 20
-_MAX_CLASSES = 4096
 _MAX_FENCED = 100_000
 _REQUESTS = 32
 # Errors for a directory, a link, a pipe, a socket or a device in the place of a file.
@@ -56,10 +57,10 @@ class Version:
 
     Attributes
     ----------
-    uuid, version, parent, run, operation, created_ms, classes, file_count, plaintext_bytes, fenced, single_writer
+    uuid, version, parent, run, operation, created_ms, key, file_count, plaintext_bytes, fenced, single_writer
         As in the picture above.
-    manifest, manifest_key : str or None
-        Name of the root manifest, and entry of its key; None if there is no entry.
+    manifest, manifest_key : str or None, bytes or None
+        Name of the root manifest, and its sealed key metadata; None if there is no entry.
     digest : str
         SHA-256 of the file: compared with a stored copy, it detects any substitute.
     """
@@ -70,9 +71,9 @@ class Version:
     run: str
     operation: str
     created_ms: int
-    classes: tuple[KeyClass, ...]
+    key: WrappedKey
     manifest: str | None = None
-    manifest_key: str | None = None
+    manifest_key: bytes | None = None
     file_count: int = 0
     plaintext_bytes: int = 0
     fenced: frozenset[str] = frozenset()
@@ -81,17 +82,14 @@ class Version:
     digest: str = ""
 
     @property
-    def default_class(self) -> KeyClass:
-        """The class of the keys of manifests."""
-        return next(each for each in self.classes if each.pattern == "**")
-
-    @property
     def key_id(self) -> str:
-        """The master key of the default class."""
-        return self.default_class.key_id
+        """The master key."""
+        return self.key.key_id
 
     def _fields(self) -> dict[str, Any]:
-        manifest = None if self.manifest is None else {"name": self.manifest, "key": self.manifest_key}
+        manifest = None
+        if self.manifest is not None and self.manifest_key is not None:
+            manifest = {"name": self.manifest, "key": base64.b64encode(self.manifest_key).decode("ascii")}
         return {
             "format-version": FORMAT_VERSION,
             "uuid": self.uuid,
@@ -100,7 +98,7 @@ class Version:
             "run": self.run,
             "operation": self.operation,
             "created-ms": self.created_ms,
-            "classes": [each.to_json() for each in self.classes],
+            "key": self.key.to_json(),
             "manifest": manifest,
             "file-count": self.file_count,
             "plaintext-bytes": self.plaintext_bytes,
@@ -108,11 +106,11 @@ class Version:
             "single-writer": self.single_writer,
         }
 
-    def _tag(self, keys: ClassKeys) -> str:
+    def _tag(self, keys: DatasetKeys) -> str:
         text = json.dumps(self._fields(), sort_keys=True, separators=(",", ":"))
-        return keys.tag(self.default_class.id, text.encode("ascii"))
+        return keys.tag(text.encode("ascii"))
 
-    def authenticated(self, keys: ClassKeys) -> tuple[Version, bytes]:
+    def authenticated(self, keys: DatasetKeys) -> tuple[Version, bytes]:
         """The version with its tag and digest, and the bytes of its file."""
         tagged = replace(self, tag=self._tag(keys))
         data = tagged._encoded()
@@ -121,7 +119,7 @@ class Version:
     def _encoded(self) -> bytes:
         return json.dumps({**self._fields(), "tag": self.tag}, indent=2).encode("ascii") + b"\n"
 
-    def authenticate(self, keys: ClassKeys, name: str) -> None:
+    def authenticate(self, keys: DatasetKeys, name: str) -> None:
         """Check the tag. AuthenticationError: the file was changed, or was made with another key."""
         if not hmac.compare_digest(self._tag(keys), self.tag):
             raise AuthenticationError(
@@ -143,7 +141,7 @@ class Version:
                 f"{name} has format-version {fields.get('format-version')!r}; only {FORMAT_VERSION} is known"
             )
         kinds: dict[str, type] = {
-            "uuid": str, "version": int, "run": str, "operation": str, "created-ms": int, "classes": list,
+            "uuid": str, "version": int, "run": str, "operation": str, "created-ms": int, "key": dict,
             "file-count": int, "plaintext-bytes": int, "fenced": list, "single-writer": bool, "tag": str,
         }  # fmt: skip
         for each, kind in kinds.items():
@@ -157,16 +155,14 @@ class Version:
             raise FormatError(f"{name} has a damaged parent, manifest or list of fenced runs")
         if fields["version"] != number:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
-        if len(fields["classes"]) > _MAX_CLASSES or len(fields["fenced"]) > _MAX_FENCED:
-            raise FormatError(f"{name} has more classes of keys, or more fenced runs, than a version can have")
+        if len(fields["fenced"]) > _MAX_FENCED:
+            raise FormatError(f"{name} has more fenced runs than a version can have")
         made = cls(
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
-            tuple(KeyClass.from_json(each, name) for each in fields["classes"]), None, None,
+            WrappedKey.from_json(fields["key"], name), None, None,
             fields["file-count"], fields["plaintext-bytes"], frozenset(fields["fenced"]), fields["single-writer"],
             fields["tag"], hashlib.sha256(octets).hexdigest(),
         )  # fmt: skip
-        if sum(each.pattern == "**" for each in made.classes) != 1:
-            raise FormatError(f"{name} has no default class of keys, or several")
         if manifest is not None:
             made = made._with_manifest(manifest, name)
         # The tag is over the fields. Where one content had two forms, it would have two digests, and the chain of
@@ -182,7 +178,11 @@ class Version:
             raise FormatError(f"{name} has a damaged manifest")
         if run_of(manifest["name"]) is None or not manifest["name"].startswith(f"{CONTROL}/"):
             raise FormatError(f"{name} names the manifest {manifest['name']!r}, which is no name of a manifest")
-        return replace(self, manifest=manifest["name"], manifest_key=manifest["key"])
+        try:
+            sealed = base64.b64decode(manifest["key"], validate=True)
+        except binascii.Error:
+            raise FormatError(f"{name} has a damaged manifest") from None
+        return replace(self, manifest=manifest["name"], manifest_key=sealed)
 
 
 def numbers(location: Location) -> list[int]:
@@ -199,12 +199,7 @@ def numbers(location: Location) -> list[int]:
             # The bucket itself is missing.
             raise
         return []
-    found = sorted(number for name in names if (number := version_number(name)) is not None)
-    if not found and "metadata.json" in names:
-        raise UnsupportedError(
-            f"{location} is a dataset of format version 1, which no release has written: encrypt its source again"
-        )
-    return found
+    return sorted(number for name in names if (number := version_number(name)) is not None)
 
 
 def latest_number(location: Location, after: int = 0) -> int:
@@ -351,7 +346,7 @@ def read_latest(location: Location) -> Version | None:
     return None
 
 
-def publish(location: Location, version: Version, keys: ClassKeys, *, durable: bool = True) -> Version:
+def publish(location: Location, version: Version, keys: DatasetKeys, *, durable: bool = True) -> Version:
     """Commit a version: create its file. Return it as it was written, with tag and digest.
 
     FileExistsError: another writer has committed this number. After any other OSError it is unknown whether the
@@ -359,11 +354,8 @@ def publish(location: Location, version: Version, keys: ClassKeys, *, durable: b
     """
     made, data = version.authenticated(keys)
     place = _place(location, version.version)
-    if len(data) > _MAX_BYTES or len(version.classes) > _MAX_CLASSES or len(version.fenced) > _MAX_FENCED:
-        text = (
-            f"version {version.version} would have more than {_MAX_BYTES:,} bytes, {_MAX_CLASSES:,} classes of keys or "
-            f"{_MAX_FENCED:,} fenced runs"
-        )
+    if len(data) > _MAX_BYTES or len(version.fenced) > _MAX_FENCED:
+        text = f"version {version.version} would have more than {_MAX_BYTES:,} bytes or {_MAX_FENCED:,} fenced runs"
         raise OSError(errno.EFBIG, text, place.text)
     make_parent(place)
     if version.single_writer:

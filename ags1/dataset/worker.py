@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 from ags1 import layout
 from ags1.codec import decrypt_many, encrypt_many
-from ags1.dataset.classes import ClassKeys
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
 from ags1.dataset.joined import open_part
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.sources import open_same, place_of, read_same, read_same_file
 from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
-from ags1.errors import Ags1Error, AlreadyEncryptedError, AuthenticationError
+from ags1.errors import Ags1Error, AlreadyEncryptedError, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
 from ags1.storage import Directories, Location, in_order, read_whole
@@ -69,7 +69,6 @@ class EncryptUnit(NamedTuple):
     size: int
     source: str
     identity: SourceIdentity
-    key_class: str
     name: str
     mode: int | None = None
     start: int = 0
@@ -284,7 +283,7 @@ class EncryptWorker(Worker):
                 if isinstance(data, Exception):
                     raise data
                 self._refuse_again(unit, data)
-                keys.append(self._keys.derive(unit.key_class, unit.name))
+                keys.append(self._keys.derive(unit.name))
                 plain.append(data)
                 ready.append((index, unit))
             except (OSError, Ags1Error) as error:
@@ -326,7 +325,7 @@ class EncryptWorker(Worker):
         return attempts(write, list(zip(names, streams, strict=True)), remote=not target.is_local)
 
     def _large(self, unit: EncryptUnit) -> tuple[tuple[str, int], ...]:
-        metadata = self._keys.object_key(unit.key_class, unit.name)
+        metadata = self._keys.object_key(unit.name)
         place = place_of(self._source, unit.source)
         cipher = BlockCipher(metadata.encryption_key, metadata.aad_prefix or b"", DEFAULT_BLOCK_LENGTH, self._threads)
         with open_target(self._target) as target, open_same(place, unit.identity) as (source, check):
@@ -349,7 +348,9 @@ class ReadingWorker(Worker):
     Every block of them is authenticated.
     """
 
-    def __init__(self, dataset: Location, keys: ClassKeys, *, progress: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self, dataset: Location, keys: DatasetKeys, *, progress: Callable[[int], object] | None = None
+    ) -> None:
         super().__init__(progress)
         self._dataset = dataset
         self._keys = keys
@@ -372,9 +373,7 @@ class ReadingWorker(Worker):
     def _plaintexts(self, entries: list[DatasetEntry]) -> list[memoryview | Exception]:
         """The plaintexts of small files, or the error for each."""
         # On this thread, so that many requests do not ask the KMS for the same key.
-        keys: list[Any] = list(
-            attempts(lambda entry: self._keys.open(entry.key_class, entry.parts[0]), entries, remote=False)
-        )
+        keys: list[Any] = list(attempts(lambda entry: self._keys.open_part(entry.parts[0]), entries, remote=False))
         pairs = list(zip(entries, keys, strict=True))
         is_local = self._dataset.is_local
         with Directories(self._dataset.path) if is_local else nullcontext() as opened:
@@ -396,7 +395,12 @@ class ReadingWorker(Worker):
         part = entry.parts[0]
         try:
             if directories is not None:
-                return directories.read(part.name, part.file_length + 1)
+                # One byte more than there should be shows that there are more.
+                data = directories.read(part.name, part.file_length + 1)
+                if len(data) > part.file_length:
+                    size, name = directories.status(part.name).st_size, self._dataset.join(part.name).text
+                    raise FormatError(f"{name} has {size:,} bytes, not {part.file_length:,}: bytes were added to it")
+                return data
             return read_whole(self._dataset.join(part.name), part.file_length)
         except FileNotFoundError:
             raise self._missing(part) from None
@@ -423,7 +427,7 @@ class ReadingWorker(Worker):
         """The plaintext of each object of a range, with the start and end offsets of the range in it."""
         entry, first, left = unit.entry, unit.first, unit.size
         # All keys first: a missing key is an error before any work.
-        keys = [self._keys.open(entry.key_class, part) for part in entry.parts]
+        keys = [self._keys.open_part(part) for part in entry.parts]
         for part, key in zip(entry.parts, keys, strict=True):
             try:
                 plaintext = open_part(self._dataset, part, key, threads=self._threads)
@@ -459,7 +463,7 @@ class DecryptWorker(ReadingWorker):
     """
 
     def __init__(
-        self, dataset: Location, target: Location, keys: ClassKeys, *,
+        self, dataset: Location, target: Location, keys: DatasetKeys, *,
         progress: Callable[[int], object] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(dataset, keys, progress=progress)

@@ -17,30 +17,29 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
+from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, run_of, version_number
-from ags1.dataset.pins import Pins
 from ags1.dataset.references import ListedReference, walk
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, records, remove_record
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
-from ags1.dataset.transaction import ATTEMPTS, Transaction
+from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version, latest_number, numbers
-from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome, is_fatal
-from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError, KeyAccessError
+from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome
+from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
 from ags1.streams.files import Progress
-from ags1.support.typing import Any
 from ags1.support.words import counted
 
 _LOG = logging.getLogger("ags1.dataset")
@@ -66,8 +65,6 @@ class Options:
     allow_empty: bool = False
     single_writer: bool = False
     again: bool = False
-    pins: Pins | None = None
-    attempts: int = ATTEMPTS
     complete: bool = True
     """Whether all files of the dataset are checked: those that are missing or truncated are encrypted again."""
     only: frozenset[str] | None = None
@@ -77,19 +74,19 @@ class Options:
 
     A None among them: record what was done so far. A unit's result is durable when its outcome is yielded.
     """
-    noted: Callable[[str, int, OSError | KeyAccessError | None], object] | None = None
+    noted: Callable[[str, int, OSError | None], object] | None = None
     """Called with path, bytes and error of a file that needs no unit: done before, or not readable."""
 
 
 def write_files(
-    source: Location, target: Location, prefix: str, kms: Any, keys: Mapping[str, str] | str | None, operation: str,
-    options: Options,
-) -> tuple[RunReport, Version | None]:  # fmt: skip
+    source: Location, access: Access, prefix: str, key_id: str | None, operation: str, options: Options
+) -> tuple[RunReport, Version | None]:
     """Write the files of a source into a dataset, below its directory `prefix`; see :func:`ags1.dataset.encrypt`.
 
-    Without `keys` the dataset must exist, and keeps its own. The new version records `operation`. Returns also the
-    version that was made, or that was found if nothing differed; None if a dry run found none.
+    Without `key_id` the dataset must exist. The new version records `operation`. Returns also the version that was
+    made, or that was found if nothing differed; None if a dry run found none.
     """
+    target = access.location
     if inside(target, source) is not None:
         raise ValueError(f"the source {source} lies in the dataset {target}: a dataset holds encrypted files only")
     if not options.again and (source.is_local or source.is_object) and numbers(source):
@@ -98,12 +95,13 @@ def write_files(
         )
     if prefix:
         check_new_path(prefix)
-    with Transaction.begin(
-        target, kms, operation, keys=keys, single_writer=options.single_writer, durable=options.durable,
-        pins=options.pins, attempts=options.attempts,
-    ) as transaction, closing(Present(target)) as present:  # fmt: skip
-        names_patterns = isinstance(keys, Mapping)
-        return _Writing(source, target, prefix, transaction, kms, options, present, names_patterns).run()
+    with (
+        Transaction.begin(
+            access, operation, key_id=key_id, single_writer=options.single_writer, durable=options.durable
+        ) as transaction,
+        closing(Present(target)) as present,
+    ):
+        return _Writing(source, access, prefix, transaction, options, present).run()
 
 
 def refuse_lost(target: Location) -> list[ListedReference]:
@@ -127,19 +125,18 @@ def refuse_lost(target: Location) -> list[ListedReference]:
 
 class _Writing:
     def __init__(
-        self, source: Location, target: Location, prefix: str, transaction: Transaction, kms: Any, options: Options,
-        present: Present, names_patterns: bool = False,
+        self, source: Location, access: Access, prefix: str, transaction: Transaction, options: Options,
+        present: Present,
     ) -> None:  # fmt: skip
         self._source = source
-        self._target = target
+        self._target = access.location
+        self._kms = access.kms
         self._prefix = prefix
         self._transaction = transaction
-        self._kms = kms
         self._options = options
         self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
-        reported(self._report, kms)
+        reported(self._report, access.kms)
         self._present = present
-        self._classes = _ClassCount(transaction) if names_patterns else None
         # Items for the transaction, in order: a unit that a worker processes, or a function that puts a known result.
         self._waiting: deque[EncryptUnit | Callable[[], object]] = deque()
         self._unrecorded: list[Done] = []
@@ -147,9 +144,8 @@ class _Writing:
         self._recorded_at = time.monotonic()
         self._adopted: dict[str, tuple[Done, Interrupted]] = {}
         self._taken_over: set[str] = set()
-        self._fault: OSError | KeyAccessError | None = None
+        self._fault: OSError | None = None
         self._unread: str | None = None
-        self._refused: dict[str, KeyAccessError] = {}
         # New paths, compared with those that stay although the source no longer has them.
         self._twins = Twins()
         self._advanced = 0
@@ -202,19 +198,27 @@ class _Writing:
         return bool(report.done or report.resumed or report.errors)
 
     def _execute(self) -> None:
-        run, options = self._transaction.run, self._options
-        outcomes: Generator[FileOutcome | None, None, None]
-        if options.perform is not None:
-            outcomes = options.perform(run, self._units())
-        else:
-            worker = EncryptWorker(self._source, self._target, run.keys, progress=self._tell_bytes, again=options.again)
-            outcomes = execute(worker, self._units(), threads=options.threads, on_error=options.on_error)
-        with closing(outcomes):
-            for outcome in outcomes:
-                if outcome is None:
-                    self._record()
-                else:
-                    self._settle(outcome)
+        transaction, options = self._transaction, self._options
+        units = self._units()
+        # Without anything to encrypt, a run writes nothing, and the KMS need not wrap.
+        if (first := next(units, None)) is not None:
+            transaction.prove()
+            transaction.run.begin()
+            units = chain([first], units)
+            outcomes: Generator[FileOutcome | None, None, None]
+            if options.perform is not None:
+                outcomes = options.perform(transaction.run, units)
+            else:
+                worker = EncryptWorker(
+                    self._source, self._target, transaction.run.keys, progress=self._tell_bytes, again=options.again
+                )
+                outcomes = execute(worker, units, threads=options.threads, on_error=options.on_error)
+            with closing(outcomes):
+                for outcome in outcomes:
+                    if outcome is None:
+                        self._record()
+                    else:
+                        self._settle(outcome)
         self._put_known()
 
     def _check_source(self) -> None:
@@ -224,8 +228,6 @@ class _Writing:
                 f"{self._source}: it has no files, so `delete=True` would remove {counted(report.removed, 'file')} of "
                 "the dataset: is it mounted, and the right one? If it is to be so, add `allow_empty=True`"
             )
-        if self._classes is not None:
-            self._report.notes += self._classes.notes()
 
     def _note_others(self) -> None:
         """Say what stands already where a new dataset is to be: nobody would look for it there later."""
@@ -248,8 +250,7 @@ class _Writing:
     # -- an interrupted run ----------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        base, classes = self._transaction.base, self._transaction.classes
-        key_id = next(each.key_id for each in classes if each.pattern == "**")
+        base, key_id = self._transaction.base, self._transaction.key.key_id
         owner = None if base is None else base.uuid
         for old in interrupted(self._target, self._kms, key_id, owner, self._report.notes):
             if old.base_version >= self._transaction.next_version:
@@ -270,20 +271,11 @@ class _Writing:
                 self._adopted[done.path] = (done, old)
 
     def _adoptable(self, found: Found) -> tuple[Done, Interrupted] | None:
-        """The result of an interrupted run for the same source, if it still exists under the right master key."""
+        """The result of an interrupted run for the same source, if it still exists."""
         pair = self._adopted.get(found.path)
-        if pair is None or found.identity is None:
+        if pair is None or not found.identity.is_known or pair[0].source != found.identity:
             return None
-        done, old = pair
-        key_class, now = old.classes.get(done.key_class), self._transaction.class_of(found.path)
-        if (
-            not found.identity.is_known
-            or done.source != found.identity
-            or key_class is None
-            or key_class.key_id != now.key_id
-        ):
-            return None
-        return pair if self._present.has_all((name, length) for name, length in done.parts) else None
+        return pair if self._present.has_all((name, length) for name, length in pair[0].parts) else None
 
     # -- comparing -------------------------------------------------------------------------------------------------
 
@@ -331,8 +323,6 @@ class _Writing:
         for found, entry in self._pairs():
             if entry is None and found is not None and found.error is None:
                 self._refuse_twin(found.path, is_new=True)
-            if self._classes is not None and found is not None and not (found.is_directory or found.error):
-                self._classes.add(found.path, entry, stays=False)
             if found is None:
                 assert entry is not None
                 self._left_over(entry)
@@ -350,11 +340,6 @@ class _Writing:
                 if not self._refuse(found, found.error):
                     return
             elif entry is not None and self._is_same(found, entry):
-                refusal = self._refusal(entry.key_class, found.path, new=False)
-                if refusal is not None:
-                    if not self._refuse(found, refusal):
-                        return
-                    continue
                 self._report.unchanged += 1
                 self._advance(found.identity.size)
             elif self._options.only is not None and (
@@ -375,38 +360,8 @@ class _Writing:
             else:
                 unit = self._unit(found)
                 if not self._options.dry_run:
-                    refusal = self._refusal(unit.key_class, unit.path, new=True)
-                    if refusal is not None:
-                        if not self._refuse(found, refusal):
-                            return
-                        continue
                     self._waiting.append(unit)
                 yield unit
-
-    def _refusal(self, class_id: str, path: str, *, new: bool) -> KeyAccessError | None:
-        """Unwrap the class key, or make the run's key for a `new` file; return the error if the KMS refuses.
-
-        The KMS is called once. A file that is unchanged, and that nobody can read any more, is no success.
-        """
-        if class_id not in self._refused:
-            try:
-                if new:
-                    self._transaction.prove()
-                    self._transaction.run.use([class_id])
-                else:
-                    self._transaction.keys.key(class_id)
-                return None
-            except KeyAccessError as error:
-                if is_fatal(error):
-                    raise
-                self._refused[class_id] = error
-        refused = self._refused[class_id]
-        key_class = next(each for each in self._transaction.classes if each.id == class_id)
-        what = "cannot be encrypted" if new else "is in the dataset, unchanged, and cannot be read"
-        text = f"{path}: {what}, because its master key {key_class.key_id!r} is not available: {refused}"
-        if key_class.pattern not in (None, "**"):
-            text += f"; if that was destroyed, take these files out of the source, or `exclude={key_class.pattern!r}`"
-        return type(refused)(text)
 
     def _left_over(self, entry: DatasetEntry) -> None:
         """Handle an entry that the source does not have, or that `include` and `exclude` leave out."""
@@ -416,8 +371,6 @@ class _Writing:
             self._report.removed += not entry.is_directory
             self._take(partial(self._transaction.remove, entry.path))
             return
-        if self._classes is not None and not entry.is_directory:
-            self._classes.add(entry.path, entry, stays=True)
         if wanted:
             self._report.others += not entry.is_directory
         else:
@@ -441,10 +394,8 @@ class _Writing:
             raise FileExistsError(errno.EEXIST, text, new)
 
     def _is_same(self, found: Found, entry: DatasetEntry) -> bool:
-        """Whether the dataset has this source unchanged and complete, under the right master key."""
+        """Whether the dataset has this source unchanged and complete."""
         if self._options.only is not None or entry.source != found.identity or not found.identity.is_known:
-            return False
-        if self._transaction.class_of(entry.path).id != entry.key_class:
             return False
         if not self._options.complete:
             return True
@@ -459,7 +410,6 @@ class _Writing:
             size=found.identity.size,
             source=found.source,
             identity=found.identity,
-            key_class=self._transaction.class_of(found.path).id,
             name=new_object_name(found.path, self._transaction.run.id),
             mode=found.mode,
         )
@@ -478,7 +428,7 @@ class _Writing:
         else:
             assert outcome.done is not None
             run = self._transaction.run.id
-            done = Done(unit.path, unit.key_class, tuple(outcome.done), unit.identity, unit.mode, run)
+            done = Done(unit.path, tuple(outcome.done), unit.identity, unit.mode, run)
             if self._options.perform is None:
                 self._transaction.unsynced.add(*(name for name, _ in outcome.done))
             self._put(done)
@@ -505,14 +455,7 @@ class _Writing:
             self._waiting.popleft()
 
     def _put(self, done: Done, old: Interrupted | None = None) -> None:
-        try:
-            entry = self._transaction.entry(done, None if old is None else old.keys)
-        except KeyAccessError as error:
-            if is_fatal(error):
-                raise
-            self._fail(done.path, error)
-        else:
-            self._transaction.put(entry)
+        self._transaction.put(self._transaction.entry(done, None if old is None else old.keys))
 
     def _record(self) -> None:
         if self._options.durable:
@@ -520,7 +463,7 @@ class _Writing:
         self._transaction.run.record(self._unrecorded)
         self._unrecorded, self._unrecorded_bytes, self._recorded_at = [], 0, time.monotonic()
 
-    def _refuse(self, found: Found, error: OSError | KeyAccessError) -> bool:
+    def _refuse(self, found: Found, error: OSError) -> bool:
         """Note a source that cannot be read; return whether the run continues. If not, it ends the work under way."""
         if self._options.noted is not None:
             self._options.noted(found.path, 0, error)
@@ -544,38 +487,6 @@ class _Writing:
         """Report the progress within a large file."""
         if self._options.progress is not None:
             self._options.progress(self._advanced + done, self._total)
-
-
-class _ClassCount:
-    """Files of a run that names patterns, by the class that their paths match and the one that they are under."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self._classes = {each.id: each for each in transaction.classes}
-        self._class_of = transaction.class_of
-        self._matched: set[str] = set()
-        # Under another master key than their pattern has: those that stay so, and those that do not.
-        self._others: dict[tuple[bool, str, str], list[Any]] = {}
-
-    def add(self, path: str, entry: DatasetEntry | None, *, stays: bool) -> None:
-        """Count a file; `entry` is what the dataset has there, and `stays` is whether this run leaves it so."""
-        now = self._class_of(path).id
-        self._matched.add(now)
-        if entry is not None and self._classes[entry.key_class].key_id != self._classes[now].key_id:
-            of_kind = self._others.setdefault((stays, entry.key_class, now), [0, path])
-            of_kind[0] += 1
-
-    def notes(self) -> Iterator[tuple[str, str]]:
-        """What whoever named the patterns may not have meant."""
-        for each in self._classes.values():
-            if each.pattern not in (None, "**") and each.id not in self._matched:
-                text = f"no file matches this pattern, so none is under the master key {each.key_id!r}"
-                yield str(each.pattern), f"{text}: correct it, unless it is for later files"
-        for (stays, old, new), (count, path) in self._others.items():
-            before, after = self._classes[old].key_id, self._classes[new].key_id
-            text = f"is encrypted again under the master key {after!r}, and no more under {before!r}"
-            if stays:
-                text = f"stays under the master key {before!r}, not {after!r}: this run has no source for it"
-            yield path, text + (f"; so for {counted(count - 1, 'other file')}" if count > 1 else "")
 
 
 class Present:

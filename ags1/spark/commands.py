@@ -164,7 +164,7 @@ class _Job:
         code = self._run()
         if code == EXIT_OK and not self._arguments.get("dry_run"):
             renewed = self._arguments.get("new_key_id")
-            if pins is not None and renewed is not None and self._arguments.get("key_id") in (None, pins.key_id):
+            if pins is not None and renewed is not None:
                 pins = pins.under(renewed)
             with open_dataset(
                 locate(place, self._spark), self._arguments.get("new_kms") or kms, None, None, pins
@@ -385,15 +385,11 @@ class _Job:
         report = ags1.spark.rewrap(self._session_for(target), target, arguments.pop("new_key_id"), **arguments)
         if self._options.json:
             record = {"target": target, "old_key_id": report.old_key_id, "new_key_id": report.new_key_id}
-            left_out = [{"class": each, "key_id": key_id} for each, key_id in report.left_out]
-            record |= {"keys": report.keys, "dry_run": report.dry_run, "left_out": left_out}
+            record |= {"dry_run": report.dry_run}
             _say_json({"command": self._command, "ok": True, "error": None, **record})
             return EXIT_OK
         verb = "would put" if report.dry_run else "put"
-        keys = counted(report.keys, "wrapped key")
-        _print(f"{verb} {keys} of {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}")
-        for each, key_id in report.left_out:
-            _print(f"left out: the class {each} under {key_id!r}, which takes no new files and has none")
+        _print(f"{verb} {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}")
         return EXIT_OK
 
     def _convert(self, function: str) -> int:

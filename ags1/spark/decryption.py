@@ -22,7 +22,6 @@ from ags1.dataset.decrypting import make_empty, refuse_different
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
-from ags1.errors import KeyAccessError
 from ags1.layout import encrypted_length
 from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine._dataset_work import DecryptWork, packed
@@ -31,7 +30,7 @@ from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import PART_BYTES, Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
-from ags1.spark.engine._sealing import Sealer, class_keys, kms_client, kms_reference
+from ags1.spark.engine._sealing import Sealer, dataset_keys, kms_client, kms_reference
 from ags1.storage import Location, Unsynced, identity_of, inside, list_files, remove
 
 Patterns = str | Sequence[str] | None
@@ -41,23 +40,13 @@ Progress = bool | Callable[[int, int | None], object]
 def open_dataset(
     location: Location, kms: str, expected_version: int | None, key_id: str | None, pins: Pins | None
 ) -> Dataset:
-    """Open the dataset at a location, with the cached KMS client of this process.
-
-    KeyAccessError: `key_id` is not the first master key, by which tasks open it.
-    """
-    found = datasets.open(location, kms_client(kms), expected_version=expected_version, key_id=key_id, pins=pins)
-    if key_id not in (None, found.key_id):
-        raise KeyAccessError(
-            f"{location} is first under the master key {found.key_id!r}, by which tasks open it: rewrap it under "
-            f"{key_id!r}"
-        )
-    return found
+    """Open the dataset at a location, with the cached KMS client of this process."""
+    return datasets.open(location, kms_client(kms), expected_version=expected_version, key_id=key_id, pins=pins)
 
 
 def sealer_of(dataset: Dataset, kms: str) -> Sealer:
     """The Sealer for units of a dataset, below the dataset's key encryption key."""
-    default = next(each for each in dataset.classes if each.pattern == "**")
-    return Sealer.create(kms, default.key_id, default.encryption_keys)
+    return Sealer.create(kms, dataset.key_id, dataset.wrapped_key.encryption_keys)
 
 
 def decrypt_files(
@@ -91,7 +80,7 @@ def decrypt_files(
     kms : str
         What :func:`ags1.kms.load` takes; each worker makes its own client from it.
     key_id : str, optional
-        The master key that the default class of the dataset must be under.
+        The master key that the dataset must be under.
     expected_version : int, optional
         The version that the dataset must have.
     pins : Pins, optional
@@ -140,15 +129,15 @@ def decrypt_files(
             _refuse_files_below(below, dataset, wanted, there)
         engine = Engine(
             spark,
-            DecryptWork(here, there, dataset.classes, kms, dataset.uuid, dataset.digest),
+            DecryptWork(here, there, dataset.wrapped_key, kms, dataset.uuid, dataset.digest),
             parallelism=parallelism,
             progress=progress,
             seal=sealer_of(dataset, kms),
             part_bytes=part_bytes,
         )
         recorder.result.version = dataset.version
-        keys = class_keys(dataset.classes, kms, here)
-        records = DecryptionRecords.of(there, dataset.classes, keys, dataset.uuid, dataset.digest)
+        keys = dataset_keys(dataset.wrapped_key, kms, here)
+        records = DecryptionRecords.of(there, keys, dataset.uuid, dataset.digest)
         if not overwrite:
             done = records.read() if resume else {}
             if there.is_local or not done:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from ags1.dataset.classes import patterns_of
+from ags1.dataset.access import Access
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter
@@ -46,7 +46,6 @@ def encrypt_files(
     *,
     kms: str,
     key_id: str | None = None,
-    keys: Mapping[str, str] | None = None,
     include: Patterns = None,
     exclude: Patterns = None,
     part_bytes: int = PART_BYTES,
@@ -74,9 +73,7 @@ def encrypt_files(
     kms : str
         What :func:`ags1.kms.load` takes; each worker makes its own client from it. Secrets are not in it.
     key_id : str, optional
-        The master key of all files that match no pattern of `keys`.
-    keys : mapping of str to str, optional
-        Patterns of paths with their master keys, as for :func:`ags1.dataset.encrypt`.
+        The master key of a new dataset, as for :func:`ags1.dataset.encrypt`.
     include, exclude : str or sequence of str, optional
         Glob patterns. One without ``/`` is compared with each component of a relative path, one with ``/`` with the
         whole path.
@@ -123,7 +120,6 @@ def encrypt_files(
     """
     kms = kms_reference(kms)
     check_choice(on_error, ("fail", "collect"), "on_error")
-    patterns = patterns_of(key_id, keys)
     here, there = locate(source, spark), locate(target, spark)
     _refuse_overlap(here, there)
     wanted = Filter(include, exclude)
@@ -138,10 +134,10 @@ def encrypt_files(
 
     encrypting = _Encrypting(there, kms, engine, recorder, on_error)
     options = Options(
-        wanted, on_error=on_error, resume=resume, single_writer=single_writer, again=again, pins=pins,
+        wanted, on_error=on_error, resume=resume, single_writer=single_writer, again=again,
         perform=encrypting.perform, noted=encrypting.note,
     )  # fmt: skip
-    report, _ = write_files(here, there, "", kms_client(kms), patterns, "encrypt", options)
+    report, _ = write_files(here, Access.of(there, kms_client(kms), pins), "", key_id, "encrypt", options)
     if report.unchanged:
         recorder.count("unchanged", report.unchanged)
     recorder.result.version = report.version

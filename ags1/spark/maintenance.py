@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import ags1.dataset.maintenance as datasets
+from ags1.dataset.access import Access
 from ags1.dataset.expiry import expire
 from ags1.dataset.names import RUNS
 from ags1.dataset.pins import Pins
@@ -26,7 +27,6 @@ def rewrap(
     *,
     kms: str,
     new_kms: str | None = None,
-    key_id: str | None = None,
     dry_run: bool = False,
     pins: Pins | None = None,
 ) -> DatasetRewrapReport:
@@ -41,15 +41,15 @@ def rewrap(
     kms, new_kms : str
         URLs of the services with the old and the new key, as :func:`ags1.kms.load` takes them; only `kms` if it has
         both.
-    new_key_id, key_id, dry_run
+    new_key_id, dry_run
         As for :meth:`ags1.dataset.Dataset.rewrap`, whose report and errors these are.
     pins : Pins, optional
         What the dataset must be; see :func:`ags1.dataset.open`.
     """
     kms = kms_reference(kms)
-    renewed = None if new_kms is None else kms_client(kms_reference(new_kms, "new_kms"))
-    place = locate(target, spark)
-    return datasets.rewrap(place, kms_client(kms), new_key_id, renewed, key_id=key_id, dry_run=dry_run, pins=pins)
+    renewed = kms_client(kms if new_kms is None else kms_reference(new_kms, "new_kms"))
+    access = Access.of(locate(target, spark), kms_client(kms), pins)
+    return datasets.rewrap(access, new_key_id, renewed, dry_run=dry_run)
 
 
 def clean(
@@ -104,10 +104,8 @@ def clean(
         remove_record(location, run)
     removed = [f"{RUNS}/{run}" for run in sorted(names)]
     if kms is not None and versions:
-        client = kms_client(kms_reference(kms))
-        report = expire(
-            location, client, keep=len(versions) + 1, older_than=None, grace=grace, dry_run=dry_run, pins=pins
-        )
+        access = Access.of(location, kms_client(kms_reference(kms)), pins)
+        report = expire(access, keep=len(versions) + 1, older_than=None, grace=grace, dry_run=dry_run)
         if report.objects:
             # A dry run finds the records, too.
             among = ", some of them of these runs' records" if dry_run and names else ""

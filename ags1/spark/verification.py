@@ -22,7 +22,6 @@ from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.worker import cut_entry
-from ags1.errors import KeyAccessError
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
@@ -32,7 +31,7 @@ from ags1.spark.engine._planning import PART_BYTES, Unit
 from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._results import Recorder, Result, error_of
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import kms_client, kms_reference
+from ags1.spark.engine._sealing import dataset_keys, kms_reference
 from ags1.storage import Location, list_names
 
 Progress = bool | Callable[[int, int | None], object]
@@ -104,7 +103,7 @@ def verify_files(
     started = time.monotonic()
     recorder = Recorder(spark, "verify")
     with open_dataset(here, kms, expected_version, key_id, pins) as dataset:
-        version, client = read_version(here, dataset.version), kms_client(kms)
+        version = read_version(here, dataset.version)
         # What was read again is what was opened.
         dataset.pins.check(version, here)
         engine = Engine(
@@ -112,8 +111,8 @@ def verify_files(
             seal=sealer_of(dataset, kms), part_bytes=part_bytes,
         )  # fmt: skip
         verifying = _Verifying(engine, recorder)
-        view = DatasetView.of(here, version, client)
-        report = verify(view, client, perform=verifying.perform, phase=phase_lines("verify", progress))
+        view = DatasetView.of(here, version, dataset_keys(version.key, kms, here))
+        report = verify(view, perform=verifying.perform, phase=phase_lines("verify", progress))
         recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in report.problems)
     return recorder.close(time.monotonic() - started)
@@ -181,7 +180,5 @@ class _Verifying:
     def row(self, location: Location, problem: Problem) -> Outcome:
         found = self._failed.get(problem.path) or Outcome(problem.path, location.join(problem.path).text)
         found.error, found.kind = f"{problem.kind}: {problem.detail}", problem.kind
-        if problem.refused:
-            found.kind = KeyAccessError.__name__
         found.status = "left out" if problem.is_harmless else "error"
         return found

@@ -31,24 +31,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "help": "read key, AAD prefix and trusted length from a file, or for many files from a directory of "
             "NAME.key-metadata",
         },
-        "recipient": {
-            **_MANY,
-            "default": [],
-            "metavar": "AGE",
-            "help": "give each file a fresh key, and write it to TARGET.key-metadata.age for who has the identity of "
-            "this: age1..., or a public SSH key (may be repeated)",
-        },
-        "identity": {
-            **_MANY,
-            "default": [],
-            "metavar": "FILE",
-            "help": "open FILE.key-metadata.age with an identity of age, or a private SSH key (may be repeated)",
-        },
-        "passphrase": {
-            **_FLAG,
-            "help": "the key metadata beside the file is under a passphrase, which is asked for, instead of recipients",
-        },
-        "passphrase-file": {"metavar": "FILE", "help": "the passphrase is in this file"},
         "footer-key": {"metavar": "KEY", "help": "key of the footer, file:PATH or env:NAME"},
         "column-key": {
             "action": values.ColumnKeys,
@@ -116,13 +98,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "master keys": {
         "key-id": {"metavar": "ID", "help": "the master key"},
         "new-key-id": {"metavar": "ID", "help": "the new master key"},
-        "keys": {
-            "action": values.Patterns,
-            "metavar": "GLOB=ID",
-            "help": "another master key for the files whose path matches this pattern (may be repeated; the first that "
-            "matches counts). Without this option, an existing dataset keeps its patterns; with it, all of them are "
-            "replaced ('**=ID': no others)",
-        },
         "new-key-ids": {
             "flags": ("--new-key-id",),
             "action": values.Pair,
@@ -261,7 +236,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "delete": {**_FLAG, "help": "remove from the new version files that the source no longer has"},
         "allow-empty": {**_FLAG, "help": "let --delete remove all of them if the source has no files"},
         "recursive": {"flags": ("-r", "--recursive"), **_FLAG, "help": "every file below, not one directory"},
-        "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size and master key beside each name"},
+        "long": {"flags": ("-l", "--long"), **_FLAG, "help": "plaintext size beside each name"},
+        "null": {
+            "flags": ("-0", "--null"),
+            **_FLAG,
+            "help": "end each name with a null byte, and change no character of it, for `xargs -0`",
+        },
         "sizes": {**_FLAG, "help": "request the current size of each file"},
         "offset": {
             "type": values.size,
@@ -509,7 +489,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "work": {
         "force": {**_FLAG, "help": "replace an existing file"},
         "overwrite": {**_FLAG, "help": "replace targets that exist"},
-        "replace": {**_FLAG, "help": "replace files that have the new paths"},
         "durable": {**_FLAG, "help": "wait until each result is on the disk"},
         "no-durable": {
             "dest": "durable",
@@ -627,7 +606,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
 
 BUNDLES = {
     "KEY": "key-file key-env key-metadata PREFIX",
-    "AGE": "identity passphrase passphrase-file",
     "PREFIX": "aad-prefix aad-prefix-hex",
     "KMS": "kms password-file keystore-key-file",
     "FILES": "files-from overwrite durable",

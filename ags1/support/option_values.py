@@ -197,10 +197,8 @@ class Names(argparse.Action):
 class Pair(argparse.Action):
     """LEFT=RIGHT into a dict; each left side may appear once."""
 
-    last_equals_counts = False
-
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        left, equals, right = values.rpartition("=") if self.last_equals_counts else values.partition("=")
+        left, equals, right = values.partition("=")
         if not equals or not left or not self.is_right(right):
             raise argparse.ArgumentError(self, f"needs {self.metavar}{self.example}")
         found = dict(getattr(namespace, self.dest) or {})
@@ -215,13 +213,6 @@ class Pair(argparse.Action):
     def take(self, found: dict[Any, Any], left: str, right: str) -> None:
         if found.setdefault(left, right) != right:
             raise argparse.ArgumentError(self, f"has {left} twice")
-
-
-class Patterns(Pair):
-    """GLOB=ID. A pattern may have ``=`` in it, as in ``day=1/**``."""
-
-    last_equals_counts = True
-    example = ", such as 'tenant=a/**=alias/a'"
 
 
 class Setting(Pair):

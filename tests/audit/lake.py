@@ -60,7 +60,7 @@ def make(lake: Path, kms: Any = None) -> Path:
     (raw / "day=1").mkdir(parents=True)
     (raw / "a.txt").write_bytes(b"a")
     (raw / "day=1" / "b.txt").write_bytes(pattern(5000))
-    dataset.encrypt(raw, lake / "vault", kms, "lake", keys={"day=1/**": "people", "**": "lake"}).close()
+    dataset.encrypt(raw, lake / "vault", kms, "lake").close()
     table = create_table(None, str(lake / "db" / "events"), PEOPLE.schema, kms=kms, key_id="lake")
     table.append(PEOPLE)
     return lake

@@ -18,7 +18,7 @@ from ags1 import dataset
 from ags1.audit import AuditReport, audit
 from ags1.kms import MemoryKms
 from ags1.storage import TEMPORARY_SUFFIX
-from tests.audit.lake import FILE_KEY, MASTER_KEYS, PEOPLE, PROTECTIONS, client, newest_metadata
+from tests.audit.lake import FILE_KEY, PEOPLE, PROTECTIONS, client, newest_metadata
 from tests.checks import pattern
 
 
@@ -172,10 +172,10 @@ def an_object(vault: Path) -> Path:
     return next(each for each in vault.glob("*.ags1"))
 
 
-def test_a_dataset_is_a_group_with_its_master_keys(lake: Path) -> None:
+def test_a_dataset_is_a_group_with_its_master_key(lake: Path) -> None:
     report = audit(lake)
     (group,) = (each for each in report.groups if each.kind == "dataset")
-    assert (group.path, set(group.keys), group.encrypted) == ("vault", set(MASTER_KEYS), True)
+    assert (group.path, group.keys, group.encrypted) == ("vault", ("lake",), True)
     assert group.files == sum(path.is_file() for path in (lake / "vault").rglob("*"))
     protections = {each.protection for each in report.files if report.groups[each.group] is group}
     assert protections == {"encrypted", "metadata"}
@@ -350,7 +350,7 @@ def test_metadata_that_lies_ends_no_audit(tmp_path: Path, fields: dict[str, Any]
             assert "<b>" not in report.html()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format-version": 2}', '{"format-version": 1, "classes": 7}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format-version": 2}', '{"format-version": 1, "key": 7}'])
 def test_a_version_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "_ags1").mkdir()
     (tmp_path / "_ags1" / "v-1.json").write_text(text)

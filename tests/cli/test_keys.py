@@ -117,6 +117,18 @@ def test_a_key_from_a_pipe_serves_many_files(run: Run, work: Path) -> None:
     assert ags1.decrypt((work / "out/sub/a.txt.ags1").read_bytes(), KEY) == b"second"
 
 
+@pytest.mark.timeout(60)
+def test_key_metadata_comes_from_a_pipe_as_age_writes_it(run: Run, work: Path) -> None:
+    assert run("encrypt", "plain", "out.ags1", "--key-metadata-out", "out.key-metadata").code == 0
+    os.mkfifo(work / "pipe")
+    data = (work / "out.key-metadata").read_bytes()
+    feeder = threading.Thread(target=(work / "pipe").write_bytes, args=(data,), daemon=True)
+    feeder.start()
+    assert run("decrypt", "out.ags1", "back", "--key-metadata", "pipe").code == 0
+    feeder.join(600)
+    assert (work / "back").read_bytes() == PLAIN
+
+
 # -- the environment -----------------------------------------------------------------------------------------
 
 

@@ -115,13 +115,14 @@ def test_a_key_file_protects_instead_of_a_password(run: Run, work: Path) -> None
 
 @pytest.fixture
 def tenants(store: Path) -> Path:
-    """A dataset with files under `lake` and, of one tenant, under `sea`: in its second version."""
-    (store.parent / "raw" / "tenant=a").mkdir(parents=True)
-    (store.parent / "raw" / "common.csv").write_text("1\n")
-    (store.parent / "raw" / "tenant=a" / "own.csv").write_text("2\n")
+    """A dataset under `lake`, and one of a tenant under `sea`, which was rewrapped in its second version."""
+    for place, text in (("common", "1\n"), ("own", "2\n")):
+        (store.parent / "raw" / place).mkdir(parents=True)
+        (store.parent / "raw" / place / f"{place}.csv").write_text(text)
     with kms.load(URL, password=PASSWORD) as client:
-        dataset.encrypt("raw/common.csv", "vault", client, "lake").close()
-        dataset.encrypt("raw", "vault", client, keys={"tenant=a/**": "sea", "**": "lake"}).close()
+        dataset.encrypt("raw/common", "common", client, "lake").close()
+        with dataset.encrypt("raw/own", "vault", client, "lake") as vault:
+            vault.rewrap("sea")
     return store.parent / "vault"
 
 
@@ -130,10 +131,10 @@ def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
 ) -> None:
     remove = ("kms", "remove", "vault", "--kms", URL, "--password-file", "pw", "--key-id", "sea")
     before = store.read_bytes()
-    said = "vault, version 2: 1 file of 'tenant=a/**' can't be read without it\n"
+    said = "vault, version 2: 1 file can't be read without it\n"
     assert run(*remove, "--dry-run").out == said
     shown = run(*remove, "--dry-run", "--json").records
-    assert shown == [{"dataset": "vault", "version": 2, "pattern": "tenant=a/**", "key_id": "sea", "files": 1}]
+    assert shown == [{"dataset": "vault", "version": 2, "key_id": "sea", "files": 1}]
     for more, plan in (((), said), (("--json",), f"{json.dumps(shown[0])}\n")):
         refused = run(*remove, *more)
         assert (refused.code, refused.out, "Nobody can be asked here: say --yes" in refused.err) == (2, plan, True)
@@ -147,64 +148,18 @@ def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
     assert store.read_bytes() == before
     monkeypatch.setattr("sys.stdin.readline", lambda: "y\n", raising=False)
     assert run(*remove).out == f"{said}1 version of 'sea' removed from keys.json; destroy its copies too\n"
-    with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
+    with kms.load(URL, password=PASSWORD) as client, dataset.open("common", client) as common:
         assert client.list_keys() == ["lake"]
-        assert vault.open("common.csv").read() == b"1\n"
+        assert common.open("common.csv").read() == b"1\n"
         with pytest.raises(KeyAccessError, match="there is no key with this id"):
-            vault.open("tenant=a/own.csv")
+            dataset.open("vault", client)
 
 
-def test_a_misspelt_pattern_is_said_before_a_key_is_destroyed_that_shreds_nothing(run: Run, store: Path) -> None:
-    Path("raw/tenant=a").mkdir(parents=True)
-    Path("raw/tenant=a/own.csv").write_text("2\n")
-    of_store = ("--kms", URL, "--password-file", "pw")
-    encrypt = ("dataset", "encrypt", "raw", "vault", *of_store, "--key-id", "lake", "--keys")
-    made = run(*encrypt, "tenannt=a/**=sea")
-    unmatched = "warning: tenannt=a/**: no file matches this pattern, so none is under the master key 'sea'"
-    assert (made.code, unmatched in made.err) == (0, True)
-    shown = run("dataset", "classes", "vault", *of_store).out.splitlines()
-    assert [line.split()[1:] for line in shown] == [["tenannt=a/**", "sea", "0", "files"], ["**", "lake", "1", "file"]]
-    assert run("dataset", "ls", "vault", "-r", "-l", *of_store).out.split() == ["2", "lake", "tenant=a/own.csv"]
-    removed = run("kms", "remove", "vault", *of_store, "--key-id", "sea", "--dry-run")
-    assert "vault, version 1: 0 files of 'tenannt=a/**' can't be read without it" in removed.out
-    assert "vault: no file is under the key 'sea' in keys.json, so this shreds none" in removed.err
-    # A pattern without a slash is one of the directories of a path, so this one matches.
-    made = run(*encrypt, "tenant=a=sea")
-    assert "tenant=a/own.csv: is encrypted again under the master key 'sea', and no more under 'lake'" in made.err
-    assert run("dataset", "ls", "vault", "-r", "-l", *of_store).out.split() == ["2", "sea", "tenant=a/own.csv"]
-    removed = run("kms", "remove", "vault", *of_store, "--key-id", "sea", "--dry-run")
-    assert (removed.err, "version 2: 1 file of 'tenant=a' can't be read" in removed.out) == ("", True)
-    Path("raw/tenant=a/own.csv").unlink()
-    made = run(*encrypt, "tenant=a/**=lake")
-    assert "own.csv: stays under the master key 'sea', not 'lake': this run has no source for it" in made.err
-
-
-def test_a_file_under_a_key_that_was_destroyed_does_not_pass_for_unchanged(
-    run: Run, tenants: Path, store: Path
-) -> None:
-    of_store = ("--kms", URL, "--password-file", "pw")
-    assert run("kms", "remove", "vault", *of_store, "--key-id", "sea", "--yes").code == 0
-    again = ("dataset", "encrypt", "raw", "vault", *of_store, "--key-id", "lake")
-    Path("raw/z-new.csv").write_text("3\n")
-    for path, what in (("own.csv", "is in the dataset, unchanged, and cannot be read"), ("new", "cannot be encrypted")):
-        Path("raw/tenant=a", path).open("a").close()
-        refused = run(*again, "--keep-going")
-        assert refused.code == 3
-        said = f"tenant=a/{path}: {what}, because its master key 'sea' is not available: "
-        assert (refused.err.count(said), "--exclude tenant=a/**" in refused.err) == (1, True), refused.err
-    assert run(*again).code == 3
-    excluding = run(*again, "--exclude", "tenant=a/**")
-    assert (excluding.code, excluding.err, "2 unchanged" in excluding.out) == (0, "", True), excluding.out
-
-
-def test_removing_the_key_of_the_manifests_loses_all_files_and_an_unused_key_none(
+def test_removing_a_key_loses_the_versions_under_it_and_an_unused_key_none(
     run: Run, tenants: Path, store: Path
 ) -> None:
     remove = ("kms", "remove", "vault", "--kms", URL, "--password-file", "pw", "--key-id")
-    assert run(*remove, "lake", "--dry-run").out == (
-        "vault, version 1: all files (1) can't be read without it\n"
-        "vault, version 2: all files (2) can't be read without it\n"
-    )
+    assert run(*remove, "lake", "--dry-run").out == ("vault, version 1: 1 file can't be read without it\n")
     assert run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "unused").code == 0
     unnamed = run("kms", "remove", *remove[3:], "unused", "--dry-run")
     assert (unnamed.code, "no dataset or table was named, so nothing was looked at" in unnamed.err) == (0, True)
@@ -263,16 +218,16 @@ def test_old_versions_of_a_rotated_key_go_when_nothing_needs_them(run: Run, tena
     assert (rotated.code, "'sea' in keys.json has version 2, a fresh 128-bit key" in rotated.out) == (0, True)
     assert run("kms", "list", *of_store[:4], "--json").records[1] == {"key_id": "sea", "versions": 2}
     old = ("kms", "remove", "vault", *of_store, "--old-versions")
-    assert "vault, version 2: 1 file of 'tenant=a/**' can't be read without it" in run(*old, "--dry-run").out
+    assert "vault, version 2: 1 file can't be read without it" in run(*old, "--dry-run").out
     with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
-        vault.rewrap("sea", key_id="sea")
+        vault.rewrap("sea")
         vault.expire(keep=1, older_than=None)
     assert run(*old, "--yes").out == (
         "of vault, nothing needs the old versions of 'sea' in keys.json\n"
         "1 version of 'sea' removed from keys.json; destroy its copies too\n"
     )
     with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
-        assert vault.open("tenant=a/own.csv").read() == b"2\n"
+        assert vault.open("own.csv").read() == b"2\n"
     assert run("kms", "rotate", *of_store[:-1], "moon").code == 3
 
 

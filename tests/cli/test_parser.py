@@ -19,7 +19,6 @@ OPTIONS = {
     "keygen": {"--bits", "--format", "--force"},
     "encrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--key-metadata-out"),
-        *("--recipient", "--passphrase", "--passphrase-file"),
         *(
             "--replace-key-metadata",
             "--block-length",
@@ -34,19 +33,16 @@ OPTIONS = {
     },
     "decrypt": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
-        *("--identity", "--passphrase", "--passphrase-file"),
         *("--files-from", "--overwrite", "--durable", "--jobs", "-j", "--threads", "--json", "--quiet", "-q"),
         *("--verbose", "-v", "--progress"),
     },
     "cat": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
-        *("--identity", "--passphrase", "--passphrase-file"),
         *("--offset", "--bytes", "--threads", "--quiet", "-q", "--progress"),
     },
     "inspect": {"--json", "--progress"},
     "verify": {
         *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
-        *("--identity", "--passphrase", "--passphrase-file"),
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "audit": {

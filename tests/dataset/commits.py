@@ -6,16 +6,18 @@ from pathlib import Path
 
 from ags1 import kms
 from ags1.codec import decrypt, encrypt
-from ags1.dataset.classes import ClassKeys
+from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done
-from ags1.dataset.transaction import Transaction, open_root
+from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version
+from ags1.dataset.views import open_root
 from ags1.storage import Location, make_parent, open_output
 
-KEYS = {"**": "lake"}
+KEY_ID = "lake"
 
 
 def client() -> kms.MemoryKms:
@@ -25,16 +27,15 @@ def client() -> kms.MemoryKms:
 
 def write_object(transaction: Transaction, path: str, data: bytes) -> Done:
     """What a worker does: an object under a name of its own."""
-    key_class = transaction.class_of(path).id
-    transaction.run.use([key_class])
+    transaction.run.begin()
     name = new_object_name(path, transaction.run.id)
-    metadata = transaction.run.keys.object_key(key_class, name)
+    metadata = transaction.run.keys.object_key(name)
     place = transaction.location.join(name)
     make_parent(place)
     with open_output(place) as output:
         output.write(encrypt(data, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b""))
         output.commit()
-    return Done(path, key_class, ((name, len(data)),), run=transaction.run.id)
+    return Done(path, ((name, len(data)),), run=transaction.run.id)
 
 
 def put_all(transaction: Transaction, files: dict[str, bytes]) -> None:
@@ -43,11 +44,9 @@ def put_all(transaction: Transaction, files: dict[str, bytes]) -> None:
         transaction.put(transaction.entry(write_object(transaction, path, files[path])))
 
 
-def commit(
-    root: Path | Location, files: dict[str, bytes], removed: tuple[str, ...] = (), keys: dict[str, str] | None = None
-) -> Version | None:
+def commit(root: Path | Location, files: dict[str, bytes], removed: tuple[str, ...] = ()) -> Version | None:
     """One version more."""
-    with Transaction.begin(Location(root), client(), "test", keys=keys or KEYS, durable=False) as transaction:
+    with Transaction.begin(Access.of(Location(root), client()), "test", key_id=KEY_ID, durable=False) as transaction:
         for path in sorted({*files, *removed}, key=sort_key):
             if path in removed:
                 transaction.remove(path)
@@ -56,12 +55,12 @@ def commit(
         return transaction.commit()
 
 
-def entries_of(root: Path, version: Version) -> tuple[list[DatasetEntry], ClassKeys]:
+def entries_of(root: Path, version: Version) -> tuple[list[DatasetEntry], DatasetKeys]:
     """The files of a version, and what opens them."""
-    keys = ClassKeys(version.classes, client(), str(root))
+    keys = DatasetKeys(version.key, client(), str(root))
     version.authenticate(keys, str(root))
     manifests = Manifests(Location(root), version.uuid)
-    return list(manifests.files(open_root(manifests, version, client()))), keys
+    return list(manifests.files(open_root(manifests, version, keys))), keys
 
 
 def contents(root: Path, version: Version) -> dict[str, bytes]:
@@ -71,7 +70,7 @@ def contents(root: Path, version: Version) -> dict[str, bytes]:
     for entry in entries:
         pieces = []
         for part in entry.parts:
-            metadata = keys.open(entry.key_class, part)
+            metadata = keys.open_part(part)
             data = (root / part.name).read_bytes()
             prefix = metadata.aad_prefix or b""
             pieces.append(decrypt(data, metadata.encryption_key, aad_prefix=prefix, length=metadata.file_length))

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,18 @@ import pytest
 
 from ags1 import dataset
 from ags1.dataset import transaction
+from ags1.dataset.access import Access
 from ags1.dataset.names import run_of
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers, read_latest
 from ags1.errors import Ags1Error, AuthenticationError, ConflictError, FormatError
 from ags1.storage import Location
-from tests.dataset.commits import KEYS, client, commit, contents, put_all
-from tests.dataset.conftest import OTHER, CountingKms, plain_of, read_tree, write_tree
+from tests.dataset.commits import KEY_ID, client, commit, contents, put_all
+from tests.dataset.conftest import CountingKms, plain_of, read_tree, write_tree
 
 
 def begin(root: Path, operation: str = "test") -> Transaction:
-    return Transaction.begin(Location(root), client(), operation, keys=KEYS, durable=False)
+    return Transaction.begin(Access.of(Location(root), client()), operation, key_id=KEY_ID, durable=False)
 
 
 def expire(root: Path, **named: Any) -> dataset.ExpireReport:
@@ -72,19 +72,6 @@ def test_a_dataset_that_is_open_sees_the_last_version_although_the_next_one_was_
 # -- merges ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_somebody_removed_is_not_moved(tmp_path: Path) -> None:
-    commit(tmp_path, {"a": b"1", "b": b"2"})
-    moving = begin(tmp_path, "mv")
-    entry = moving.manifests.find(moving.root, "a")
-    assert entry is not None
-    moving.remove("a")
-    moving.put(replace(entry, path="moved"))
-    commit(tmp_path, {}, removed=("a",))
-    expire(tmp_path, grace=0)
-    with pytest.raises(ConflictError):
-        moving.commit()
-
-
 def test_two_that_remove_the_same_file_both_succeed(tmp_path: Path) -> None:
     commit(tmp_path, {"a": b"1", "b": b"2"})
     other = begin(tmp_path, "rm")
@@ -112,45 +99,6 @@ def test_a_writer_that_joins_a_new_dataset_brings_nothing_back(tmp_path: Path, m
     assert newest(tmp_path) == {"second": b"2", "other": b"3"}
 
 
-# -- classes --------------------------------------------------------------------------------------------------------
-
-
-def test_a_class_whose_pattern_went_keeps_its_files_whatever_patterns_come(tmp_path: Path) -> None:
-    kms = CountingKms("lake", one=OTHER)
-    raw = write_tree(tmp_path / "raw", {"a/x": b"1", "b/x": b"2", "c/x": b"3"})
-    for keys in (
-        {"a/**": "one", "b/**": "one", "**": "lake"},
-        {"c/**": "one", "**": "lake"},
-        {"c/**": "one", "**": "lake"},
-    ):
-        include = None if "a/**" in keys else "nothing"
-        with dataset.encrypt(raw, tmp_path / "vault", kms, keys=keys, include=include) as found:
-            pass
-    with dataset.open(tmp_path / "vault", kms) as found:
-        assert plain_of(found) == {"a/x": b"1", "b/x": b"2", "c/x": b"3"}
-
-
-def test_others_go_on_where_the_master_key_of_a_class_is_destroyed(tmp_path: Path) -> None:
-    raw = write_tree(tmp_path / "raw", {"a/x": b"1", "b/x": b"2"})
-    keys = {"a/**": "one", "**": "lake"}
-    with dataset.encrypt(raw, tmp_path / "vault", CountingKms("lake", one=OTHER), keys=keys):
-        pass
-    left = CountingKms("lake")
-    write_tree(raw, {"a/x": b"new", "b/x": b"also", "c": b"3"})
-    with dataset.encrypt(raw, tmp_path / "vault", left, keys=keys, on_error="collect") as found:
-        assert found.report is not None
-        assert [path for path, _ in found.report.errors] == ["a/x"]
-        for path, data in {"b/x": b"also", "c": b"3"}.items():
-            with found.open(path) as reader:
-                assert reader.read() == data
-        found.rm("c")
-        found.mv("a/x", "a/y")
-        found.rewrap("lake2", CountingKms("lake", "lake2"))
-        found.expire(older_than=None, grace=0)
-        found.rm("a")
-        assert [each.path for each in found.files] == ["b/x"]
-
-
 # -- paths ----------------------------------------------------------------------------------------------------------
 
 
@@ -163,15 +111,6 @@ def test_a_prefix_does_not_leave_the_dataset(vault: Path, tmp_path: Path, client
     assert read_tree(tmp_path) == before
     with dataset.open(vault, client) as found:
         assert found.verify().ok
-
-
-def test_all_of_a_dataset_is_moved_into_a_directory_of_it(vault: Path, client: CountingKms) -> None:
-    with dataset.open(vault, client) as found:
-        before = plain_of(found)
-        found.mv(".", "all")
-        assert plain_of(found) == {f"all/{path}": data for path, data in before.items()}
-        found.mv("all", "all/of")
-        assert plain_of(found) == {f"all/of/{path}": data for path, data in before.items()}
 
 
 def test_a_dataset_in_a_dataset_is_left_alone_by_expire(vault: Path, tmp_path: Path, client: CountingKms) -> None:
@@ -348,34 +287,10 @@ def test_a_dataset_whose_last_version_was_deleted_changes_nothing_until_it_is_op
         assert "empty" in found.files
 
 
-@pytest.mark.parametrize("pattern", ["tenant=a/", "/tenant=a/**", "./tenant=a/**", "tenant=a//**"])
-def test_a_pattern_that_would_leave_a_tenant_under_the_key_of_all_is_refused(
-    raw: Path, tmp_path: Path, pattern: str
-) -> None:
-    with pytest.raises(ValueError, match="matches no path"):
-        dataset.encrypt(raw, tmp_path / "vault", CountingKms("lake", one=OTHER), keys={pattern: "one", "**": "lake"})
-    assert not (tmp_path / "vault").exists()
-
-
 def test_a_key_of_a_manifest_is_not_pickled(vault: Path) -> None:
-    with Transaction.begin(Location(vault), CountingKms("lake"), "test") as transaction:
+    with Transaction.begin(Access.of(Location(vault), CountingKms("lake")), "test") as transaction:
         with pytest.raises(TypeError, match="holds a key"):
             pickle.dumps(transaction.root)
-
-
-def test_a_file_is_not_moved_to_where_a_directory_is_nor_below_a_file(tmp_path: Path) -> None:
-    raw = write_tree(tmp_path / "raw", {"d/x": b"1", "d/y": b"2", "f": b"3", "g": b"4"})
-    with dataset.encrypt(raw, tmp_path / "vault", CountingKms("lake"), "lake") as vault:
-        with pytest.raises(IsADirectoryError, match="is a directory of the dataset"):
-            vault.mv("d/x", "d")
-        with pytest.raises(NotADirectoryError, match="is a file of the dataset"):
-            vault.mv("g", "f/g")
-        assert vault.version == 1
-        vault.mv("d/y", "y")
-        # Now the directory has nothing else.
-        vault.mv("d/x", "d")
-        vault.decrypt(tmp_path / "back")
-    assert read_tree(tmp_path / "back") == {"d": b"1", "y": b"2", "f": b"3", "g": b"4"}
 
 
 def test_a_commit_whose_reply_was_lost_and_that_was_expired_is_not_said_to_be_none(

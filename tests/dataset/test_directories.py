@@ -130,7 +130,7 @@ def test_who_reads_files_sees_no_empty_directory(tree: Path, vault: dataset.Data
     (tree / "more").mkdir()
     vault.add(tree)
     assert empty(vault) == ["more/", *EMPTY]
-    assert list(vault.diff(1)) == []
+    assert list(vault.changed_since(1)) == []
     report = vault.decrypt(tmp_path / "plain", dry_run=True)
     assert (report.done, report.paths) == (3, ["file", "sub.d/y", "sub/x"])
     found = audit.audit(tmp_path / "vault", kms=fresh())
@@ -181,30 +181,14 @@ def test_files_of_a_run_that_was_interrupted_come_with_the_empty_directories(tre
 # -- changes -------------------------------------------------------------------------------------------------------
 
 
-def test_a_prefix_is_moved_and_removed_with_its_empty_directories(vault: dataset.Dataset, tmp_path: Path) -> None:
-    assert vault.mv("sub", "moved", dry_run=True).paths == ["sub/x", "moved/x"]
-    assert vault.mv("sub", "moved").done == 1
-    assert empty(vault) == ["moved/deep/none/", "none/"]
-    # An empty directory alone; one that is there is no hindrance.
-    assert vault.mv("none", "moved/deep/none").done == 0
-    assert empty(vault) == ["moved/deep/none/"]
-    vault.mv("moved/deep/none", "one/more")
-    assert empty(vault) == ["one/more/"]
-    vault.decrypt(tmp_path / "plain")
-    assert shape_of(tmp_path / "plain") == {
-        "file": b"data", "moved": None, "moved/x": b"x", "one": None, "one/more": None, "sub.d": None, "sub.d/y": b"y",
-    }  # fmt: skip
-    assert (vault.rm("one", dry_run=True).removed, empty(vault)) == (0, ["one/more/"])
-    assert vault.rm("one").removed == 0
-    assert (empty(vault), vault.files.is_directory("one")) == ([], False)
+def test_a_prefix_is_removed_with_its_empty_directories(vault: dataset.Dataset) -> None:
+    assert (vault.rm("sub/deep", dry_run=True).removed, empty(vault)) == (0, EMPTY)
+    assert vault.rm("sub/deep").removed == 0
+    assert (empty(vault), vault.files.is_directory("sub/deep")) == (["none/"], False)
     with pytest.raises(FileNotFoundError):
-        vault.rm("one")
+        vault.rm("sub/deep")
+    assert (vault.rm("sub").removed, empty(vault)) == (1, ["none/"])
     assert vault.verify().ok
-
-
-def test_all_of_a_dataset_moves_with_its_empty_directories(vault: dataset.Dataset) -> None:
-    vault.mv("", "all")
-    assert empty(vault) == ["all/none/", "all/sub/deep/none/"]
 
 
 def test_delete_leaves_out_empty_directories_that_the_source_has_no_more(
@@ -241,8 +225,6 @@ def test_a_file_and_an_empty_directory_of_one_name_are_told(tree: Path, vault: d
         dataset.encrypt(tree, tmp_path / "vault", fresh(), "lake")
     with pytest.raises(IsADirectoryError, match="a directory of the dataset: remove none/ first: 'none'"):
         vault.add(tree)
-    with pytest.raises(IsADirectoryError, match="remove none/ first"):
-        vault.mv("file", "none")
     with dataset.encrypt(tree, tmp_path / "vault", fresh(), "lake", delete=True) as changed:
         assert plain_of(changed) == read_tree(tree)
         assert empty(changed) == EMPTY[1:]
@@ -254,8 +236,6 @@ def test_a_file_and_an_empty_directory_of_one_name_are_told(tree: Path, vault: d
     vault.refresh()
     with pytest.raises(NotADirectoryError, match="a file of the dataset, so none/ cannot exist"):
         vault.add(tree)
-    with pytest.raises(NotADirectoryError, match="so none/none/ cannot exist"):
-        vault.mv("sub/deep", "none")
     with dataset.encrypt(tree, tmp_path / "vault", fresh(), "lake", delete=True) as changed:
         assert plain_of(changed) == read_tree(tree)
         assert empty(changed) == EMPTY
@@ -367,15 +347,14 @@ FILE = entry("none/", random.Random(1))
         replace(GOOD, path="_ags1/"),
         replace(GOOD, path="_ags1/runs/"),
         replace(GOOD, path="none"),
-        replace(GOOD, key_class="class"),
         replace(GOOD, source=SourceIdentity(1, 5)),
         replace(GOOD, source=SourceIdentity(0, 5, inode=7)),
         replace(GOOD, source=SourceIdentity(0, 1 << 93)),
         replace(GOOD, source=SourceIdentity(0, 5, etag="x")),
         FILE,
-        replace(FILE, source=SourceIdentity(0, 5), key_class=""),
+        replace(FILE, source=SourceIdentity(0, 5)),
     ],
-    ids=lambda each: f"{each.path!r}, {len(each.parts)} parts, class {each.key_class!r}, {each.source}",
+    ids=lambda each: f"{each.path!r}, {len(each.parts)} parts, {each.source}",
 )
 def test_an_entry_of_a_directory_that_is_none_is_refused(hostile: DatasetEntry, tmp_path: Path) -> None:
     assert DatasetEntry.from_json(json.loads(json.dumps(GOOD.to_json())), "a manifest") == GOOD

@@ -65,7 +65,7 @@ def test_a_store_that_lies_about_creation_is_refused_before_anything_is_written(
     monkeypatch.setattr(creation, "_asked", set())
     with dataset.open(VAULT, client()) as found:
         for use in (
-            lambda: found.rm("a"), lambda: found.mv("a", "b"), lambda: found.rewrap("new"),
+            lambda: found.rm("a"), lambda: found.rewrap("new"),
             lambda: found.add(write_tree(tmp_path / "more", {"c": b"3"})),
             lambda: found.expire(older_than=None, grace=-1),
         ):  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_store_is_asked_once_by_a_writer_and_never_by_a_reader(store: Any, mon
     with dataset.open(VAULT, client()) as found:
         assert plain_of(found) == {"a": b"2"}
         assert found.verify().ok
-        list(found.diff(1))
+        list(found.changed_since(1))
         found.refresh()
     assert asked == []
     assert not [each for each in names(store) if "probe" in each]

@@ -33,7 +33,7 @@ def joined(
         at += length
     work = Work(Location(source), location or Location(directory / "vault"))
     parts: tuple[Part, ...] = tuple(part for entry in work.encrypt() for part in entry.parts)
-    return work, DatasetEntry("the/file", parts, work.key_class.id, 1), data
+    return work, DatasetEntry("the/file", parts, 1), data
 
 
 def opened(work: Work, entry: DatasetEntry, **options: int) -> JoinedReader:

@@ -66,7 +66,7 @@ def _read(kept: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "use", "said"),
     [
-        (lambda kept: _later(kept / "vault" / "_ags1" / "v-2.json", "format-version"), _add, "format-version 12"),
+        (lambda kept: _later(kept / "vault" / "_ags1" / "v-2.json", "format-version"), _add, "format-version 11"),
         (lambda kept: _later(kept / "keys.json", "version"), _add, "version is unknown: 11"),
         (lambda kept: (kept / "readme.key-metadata").write_bytes(b"\x02more"), _read, "version"),
         (lambda kept: (kept / "readme.ags1").write_bytes(b"AGS2" + bytes(44)), _read, "not an AGS1 stream"),

@@ -29,7 +29,7 @@ NEVER = 1 << 30
 # Which are enough to meet a commit before and after its last step.
 KILLS = 8
 LARGE = 40 << 20
-CHANGES = ("add", "sync", "rm", "mv", "restore", "rewrap", "expire")
+CHANGES = ("add", "sync", "rm", "restore", "rewrap", "expire")
 
 
 def moments(total: int, seed: int, kills: int) -> list[int]:
@@ -98,7 +98,6 @@ def changes(change: str, tmp_path: Path, seed: int, kills: int = KILLS) -> None:
     encrypting(raw, origin)()
     opened(origin, lambda found: found.add(write_tree(tmp_path / "second", {"sub/a.txt": b"second version"})))()
     before = {**CONTENTS, "sub/a.txt": b"second version"}
-    moved = {("moved" + path[3:] if path.startswith("sub/") else path): data for path, data in before.items()}
     works: dict[str, tuple[Callable[[dataset.Dataset], Any], Tree]] = {
         "add": (lambda found: found.add(more, threads=1, durable=False), {**before, **CHANGED, "b": b"b"}),
         "sync": (
@@ -106,7 +105,6 @@ def changes(change: str, tmp_path: Path, seed: int, kills: int = KILLS) -> None:
             {**CHANGED, "b": b"b"},
         ),
         "rm": (lambda found: found.rm("sub"), {p: d for p, d in before.items() if not p.startswith("sub/")}),
-        "mv": (lambda found: found.mv("sub", "moved"), moved),
         "restore": (lambda found: found.restore(1), CONTENTS),
         "rewrap": (lambda found: found.rewrap("new"), before),
         "expire": (lambda found: found.expire(older_than=None, grace=0), before),

@@ -50,7 +50,6 @@ OF_DATASET: dict[str, Callable[[dataset.Dataset, Path], Any]] = {
     "expire": lambda found, _: found.expire(keep=1, older_than=None, grace=0),
     "verify": lambda found, _: found.verify(),
     "rm": lambda found, _: found.rm("sub/a.txt"),
-    "mv": lambda found, _: found.mv("a.txt", "sub/deep/moved.txt"),
     "restore": lambda found, _: found.restore(1),
     "rewrap": lambda found, _: found.rewrap("new"),
     "decrypt": lambda found, work: found.decrypt(work / "plain"),
@@ -75,8 +74,8 @@ def make(path: Path) -> Path:
     assert base is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "new_run", lambda: OLD_RUN)
-        run = DatasetRun(place, base.uuid, base.classes, base.version, client, "add")
-    run.use([])
+        run = DatasetRun(place, base.uuid, base.key, base.version, client, "add")
+    run.begin()
     return path / "vault"
 
 

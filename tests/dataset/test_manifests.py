@@ -21,7 +21,7 @@ Files = dict[str, DatasetEntry]
 
 def entry(path: str, rng: random.Random) -> DatasetEntry:
     name = f"{path}.{RUN}-{rng.getrandbits(32):08x}.ags1"
-    return DatasetEntry(path, (Part(name, rng.randrange(100), b"sealed"),), "class", 1)
+    return DatasetEntry(path, (Part(name, rng.randrange(100), b"sealed"),), 1)
 
 
 def edited(manifests: Manifests, root: ManifestNode | None, puts: Files, removed: set[str]) -> ManifestNode | None:

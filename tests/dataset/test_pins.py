@@ -14,7 +14,7 @@ import pytest
 
 import ags1.dataset.transaction as module
 from ags1 import dataset
-from ags1.dataset.classes import ClassKeys
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.versions import numbers, read_latest
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.storage import Location
@@ -26,13 +26,11 @@ USES: dict[str, Use] = {
     "add": lambda found, raw: found.add(raw),
     "repair": lambda found, raw: ((Path(found.path) / found.files["a"].parts[0].name).unlink(), found.repair(raw)),
     "rm": lambda found, raw: found.rm("a"),
-    "mv": lambda found, raw: found.mv("a", "b"),
     "restore": lambda found, raw: found.restore(1),
     "rewrap": lambda found, raw: found.rewrap("new"),
     "expire": lambda found, raw: found.expire(older_than=None, grace=0),
     "refresh": lambda found, raw: found.refresh(),
     "versions": lambda found, raw: found.versions(),
-    "diff": lambda found, raw: list(found.diff(1, max(numbers(Location(found.path))))),
 }
 
 
@@ -54,7 +52,7 @@ def attacked(vault: Path, key_id: str, number: int, same: str | None, monkeypatc
     assert theirs is not None
     assert last is not None
     shutil.copytree(made, vault, dirs_exist_ok=True, ignore=shutil.ignore_patterns("v-*.json", "runs"))
-    keys = ClassKeys(theirs.classes, kms(), "")
+    keys = DatasetKeys(theirs.key, kms(), "")
     _, data = replace(theirs, version=number, parent=last.digest).authenticated(keys)
     (vault / f"_ags1/v-{number}.json").write_bytes(data)
     shutil.rmtree(made)
@@ -90,7 +88,7 @@ def test_a_version_that_comes_while_a_change_is_made_is_not_built_on(
 ) -> None:
     """Between the look at the last version, and the commit."""
     committed = module.Transaction.commit
-    for name in ("add", "rm", "mv", "expire", "encrypt"):
+    for name in ("add", "rm", "expire", "encrypt"):
         raw, vault = made(tmp_path / name)
         with dataset.open(vault, kms()) as found:
             known = found.uuid

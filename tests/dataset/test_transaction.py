@@ -12,15 +12,16 @@ import pytest
 
 import ags1.dataset.transaction as module
 import ags1.dataset.versions as versions
-from ags1.dataset.classes import ClassKeys
+from ags1.dataset.access import Access
 from ags1.dataset.expiry import expire
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import version_name
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest, read_version
-from ags1.errors import AuthenticationError, ConflictError, FormatError, KeyAccessError, UnsupportedError
+from ags1.errors import AuthenticationError, ConflictError, FormatError, UnsupportedError
 from ags1.storage import Location
 from ags1.support.recently_used import RecentlyUsed
-from tests.dataset.commits import KEYS, client, commit, contents, entries_of, put_all, write_object
+from tests.dataset.commits import KEY_ID, client, commit, contents, entries_of, put_all, write_object
 
 
 def last(root: Path) -> versions.Version:
@@ -29,8 +30,8 @@ def last(root: Path) -> versions.Version:
     return found
 
 
-def begin(root: Path, keys: dict[str, str] | None = KEYS) -> Transaction:
-    return Transaction.begin(Location(root), client(), "test", keys=keys, durable=False)
+def begin(root: Path, key_id: str | None = KEY_ID) -> Transaction:
+    return Transaction.begin(Access.of(Location(root), client()), "test", key_id=key_id, durable=False)
 
 
 def test_each_commit_is_a_version_and_the_older_ones_stay(tmp_path: Path) -> None:
@@ -177,21 +178,10 @@ def test_who_fences_looks_again_when_somebody_has_committed(tmp_path: Path) -> N
         fencing.commit(always=True)
 
 
-def test_a_new_class_of_keys_and_a_commit_of_somebody_else_meet(tmp_path: Path) -> None:
-    commit(tmp_path, {"a": b"1"})
-    patterns = begin(tmp_path, {"tenant=a/**": "a", "**": "lake"})
-    put_all(patterns, {"tenant=a/x": b"2"})
-    commit(tmp_path, {"b": b"3"})
-    patterns.commit()
-    found = last(tmp_path)
-    assert contents(tmp_path, found) == {"a": b"1", "b": b"3", "tenant=a/x": b"2"}
-    assert [each.pattern for each in found.classes] == ["tenant=a/**", "**"]
-
-
 def test_a_dataset_under_another_master_key_is_refused(tmp_path: Path) -> None:
     commit(tmp_path, {"a": b"1"})
     with pytest.raises(ValueError, match="under the master key 'lake', not 'new'"):
-        begin(tmp_path, {"**": "new"})
+        begin(tmp_path, "new")
 
 
 def test_there_must_be_a_dataset_to_be_changed(tmp_path: Path) -> None:
@@ -203,12 +193,12 @@ def test_a_store_without_create_if_absent_is_refused_before_anything_is_written(
     pytest.importorskip("fsspec")
     where = Location(f"memory://{tmp_path.name}")
     with pytest.raises(UnsupportedError, match="single_writer=True"):
-        Transaction.begin(where, client(), "test", keys=KEYS)
-    with Transaction.begin(where, client(), "test", keys=KEYS, single_writer=True) as transaction:
+        Transaction.begin(Access.of(where, client()), "test", key_id="lake")
+    with Transaction.begin(Access.of(where, client()), "test", key_id="lake", single_writer=True) as transaction:
         made = transaction.commit(always=True)
     assert made is not None
     assert made.single_writer
-    with Transaction.begin(where, client(), "test") as transaction:
+    with Transaction.begin(Access.of(where, client()), "test") as transaction:
         transaction.commit(always=True)
     found = read_latest(where)
     assert found is not None
@@ -241,61 +231,11 @@ def test_any_change_of_a_version_is_noticed(tmp_path: Path) -> None:
             begin(tmp_path)
 
 
-def test_a_dataset_of_the_former_format_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "_ags1").mkdir()
-    (tmp_path / "_ags1/metadata.json").write_text('{"format-version": 1}')
-    with pytest.raises(UnsupportedError, match="format version 1"):
-        begin(tmp_path)
-
-
-def test_a_sealed_key_opens_only_its_own_object_under_its_own_class(tmp_path: Path) -> None:
-    commit(tmp_path, {"a": b"1", "tenant=a/b": b"2"}, keys={"tenant=a/**": "a", "**": "lake"})
-    entries, keys = entries_of(tmp_path, last(tmp_path))
-    one, other = entries
-    assert one.key_class != other.key_class
+def test_a_sealed_key_opens_only_its_own_object(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": b"1", "b": b"2"})
+    (one, other), keys = entries_of(tmp_path, last(tmp_path))
     with pytest.raises(AuthenticationError):
-        keys.open(other.key_class, one.parts[0])
-    with pytest.raises(AuthenticationError):
-        keys.open(one.key_class, replace(one.parts[0], name=other.parts[0].name))
-
-
-def test_without_the_master_key_of_a_class_the_rest_opens(tmp_path: Path) -> None:
-    commit(tmp_path, {"x": b"1", "tenant=a/b": b"2"}, keys={"tenant=a/**": "a", "**": "lake"})
-    from ags1 import kms
-
-    version = last(tmp_path)
-    without = kms.MemoryKms({"lake": bytes(32)})
-    keys = ClassKeys(version.classes, without, "here")
-    version.authenticate(keys, "here")
-    one, other = entries_of(tmp_path, version)[0]
-    with pytest.raises(KeyAccessError, match="the files of the pattern 'tenant=a/\\*\\*' are under the master key 'a'"):
-        keys.open(one.key_class, one.parts[0])
-    assert keys.open(other.key_class, other.parts[0]).file_length is not None
-    # Who has no key of a class goes on with the rest.
-    transaction = Transaction.begin(Location(tmp_path), without, "test", durable=False)
-    put_all(transaction, {"y": b"3"})
-    transaction.commit()
-    assert contents(tmp_path, last(tmp_path)) == {"x": b"1", "y": b"3", "tenant=a/b": b"2"}
-
-
-def test_no_key_of_a_class_lies_under_another_classs_master_key(tmp_path: Path) -> None:
-    """All that is stored, opened with the default class's master key alone, gives no key of the class."""
-    from ags1 import kms
-
-    keys = {"tenant=a/**": "a", "**": "lake"}
-    with Transaction.begin(Location(tmp_path), client(), "test", keys=keys, durable=False) as transaction:
-        done = write_object(transaction, "tenant=a/b", b"secret")
-        transaction.run.record([done])
-        transaction.put(transaction.entry(done))
-        reference = transaction.run.reference
-        entry = transaction.entry(done)
-    lake = kms.MemoryKms({"lake": bytes(32)})
-    with pytest.raises(KeyAccessError):
-        reference.unwrap(lake).key(done.key_class)
-    with pytest.raises(KeyAccessError):
-        ClassKeys(transaction.classes, lake, "here").open(entry.key_class, entry.parts[0])
-    for each in reference.classes.values():
-        assert {key.get("encrypted-by-id") for key in each.encryption_keys} & {"a", "lake"} == {each.key_id}
+        keys.open_part(replace(one.parts[0], name=other.parts[0].name))
 
 
 def test_a_commit_rereads_a_version_that_appears_while_it_is_expired(
@@ -326,8 +266,8 @@ def test_keys_of_objects_are_derived_as_the_format_says(tmp_path: Path) -> None:
         keys = transaction.run.keys
         name = done.parts[0][0]
         info = b"ags1 file of a run\0" + transaction.run.id.encode() + b"\0" + name.encode()
-        expected = HKDFExpand(SHA512(), 48, info).derive(bytes(keys.key(done.key_class)))
-        metadata = keys.object_key(done.key_class, name)
+        expected = HKDFExpand(SHA512(), 48, info).derive(bytes(keys.key()))
+        metadata = keys.object_key(name)
     assert (bytes(metadata.encryption_key), metadata.aad_prefix) == (expected[:32], expected[32:])
 
 
@@ -343,7 +283,7 @@ def test_a_version_that_others_wrote_with_the_run_id_of_a_writer_is_not_its_own(
     write = module.publish
 
     def others_first(
-        location: Location, version: versions.Version, keys: ClassKeys, *, durable: bool
+        location: Location, version: versions.Version, keys: DatasetKeys, *, durable: bool
     ) -> versions.Version:
         forged = json.loads((tmp_path / version_name(version.version - 1)).read_text())
         forged |= {"version": version.version, "run": version.run, "parent": version.parent}
@@ -352,7 +292,7 @@ def test_a_version_that_others_wrote_with_the_run_id_of_a_writer_is_not_its_own(
 
     monkeypatch.setattr(module, "publish", others_first)
     with pytest.raises(AuthenticationError, match="was changed, or is of another dataset"):
-        expire(Location(tmp_path), client(), keep=1, older_than=None, grace=0, dry_run=False)
+        expire(Access.of(Location(tmp_path), client()), keep=1, older_than=None, grace=0, dry_run=False)
     assert before <= set(tmp_path.rglob("*"))
     (tmp_path / version_name(3)).unlink()
     changed = begin(tmp_path)

@@ -14,24 +14,25 @@ import ags1.dataset.expiry as expiry
 import ags1.dataset.transaction as module
 from ags1 import dataset
 from ags1.audit import audit
+from ags1.dataset.access import Access
 from ags1.dataset.expiry import expire
 from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import latest_number, numbers, read_committed, read_latest
-from ags1.errors import AuthenticationError, ConflictError, FormatError, KeyAccessError
+from ags1.errors import AuthenticationError, ConflictError, FormatError
 from ags1.storage import Location
-from tests.dataset.commits import KEYS, client, commit, contents, put_all, write_object
-from tests.dataset.conftest import OTHER, CountingKms, kinds, plain_of, write_tree
+from tests.dataset.commits import KEY_ID, client, commit, contents, put_all, write_object
+from tests.dataset.conftest import kinds, plain_of, write_tree
 
 
 def begin(root: Path) -> Transaction:
-    return Transaction.begin(Location(root), client(), "test", keys=KEYS, durable=False)
+    return Transaction.begin(Access.of(Location(root), client()), "test", key_id=KEY_ID, durable=False)
 
 
-def expire_all(root: Path, **named: Any) -> dataset.ExpireReport:
+def expire_all(root: Path, *, attempts: int = 100, **named: Any) -> dataset.ExpireReport:
     options = {"keep": 1, "older_than": None, "grace": 0.0, "dry_run": False, **named}
-    return expire(Location(root), client(), **options)
+    return expire(Access.of(Location(root), client(), attempts=attempts), **options)
 
 
 def newest(root: Path) -> dict[str, bytes]:
@@ -45,23 +46,22 @@ def test_expire_behind_a_url_does_not_hold_the_listing(tmp_path: Path) -> None:
     import fsspec
 
     where = Location(f"memory://{tmp_path.name}")
-    writer = Transaction.begin(where, client(), "test", keys=KEYS, single_writer=True)
-    key_class = writer.class_of("any").id
-    writer.run.use([key_class])
+    writer = Transaction.begin(Access.of(where, client()), "test", key_id="lake", single_writer=True)
+    writer.run.begin()
     files = fsspec.filesystem("memory")
     files.pipe_file("/one", b"")
     for path in (f"day={number // 1000:02}/{number:05}" for number in range(10_000)):
         name = new_object_name(path, writer.run.id)
         files.store[f"/{tmp_path.name}/{name}"] = files.store["/one"]
-        writer.put(writer.entry(Done(path, key_class, ((name, 0),), run=writer.run.id)))
+        writer.put(writer.entry(Done(path, ((name, 0),), run=writer.run.id)))
     writer.commit()
-    changing = Transaction.begin(where, client(), "test")
+    changing = Transaction.begin(Access.of(where, client()), "test")
     changing.remove("day=00/00000")
     changing.commit()
     del writer, changing
     tracemalloc.start()
     try:
-        report = expire(where, client(), keep=1, older_than=None, grace=0.0, dry_run=False)
+        report = expire(Access.of(where, client()), keep=1, older_than=None, grace=0.0, dry_run=False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -165,7 +165,7 @@ def test_what_a_killed_late_writer_left_is_shown_to_nobody(stray: Path) -> None:
     with dataset.open(stray, client()) as opened:
         assert 2 not in [each.version for each in opened.versions()]
         with pytest.raises(FileNotFoundError, match="no version 2"):
-            list(opened.diff(2))
+            list(opened.changed_since(2))
     with pytest.raises(FileNotFoundError, match="no version 2"):
         dataset.open(stray, client(), version=2)
     # Right below the versions that are kept too, where no gap shows it.
@@ -224,8 +224,7 @@ def _forms(text: str) -> dict[str, str]:
             {**fields, "manifest": {**fields["manifest"], "more": 1}}, indent=2
         )
         + "\n",
-        "one more field of a class": json.dumps({**fields, "classes": [{**fields["classes"][0], "more": 1}]}, indent=2)
-        + "\n",
+        "one more field of the key": json.dumps({**fields, "key": {**fields["key"], "more": 1}}, indent=2) + "\n",
         "another order": json.dumps(dict(reversed(fields.items())), indent=2) + "\n",
         "a field twice": text.replace('"version"', '"run": "0",\n  "version"'),
         "an escape": text.replace('"test"', '"\\u0074est"'),
@@ -275,14 +274,13 @@ def test_a_hostile_version_costs_little(tmp_path: Path) -> None:
     commit(tmp_path, {"a": b"1"})
     place = tmp_path / "_ags1/v-1.json"
     true = json.loads(place.read_text())
-    (one,) = true["classes"]
+    one = true["key"]
     hostile = {
         "length": b" " * (5 << 20),
-        "classes": json.dumps({**true, "classes": [{**one, "encryption-keys": []}] * 30_000}).encode(),
-        "keys": json.dumps({**true, "classes": [{**one, "encryption-keys": [{}] * 1_000_000}]}).encode(),
+        "keys": json.dumps({**true, "key": {**one, "encryption-keys": [{}] * 1_000_000}}).encode(),
         "fenced": json.dumps({**true, "fenced": ["0"] * 800_000}).encode(),
         "depth": b"[" * (3 << 20),
-        "digits": b'{"format-version": 2, "version": ' + b"9" * (3 << 20) + b"}",
+        "digits": b'{"format-version": 1, "version": ' + b"9" * (3 << 20) + b"}",
     }
     for name, data in hostile.items():
         place.write_bytes(data)
@@ -296,30 +294,6 @@ def test_a_hostile_version_costs_little(tmp_path: Path) -> None:
 
 
 # -- versions that cannot be read ------------------------------------------------------------------------------------
-
-
-def test_versions_under_a_destroyed_master_key_are_given_up_by_name_only(tmp_path: Path) -> None:
-    raw = write_tree(tmp_path / "raw", {"a": b"1", "b": b"2"})
-    both = CountingKms("lake", new=OTHER)
-    with dataset.encrypt(raw, tmp_path / "vault", both, "lake") as opened:
-        opened.rm("b")
-        opened.rewrap("new")
-    destroyed = CountingKms(new=OTHER)
-    with dataset.open(tmp_path / "vault", destroyed) as opened:
-        with pytest.raises(KeyAccessError, match=r"version 1 stays, and cannot be used, so nothing was.*give_up=1"):
-            opened.expire(keep=10, grace=0)
-        with pytest.raises(ValueError, match="cannot be given up"):
-            opened.expire(give_up=3)
-        assert numbers(Location(tmp_path / "vault")) == [1, 2, 3]
-        assert opened.expire(keep=10, grace=0, give_up=2, dry_run=True).versions == [1, 2]
-        # Those that are old enough go in any case, and nobody needs to read them.
-        assert opened.expire(keep=1, older_than=None, grace=0, dry_run=True).versions == [1, 2]
-        report = opened.expire(keep=10, grace=0, give_up=2)
-        assert (report.versions, report.kept) == ([1, 2], [3, 4])
-        assert plain_of(opened) == {"a": b"1"}
-        assert opened.verify().ok
-        # Nobody needs to read what goes in any case.
-        opened.expire(older_than=None, grace=0)
 
 
 def test_a_damaged_version_is_given_up_by_name_only(tmp_path: Path) -> None:
@@ -368,22 +342,6 @@ def test_a_directory_under_the_name_of_a_version_is_refused_by_name(tmp_path: Pa
 
 
 # -- patterns -------------------------------------------------------------------------------------------------------
-
-
-def test_patterns_that_are_given_replace_those_of_the_dataset_and_none_keep_them(tmp_path: Path) -> None:
-    kms = CountingKms("lake", a=OTHER)
-    raw = write_tree(tmp_path / "raw", {"tenant=a/x": b"1", "y": b"2"})
-    with dataset.encrypt(raw, tmp_path / "vault", kms, keys={"tenant=a/**": "a", "**": "lake"}):
-        pass
-    with dataset.encrypt(raw, tmp_path / "vault", kms, "lake") as opened:
-        assert opened.version == 1
-        assert [each.pattern for each in opened.classes] == ["tenant=a/**", "**"]
-    with dataset.encrypt(raw, tmp_path / "vault", kms, keys={"**": "lake"}) as opened:
-        assert opened.report is not None
-        assert (opened.report.done, opened.report.unchanged) == (1, 1)
-        assert [each.pattern for each in opened.classes if each.pattern] == ["**"]
-    with dataset.open(tmp_path / "vault", CountingKms("lake")) as opened:
-        assert plain_of(opened) == {"tenant=a/x": b"1", "y": b"2"}
 
 
 # -- expire beside writers -------------------------------------------------------------------------------------------

@@ -144,8 +144,8 @@ def test_a_name_that_is_no_text_is_refused_behind_a_url(tmp_path: Path) -> None:
 def test_units_and_outcomes_travel_and_hold_no_key(work: Work) -> None:
     outcomes = work.outcomes(work.units(MIB))
     assert pickle.loads(pickle.dumps(outcomes)) == outcomes
-    secret = bytes(work.run.keys.key(work.key_class.id))
-    derived = [bytes(work.run.keys.derive(each.unit.key_class, each.unit.name)[0]) for each in outcomes]
+    secret = bytes(work.run.keys.key())
+    derived = [bytes(work.run.keys.derive(each.unit.name)[0]) for each in outcomes]
     text = pickle.dumps(outcomes)
     assert not [key for key in (secret, *derived) if key in text]
     with pytest.raises(TypeError, match="cannot be pickled"):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ags1 import kms
-from ags1.dataset.classes import ClassKeys, KeyClass
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.execution import execute
+from ags1.dataset.keys import DatasetKeys, WrappedKey
 from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter
@@ -36,20 +36,24 @@ class Work:
     def __init__(self, source: Location, vault: Location) -> None:
         self.source, self.vault = source, vault
         client = kms.MemoryKms({"lake": bytes(range(32))})
-        self.key_class = KeyClass.create("**", "lake", client)
-        self.run = DatasetRun(vault, "", [self.key_class], 0, client, "test")
-        self.run.use([self.key_class.id])
-        self.keys = ClassKeys([self.key_class], client, str(vault))
+        key = WrappedKey("lake").another(client)
+        self.run = DatasetRun(vault, "", key, 0, client, "test")
+        self.run.begin()
+        self.keys = DatasetKeys(key, client, str(vault))
 
     def units(self, part_bytes: int | None = None) -> list[EncryptUnit]:
         """What is to be done, big files cut into ranges."""
         units = [
             EncryptUnit(
-                found.path, found.size, found.source, found.identity, self.key_class.id,
-                new_object_name(found.path, self.run.id), found.mode,
+                found.path,
+                found.size,
+                found.source,
+                found.identity,
+                new_object_name(found.path, self.run.id),
+                found.mode,
             )
             for found in found_in(self.source)[0]
-        ]  # fmt: skip
+        ]
         return units if part_bytes is None else [part for unit in units for part in cut(unit, part_bytes)]
 
     def encrypter(self, **options: Any) -> EncryptWorker:
@@ -69,12 +73,9 @@ class Work:
             unit = outcome.unit
             units[unit.path] = unit
             for name, length in outcome.done or ():
-                sealed = self.keys.seal(unit.key_class, name, self.run.keys.encoded_key(unit.key_class, name, length))
+                sealed = self.keys.seal(name, self.run.keys.encoded_key(name, length))
                 parts.setdefault(unit.path, []).append(Part(name, length, sealed))
-        return [
-            DatasetEntry(path, tuple(parts[path]), unit.key_class, 1, unit.identity, unit.mode)
-            for path, unit in units.items()
-        ]
+        return [DatasetEntry(path, tuple(parts[path]), 1, unit.identity, unit.mode) for path, unit in units.items()]
 
     def encrypt(self, part_bytes: int | None = None, threads: int = 1) -> list[DatasetEntry]:
         """Encrypt everything."""

@@ -10,8 +10,8 @@ import pytest
 
 from ags1 import kms
 from ags1.core.gcm import Key
-from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.keys import WrappedKey
 from ags1.dataset.names import RUNS, new_object_name
 from ags1.dataset.runs import DatasetRun, Done, RunReference, interrupted, write_record
 from ags1.errors import Ags1Error, AuthenticationError
@@ -27,37 +27,34 @@ KMS = kms.MemoryKms({MASTER: bytes(range(32)), OTHER_MASTER: bytes(range(50, 82)
 
 def _done(path: str, run: RunReference) -> Done:
     name = new_object_name(path, run.run)
-    # Of the class that has a record of its own.
-    (key_class,) = run.classes.keys() - {run.default}
-    return Done(path, key_class, ((name, 5), (name.replace(".ags1", "-p00001.ags1"), 7)), SourceIdentity(12, 3, 4, 5))
+    return Done(path, ((name, 5), (name.replace(".ags1", "-p00001.ags1"), 7)), SourceIdentity(12, 3, 4, 5))
 
 
 def _begun(vault: Path, owner: str, key_id: str) -> DatasetRun:
-    classes = [KeyClass.create("a/**", OTHER_MASTER, KMS), KeyClass.create("**", key_id, KMS)]
-    run = DatasetRun(Location(str(vault)), owner, classes, 1, KMS, "add")
-    run.use([each.id for each in classes])
+    run = DatasetRun(Location(str(vault)), owner, WrappedKey(key_id), 1, KMS, "add")
+    run.begin()
     return run
 
 
 def _write_dataset(directory: Path, owner: str, key_id: str, files: list[str]) -> str:
     run = _begun(directory, owner, key_id)
     for each in files:
-        run.record([_done(each, run.reference)])
+        run.record([_done(each, run.keys.reference)])
     return run.id
 
 
 def _write_spark(directory: Path, owner: str, key_id: str, files: list[str]) -> str:
     """As a task does, which was sent a reference."""
     run = _begun(directory, owner, key_id)
-    keys = pickle.loads(pickle.dumps(run.reference)).unwrap(KMS)
+    keys = pickle.loads(pickle.dumps(run.keys.reference)).unwrap(KMS)
     for each in files:
-        write_record(run.location, keys, f"{each}-by-a-task", [_done(each, run.reference)])
+        write_record(run.location, keys, f"{each}-by-a-task", [_done(each, run.keys.reference)])
     return run.id
 
 
 def _read_dataset(directory: Path, owner: str, key_id: str) -> Believed:
     found = interrupted(Location(str(directory)), KMS, key_id, owner, [])
-    return {(each.run, done.path) for each in found for done in each.done if done.key_class in each.classes}
+    return {(each.run, done.path) for each in found for done in each.done}
 
 
 def _write_table(directory: Path, owner: str, key_id: str, files: list[str]) -> str:
@@ -95,30 +92,17 @@ def test_no_record_is_believed_that_was_changed_exchanged_moved_or_made_by_other
     assert attack(room, tmp_path / room.name) > 150
 
 
-def test_a_class_that_was_exchanged_gives_no_key(tmp_path: Path) -> None:
-    run = _begun(tmp_path, "owner", MASTER)
-    run.record([_done("a/file", run.reference)])
-    (other,) = (tmp_path / RUNS / run.id).glob("class-*.sealed")
-    again = _begun(tmp_path, "owner", MASTER)
-    (theirs,) = (tmp_path / RUNS / again.id).glob("class-*.sealed")
-    other.write_bytes(theirs.read_bytes())
-    notes: list[tuple[str, str]] = []
-    found = {each.run: each for each in interrupted(run.location, KMS, MASTER, "owner", notes)}
-    assert list(found[run.id].classes) == [run.reference.default]
-    assert len(notes) == 1
-
-
 @every("wrong", ["another run", "fewer bytes", "no object"])
 def test_a_record_of_a_dataset_must_fit_its_source_and_its_run(wrong: str, tmp_path: Path) -> None:
     run = _begun(tmp_path / wrong, "owner", MASTER)
-    good = _done("file", run.reference)
+    good = _done("file", run.keys.reference)
     name, length = good.parts[0]
     parts = {
         "another run": ((name.replace(run.id, "0" * 12), length), good.parts[1]),
         "fewer bytes": good.parts[:1],
         "no object": (),
     }[wrong]
-    run.record([Done(good.path, good.key_class, parts, good.source)])
+    run.record([Done(good.path, parts, good.source)])
     notes: list[tuple[str, str]] = []
     (found,) = interrupted(run.location, KMS, MASTER, "owner", notes)
     assert not found.done

@@ -312,7 +312,7 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     dry = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2", "--dry-run", "--json")
     assert (dry.record["dry_run"], dry.record["new_key_id"]) == (True, "lake2")
     said = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2").out
-    assert re.fullmatch(rf"put \d+ wrapped keys? of {vault} under 'lake2', instead of 'lake'\n", said)
+    assert said == f"put {vault} under 'lake2', instead of 'lake'\n"
     refused = spark_job("dataset", "verify", vault, "--expected-key-id", "lake")
     assert refused.code == 3
     assert "is under the master key 'lake2', but 'lake' is expected" in refused.err
@@ -323,23 +323,6 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     assert spark_job("dataset", "decrypt", vault, plain, "--exclude", "empty").code == 0
     assert contents(plain) == {name: data for name, data in FILES.items() if name != "empty"}
     assert spark_job("dataset", "clean", vault, "--yes").out == f"removed 0 leftovers of {vault}\n"
-
-
-def test_files_of_a_pattern_get_their_own_master_key(
-    spark_job: Job, source: Path, tmp_path: Path, kms_url: str
-) -> None:
-    vault = tmp_path / "vault"
-    assert (
-        spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--keys", "a/**=lake2", "--quiet").code == 0
-    )
-    with dataset.open(vault, kms_url) as opened:
-        of_class = {each.id: each.key_id for each in opened.classes}
-        assert {entry.path: of_class[entry.key_class] for entry in opened.files} == {
-            name: "lake2" if name.startswith("a/") else "lake" for name in FILES
-        }
-    wrong = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--keys", "lake2")
-    assert wrong.code == 2
-    assert "needs GLOB=ID" in wrong.err
 
 
 def test_what_the_job_encrypts_python_reads(spark_job: Job, source: Path, tmp_path: Path, kms_url: str) -> None:

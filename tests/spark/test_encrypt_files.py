@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset, kms
-from ags1.dataset.classes import KeyClass
+from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunReference
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
@@ -200,11 +200,8 @@ def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Jo
         refused(job, TypeError, text, kms=client)
     refused(job, TypeError, "kms must be a URL such as .*, not bytes", kms=bytes(32))
     refused(job, ValueError, "on_error must be one of 'fail', 'collect', not 'skip'", on_error="skip")
-    refused(job, ValueError, "a master key is needed for files that no pattern names", key_id="")
-    refused(
-        job, ValueError, "a master key is needed for files that no pattern names", key_id=None, keys={"a/**": "lake"}
-    )
-    refused(job, ValueError, "key_id is 'lake', and keys has 'lake2'", keys={"**": "lake2"})
+    for key_id in ("", None):
+        refused(job, ValueError, "a new dataset needs a master key", key_id=key_id)
     refused(job, ValueError, "parallelism must be at least 1, got 0", parallelism=0)
     refused(job, ValueError, "part_bytes must be at least 1, got 0", part_bytes=0)
     refused(job, TypeError, "include must be a glob pattern", include=[7])
@@ -248,23 +245,6 @@ def test_two_runs_at_once_both_count_unless_they_change_the_same_file(
     with pytest.raises(ConflictError, match="another writer has changed d meanwhile"):
         job.run({"d": b"4"})
     assert plain_of(job.vault, job.kms, whole=False)["d"] == b"of the other"
-
-
-def test_files_of_a_pattern_are_under_their_own_master_key(job: Job) -> None:
-    contents = {"tenant=a/x": b"1", "tenant=a/huge": HUGE, "tenant=b/y": b"2", "z": b"3"}
-    result = job.run(contents, keys={"tenant=a/**": "lake2"})
-    assert result.counts == {"ok": 4}
-    job.check(contents)
-    with dataset.open(job.vault, job.kms) as opened:
-        of_pattern = {each.pattern: (each.id, each.key_id) for each in opened.classes}
-        assert {pattern: key_id for pattern, (_, key_id) in of_pattern.items()} == {
-            "tenant=a/**": "lake2",
-            "**": "lake",
-        }
-        assert {entry.path for entry in opened.files if entry.key_class == of_pattern["tenant=a/**"][0]} == {
-            "tenant=a/x",
-            "tenant=a/huge",
-        }
 
 
 # -- what fails ----------------------------------------------------------------------------------------------
@@ -365,7 +345,7 @@ def test_a_full_disk_fails_every_file_that_is_left_once(
 ) -> None:
     contents = {f"{index:03}": b"x" for index in range(count)}
     raw = write_tree(tmp_path / "raw", contents)
-    reference = RunReference.create([KeyClass("all", "**", "lake")], kms.load(kms_url))
+    reference = RunReference.create(WrappedKey("lake"), kms.load(kms_url))
     work = EncryptWork(locate(raw), locate(tmp_path / "vault"), Opener(reference, kms_url))
     found = scan(Location(raw), "", Filter(), None, lambda path, why: None)
     units = [EncryptUnit(each.path, 1, each.source, each.identity, "all", f"{each.path}.ags1") for each in found]

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
-from ags1.dataset.classes import KeyClass
+from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark import decryption, encryption, parquet, verification
@@ -277,7 +277,7 @@ def test_a_kms_is_a_reference(kms: Any) -> None:
 
 
 def test_a_process_asks_the_kms_once_for_a_run(kms_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = RunReference.create([KeyClass("all", "**", "lake")], kms_client(kms_url))
+    reference = RunReference.create(WrappedKey("lake"), kms_client(kms_url))
     calls: list[Any] = []
     unwrap = RunReference.unwrap
     monkeypatch.setattr(RunReference, "unwrap", lambda self, kms: (calls.append(kms), unwrap(self, kms))[1])

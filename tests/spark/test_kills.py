@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset
+from ags1.dataset.access import Access
 from ags1.dataset.names import new_object_name, run_of
 from ags1.dataset.runs import Done, interrupted
 from ags1.dataset.selection import Filter
@@ -237,13 +238,12 @@ class Zombie:
     """A task of a run whose driver is gone: it has the run's keys, and goes on."""
 
     def __init__(self, raw: Path, vault: Path, kms_url: str) -> None:
-        self.transaction = Transaction.begin(Location(vault), kms_client(kms_url), "encrypt")
+        self.transaction = Transaction.begin(Access.of(Location(vault), kms_client(kms_url)), "encrypt")
         self.run = self.transaction.run
-        self.run.use(())
-        self.work = EncryptWork(locate(raw), locate(vault), Opener(self.run.reference, kms_url))
-        key_class = self.transaction.class_of("any").id
+        self.run.begin()
+        self.work = EncryptWork(locate(raw), locate(vault), Opener(self.run.keys.reference, kms_url))
         self.units = [
-            EncryptUnit(each.path, each.size, each.source, each.identity, key_class,
+            EncryptUnit(each.path, each.size, each.source, each.identity,
                         new_object_name(each.path, self.run.id), each.mode)
             for each in scan(Location(raw), "", Filter(), None, lambda path, why: None)
         ]  # fmt: skip
@@ -253,10 +253,7 @@ class Zombie:
         outcomes = list(self.work.run(self.units, lambda files, size: None))
         assert {each.status for each in outcomes} == {"ok"}
         by_path = {each.path: each for each in self.units}
-        return [
-            Done(each.path, by_path[each.path].key_class, each.detail, by_path[each.path].identity, run=self.run.id)
-            for each in outcomes
-        ]
+        return [Done(each.path, each.detail, by_path[each.path].identity, run=self.run.id) for each in outcomes]
 
 
 def test_what_a_zombie_writes_after_its_run_was_given_up_and_expired_changes_nothing(
@@ -282,7 +279,7 @@ def test_what_a_zombie_writes_after_its_run_was_given_up_and_expired_changes_not
     with pytest.raises(ConflictError, match="expire has given up this run"):
         zombie.transaction.commit()
     assert zombie.transaction.base is not None
-    with Transaction.begin(Location(vault), kms_client(kms_url), "encrypt") as transaction:
+    with Transaction.begin(Access.of(Location(vault), kms_client(kms_url)), "encrypt") as transaction:
         with pytest.raises(ConflictError, match="expire has given up this run"):
             transaction.take_over(zombie.run.id, zombie.transaction.base.version)
         with pytest.raises(AssertionError, match="take over the run first"):

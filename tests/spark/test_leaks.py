@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from ags1 import dataset, kms
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.versions import read_version
 from ags1.errors import AuthenticationError
 from ags1.storage import Location
@@ -32,7 +33,8 @@ import pyarrow as pa, pyarrow.parquet as pq
 
 import ags1.spark
 from ags1 import dataset
-from ags1.dataset import classes, runs
+from ags1.dataset import keys as dataset_keys
+from ags1.dataset import runs
 from ags1.spark import encryption
 from ags1.spark.engine._column_keys import LEAD, RUN, data_key, read_key
 from ags1.spark.engine._sealing import kms_client
@@ -41,9 +43,9 @@ from tests.spark.works import Interrupted
 
 raw, out, kms, secrets, shown = sys.argv[1:]
 keys = set()
-for kind in (runs.RunKeys, classes.ClassKeys):
-    def recording(self, class_id=None, real=kind.key):
-        key = real(self, class_id)
+for kind in (runs.RunKeys, dataset_keys.DatasetKeys):
+    def recording(self, real=kind.key):
+        key = real(self)
         keys.add(bytes(key).hex())
         return key
 
@@ -180,13 +182,15 @@ class Job:
         found |= {f"run key {index}": key for index, key in enumerate(self.run_keys)}
         with dataset.open(self.out / "vault", self.kms) as opened:
             version = read_version(Location(self.out / "vault"), opened.version)
-            default = version.default_class
-            for entry in default.encryption_keys:
-                if entry["encrypted-by-id"] == default.key_id:
+            for entry in version.key.encryption_keys:
+                if entry["encrypted-by-id"] == version.key_id:
                     wrapped = base64.b64decode(entry["encrypted-key-metadata"])
-                    found[f"KEK {entry['key-id']}"] = bytes(client.unwrap_key(wrapped, default.key_id))
+                    found[f"KEK {entry['key-id']}"] = bytes(client.unwrap_key(wrapped, version.key_id))
+            assert version.manifest is not None
             assert version.manifest_key is not None
-            found["manifest"] = bytes(default.unwrap(version.manifest_key, client).encryption_key)
+            keys = DatasetKeys(version.key, client, "")
+            found["dataset"] = bytes(keys.key())
+            found["manifest"] = bytes(keys.open(version.manifest, version.manifest_key).encryption_key)
             for file in opened.files:
                 if len(file.parts) == 1:
                     found[f"file {file.path}"] = bytes(opened.key_metadata(file.path).encryption_key)

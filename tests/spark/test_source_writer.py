@@ -299,20 +299,6 @@ def test_a_write_that_was_given_up_and_expired_cannot_be_committed(
     assert lines(vault, kms_url) == ["0"]
 
 
-def test_files_of_a_pattern_are_written_under_its_master_key(
-    spark: SparkSession, as_a_task: Write, vault: Path, kms_url: str, tmp_path: Path
-) -> None:
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "x").write_text("x")
-    dataset.encrypt(tmp_path / "raw", vault, kms_url, keys={"*.txt": "lake2", "**": "lake"}).close()
-    as_a_task(values(spark.range(1), 2, 1), decode="text")
-    with dataset.open(vault, kms_url) as opened:
-        of_class = {each.id: each.key_id for each in opened.classes}
-        found = {entry.path[-4:]: of_class[entry.key_class] for entry in opened.files}
-    assert found == {"x": "lake", ".txt": "lake2"}
-    assert lines(vault, kms_url) == ["0", "1", "x"]
-
-
 def test_a_worker_that_is_killed_is_tried_again_and_a_task_that_fails_changes_nothing_on_an_object_store(
     spark: SparkSession, write: Write, kms_url: str, s3: Storage, tmp_path: Path
 ) -> None:

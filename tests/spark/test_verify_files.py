@@ -13,19 +13,18 @@ import pytest
 pytest.importorskip("pyspark")
 
 import ags1.spark
-from ags1 import dataset, kms
+from ags1 import dataset
 from ags1.cli import main
+from ags1.dataset.access import Access
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import new_object_name, new_run, sort_key
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_version
 from ags1.dataset.views import DatasetView
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark.commands import _code_of
 from ags1.spark.engine._sealing import kms_client
 from ags1.storage import Location
-from ags1.support.exit_codes import EXIT_KEY
 from tests.checks import MIB, pattern
-from tests.spark.conftest import keystore
 from tests.spark.trees import (
     CONTENTS,
     PART,
@@ -150,18 +149,6 @@ def test_spark_and_plain_python_say_the_same(spark: SparkSession, vault: Path, k
     assert sorted(found.values()) == sorted(expected.values())
 
 
-def test_a_version_whose_key_is_gone_is_a_missing_key_and_no_fault_of_the_storage(
-    spark: SparkSession, vault: Path, kms_url: str, tmp_path: Path
-) -> None:
-    url = keystore(tmp_path, "other")
-    with dataset.open(vault, kms_url) as opened, kms.load(url) as client:
-        opened.rm("many")
-        opened.rewrap("other", client)
-    result = ags1.spark.verify_files(spark, vault, kms=url, part_bytes=PART, progress=False)
-    assert sorted(path for path, _ in result.errors) == ["version 1", "version 2"]
-    assert {_code_of(each, "verify_files") for each in result.kinds} == {EXIT_KEY}
-
-
 def test_a_dataset_under_another_key_or_of_another_version_is_refused(
     spark: SparkSession, vault: Path, kms_url: str
 ) -> None:
@@ -181,7 +168,7 @@ def test_a_damaged_manifest_ends_the_verification_as_it_does_locally(
     path: str, damage: str, spark: SparkSession, vault: Path, kms_url: str
 ) -> None:
     version = read_version(Location(vault), 1)
-    view = DatasetView.of(Location(vault), version, kms_client(kms_url))
+    view = DatasetView.of(Location(vault), version, DatasetKeys(version.key, kms_client(kms_url), ""))
     leaf = next(view.manifests.leaves(view.root, sort_key(path)))
     place = vault / leaf.name
     if damage == "changed":
@@ -235,8 +222,8 @@ def test_a_rewrap_changes_no_file(spark: SparkSession, vault: Path, kms_url: str
 def test_cleaning_removes_what_interrupted_runs_left_and_no_file(
     spark: SparkSession, vault: Path, kms_url: str
 ) -> None:
-    transaction = Transaction.begin(Location(vault), kms_client(kms_url), "encrypt")
-    transaction.run.use(())
+    transaction = Transaction.begin(Access.of(Location(vault), kms_client(kms_url)), "encrypt")
+    transaction.run.begin()
     left = new_object_name("left", transaction.run.id)
     write_tree(vault, {left: b"by a run that was killed"})
     assert unfinished(vault) == [transaction.run.id]
@@ -261,15 +248,6 @@ def test_there_is_nothing_to_clean_where_there_is_nothing(spark: SparkSession, t
     with pytest.raises(FileNotFoundError, match="no ags1 dataset here, and no leftover of a run"):
         ags1.spark.clean(spark, tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_rewrap_names_the_class_that_it_leaves_out(
-    vault: Path, kms_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for patterns in ({"x/**": "lake2"}, {}):
-        dataset.encrypt(tmp_path / "raw", vault, kms_url, keys={**patterns, "**": "lake"}).close()
-    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", "--kms", kms_url, "--spark"]) == 0
-    assert "under 'lake2', which takes no new files and has none" in capsys.readouterr().out
 
 
 def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.dataset import Dataset, DatasetRewrapReport, ExpireReport, RunReport
+    from ags1.dataset import Dataset, ExpireReport, RunReport
 
 _SHOWN = 20
 _LATER = "a later expire removes that, or --grace 0s does now, where nothing else writes"
@@ -50,7 +50,7 @@ def opened(
             save_pins(options, pins, vault)
 
 
-# -- encrypt, add, rm, mv, restore, repair, decrypt ----------------------------------------------------------------
+# -- encrypt, add, rm, restore, repair, decrypt --------------------------------------------------------------------
 
 
 def encrypt(options: argparse.Namespace) -> int:
@@ -59,7 +59,6 @@ def encrypt(options: argparse.Namespace) -> int:
     pins = load_pins(options)
     choice = {
         **_choice(options),
-        "keys": options.keys,
         "delete": options.delete,
         "allow_empty": options.allow_empty,
         "again": options.again,
@@ -98,13 +97,6 @@ def rm(options: argparse.Namespace) -> int:
         return vault.rm(*options.files, dry_run=options.dry_run)
 
     return _run(options, ("removing", "removed"), work)
-
-
-def mv(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, reporter: Reporter) -> RunReport:
-        return vault.mv(options.path, options.new_path, replace=options.replace, dry_run=options.dry_run)
-
-    return _run(options, ("moving", "moved"), work)
 
 
 def restore(options: argparse.Namespace) -> int:
@@ -209,11 +201,8 @@ def _record(options: argparse.Namespace, report: RunReport, seconds: float) -> d
 
 
 def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: float) -> None:
-    lines = report.paths
-    if did == "moved":
-        lines = [f"{old} -> {new}" for old, new in zip(lines[::2], lines[1::2], strict=True)]
-    for line in lines:
-        say(line)
+    for path in report.paths:
+        say(path)
     count = report.removed if did == "removed" else report.done
     size = report.done_bytes
     if options.dry_run:
@@ -250,55 +239,31 @@ def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
     warn_some(failures, "... and {:,} more (--verbose names them all)", limit)
 
 
-# -- rewrap, add-wrap, rm-wrap, expire --------------------------------------------------------------------------
+# -- rewrap, expire ------------------------------------------------------------------------------------------------
 
 
 def rewrap(options: argparse.Namespace) -> int:
-    """Put a dataset, or one class of keys, under another master key."""
+    """Put a dataset under another master key."""
     with contextlib.ExitStack() as stack:
         new = stack.enter_context(new_client_of(options)) if options.new_kms else None
         vault, _ = stack.enter_context(opened(options, ("re-wrapping", "re-wrapped")))
-        report = vault.rewrap(options.new_key_id, new, key_id=options.key_id, dry_run=options.dry_run)
-    new_id, old_id = report.new_key_id, report.old_key_id
-    if new_id == old_id and not options.new_kms:
-        return _tell_wrap(options, report, f"wrapped again under the master key {new_id!r}", None)
-    _tell_wrap(
-        options, report, f"under the master key {new_id!r}, no more under {old_id!r}", f"still open with {old_id!r}"
-    )
-    if report.unfinished_runs and not (options.json or options.quiet):
-        warn(f"ags1: warning: interrupted runs cannot be taken over any more without the key {old_id!r}")
-    return 0
-
-
-def add_wrap(options: argparse.Namespace) -> int:
-    """Put a dataset under one more master key."""
-    with contextlib.ExitStack() as stack:
-        new = stack.enter_context(new_client_of(options)) if options.new_kms else None
-        vault, _ = stack.enter_context(opened(options, ("wrapping", "wrapped")))
-        report = vault.add_wrap(options.new_key_id, new, dry_run=options.dry_run)
-    new_id = report.new_key_id
-    return _tell_wrap(options, report, f"under the master key {new_id!r}, too", "under the other keys only,")
-
-
-def rm_wrap(options: argparse.Namespace) -> int:
-    """Leave out a further master key of a dataset."""
-    with opened(options, ("unwrapping", "unwrapped")) as (vault, _):
-        report = vault.rm_wrap(options.key_id, dry_run=options.dry_run)
-    old_id = report.old_key_id
-    return _tell_wrap(options, report, f"no more under the master key {old_id!r}", f"still open with {old_id!r}")
-
-
-def _tell_wrap(options: argparse.Namespace, report: DatasetRewrapReport, state: str, of_older: str | None) -> int:
+        report = vault.rewrap(options.new_key_id, new, dry_run=options.dry_run)
     if options.json:
-        left_out = [{"class": each, "key_id": key_id} for each, key_id in report.left_out]
-        say_json({"dataset": options.vault, **vars(report), "left_out": left_out, "error": None})
-    elif not options.quiet:
-        say(f"{options.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
-        if report.older_versions and of_older:
-            older = counted(report.older_versions, "older version")
-            say(f"{older}: {of_older} until removed by `ags1 dataset expire`")
-        for each, key_id in report.left_out:
-            say(f"left out: the class {each} under {key_id!r}, which takes no new files and has none")
+        say_json({"dataset": options.vault, **vars(report), "error": None})
+        return 0
+    if options.quiet:
+        return 0
+    new_id, old_id = report.new_key_id, report.old_key_id
+    is_same = new_id == old_id and not options.new_kms
+    state = f"wrapped again under the master key {new_id!r}"
+    if not is_same:
+        state = f"under the master key {new_id!r}, no more under {old_id!r}"
+    say(f"{options.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
+    if report.older_versions and not is_same:
+        older = counted(report.older_versions, "older version")
+        say(f"{older}: still open with {old_id!r} until removed by `ags1 dataset expire`")
+    if report.unfinished_runs and not is_same:
+        warn(f"ags1: warning: interrupted runs cannot be taken over any more without the key {old_id!r}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``ags1 dataset``, what only reads: ls, cat, verify, classes, versions, diff."""
+"""``ags1 dataset``, what only reads: ls, cat, verify, versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ags1.cli import say, say_json, warn
 from ags1.cli.dataset.datasets import opened
 from ags1.cli.report import in_time
 from ags1.cli.standard import copy_out, standard_output
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, UsageError, worst_code
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, UsageError, worst_code
 from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by, size_text
 
@@ -18,17 +18,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ags1.dataset import Problem
-    from ags1.dataset.classes import KeyClass
-
-# What a killed run left: thousands, of which one says as much as all.
-_SHOWN = 3
 
 
 def ls(options: argparse.Namespace) -> int:
     with opened(options) as (vault, reporter):
         path = options.path.strip("/")
-        key_ids = {each.id: each.key_id for each in vault.classes}
-        width = max(map(len, key_ids.values()))
         if path and path in vault.files:
             found: Any = iter([(path, vault.files[path])])
         elif path and not vault.files.is_directory(path):
@@ -41,18 +35,14 @@ def ls(options: argparse.Namespace) -> int:
             if options.json:
                 record = {"path": name, "type": "directory" if entry is None else "file"}
                 if entry is not None:
-                    record.update(
-                        plaintext_length=entry.plaintext_length,
-                        file_length=entry.file_length,
-                        key_id=key_ids[entry.key_class],
-                    )
+                    record.update(plaintext_length=entry.plaintext_length, file_length=entry.file_length)
                 say_json(record)
             else:
                 size = ""
                 if options.long:
-                    key_id = "" if entry is None else key_ids[entry.key_class]
-                    size = f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  {key_id:<{width}}  "
-                say(f"{size}{name}{'/' if entry is None else ''}")
+                    size = f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
+                line = f"{size}{name}{'/' if entry is None else ''}"
+                say(line, raw=options.null, end="\0" if options.null else "\n")
     return 0
 
 
@@ -96,10 +86,10 @@ def verify(options: argparse.Namespace) -> int:
                 warn(f"ags1: {each.kind}: {in_options(each.detail)}")
         if not options.quiet:
             harmless = [each for each in report.problems if each.is_harmless]
-            for each in harmless[:_SHOWN]:
-                warn(f"ags1: warning: {each.kind}: {in_options(each.detail)}")
-            if len(harmless) > _SHOWN:
-                warn(f"ags1: warning: and {len(harmless) - _SHOWN:,} more in no version (--json lists them)")
+            if harmless:
+                # What a killed run left: thousands, of which one says as much as all.
+                more = f"; so are {len(harmless) - 1:,} more (--json lists them)" if harmless[1:] else ""
+                warn(f"ags1: warning: {harmless[0].kind}: {in_options(harmless[0].detail)}{more}")
             what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"
             state = problems if count else "all authentic"
             say(f"{options.vault}: {what}, version {report.version}: {state}")
@@ -112,35 +102,7 @@ def _code_of(problem: Problem) -> int:
     if problem.kind != "unreadable":
         return EXIT_DATA
     # What could not be read is not known to be damaged.
-    return EXIT_KEY if problem.refused else EXIT_IO
-
-
-def classes(options: argparse.Namespace) -> int:
-    with opened(options) as (vault, _):
-        found, counts = vault.classes, vault.class_counts()
-    widths = [
-        max(map(len, each)) for each in ([each.pattern or "-" for each in found], [_keys(each) for each in found])
-    ]
-    for each in found:
-        if options.json:
-            say_json(
-                {
-                    "id": each.id,
-                    "pattern": each.pattern,
-                    "key_id": each.key_id,
-                    "further_key_ids": each.key_ids[1:],
-                    "files": counts[each.id],
-                }
-            )
-        else:
-            retired = "" if each.pattern is not None else "  (takes no new files)"
-            columns = f"{each.pattern or '-':<{widths[0]}}  {_keys(each):<{widths[1]}}"
-            say(f"{each.id}  {columns}  {counted(counts[each.id], 'file')}{retired}")
-    return 0
-
-
-def _keys(each: KeyClass) -> str:
-    return ", ".join(each.key_ids)
+    return EXIT_IO
 
 
 def versions(options: argparse.Namespace) -> int:
@@ -157,23 +119,4 @@ def versions(options: argparse.Namespace) -> int:
             when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.created_ms / 1000))
             what = f"{each.operation}, {counted(each.file_count, 'file')}, {size_text(each.plaintext_bytes)}"
             say(f"{each.version:>6}  {when}  {each.digest}  {what}")
-    return 0
-
-
-def diff(options: argparse.Namespace) -> int:
-    with opened(options) as (vault, reporter):
-        for before, after in reporter.rows(vault.diff(options.before, options.after)):
-            entry = after if after is not None else before
-            assert entry is not None
-            change = "added" if before is None else "removed" if after is None else "changed"
-            if options.json:
-                record = {
-                    "path": entry.path,
-                    "change": change,
-                    "before_length": None if before is None else before.plaintext_length,
-                    "after_length": None if after is None else after.plaintext_length,
-                }
-                say_json(record)
-            else:
-                say(f"{ {'added': '+', 'removed': '-', 'changed': '~'}[change] } {entry.path}")
     return 0

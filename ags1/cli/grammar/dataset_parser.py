@@ -19,7 +19,6 @@ examples:
   ags1 dataset encrypt raw/ vault/ --key-id lake
   ags1 dataset verify vault/
   ags1 dataset cat vault/ a/b.csv | head
-  ags1 dataset diff vault/ 1
   ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
 
 `ags1 dataset ACTION --help` explains each action; `ags1 kms --help`, the URLs.
@@ -29,7 +28,7 @@ _RUN = (
     "dataset, version, changed, done, done_bytes, unchanged, resumed, repaired, removed, others, excluded, skipped, "
     "notes, errors, seconds, dry_run, paths (in a dry run), error"
 )
-_REWRAP = "dataset, version, old_key_id, new_key_id, keys, older_versions, unfinished_runs, dry_run, left_out, error"
+_REWRAP = "dataset, version, old_key_id, new_key_id, older_versions, unfinished_runs, dry_run, error"
 _SOURCE: dict[str, tuple[Any, ...]] = {"source": ("SOURCE", "directory or file, or a URL", {"type": directory})}
 _NUMBER = {"type": version}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
@@ -44,7 +43,7 @@ def command_parser(only: str | None = None, on_spark: bool = False) -> CommandPa
     parser = CommandParser(
         prog="ags1 dataset",
         what="ACTION",
-        description="Encrypt directories of files under master keys, and work with them.",
+        description="Encrypt directories of files, each under a master key, and work with them.",
         epilog=_HELP,
         only=only,
         on_spark=on_spark,
@@ -74,12 +73,12 @@ def _add_writing(action: _Action) -> None:
         "dataset.datasets:encrypt",
         _SOURCE | {"vault": ("TARGET", "directory or URL of the dataset; made if it is missing", {"type": directory})},
         "encrypt a directory into a dataset, or bring a dataset up to date",
-        "key-id keys KMS pin CHOICE delete allow-empty keep-going dry-run no-resume again no-durable single-writer "
+        "key-id KMS pin CHOICE delete allow-empty keep-going dry-run no-resume again no-durable single-writer "
         "attempts WORK",
         spark=OnSpark(
             "encrypt_files",
             {"source": "", "target": ""},
-            f"key-id! keys workers-kms pin CHOICE again single-writer keep-going no-resume {_JOB}",
+            f"key-id! workers-kms pin CHOICE again single-writer keep-going no-resume {_JOB}",
         ),
         more="A new dataset needs --key-id. Each file gets a key of its own. Only what is new, changed or not whole is "
         "encrypted, and what an "
@@ -93,8 +92,7 @@ export AGS1_KMS=local:keys.json
 ags1 dataset encrypt raw/ vault/ --key-id lake
 ags1 dataset encrypt raw/ vault/ --key-id lake --delete --dry-run
 ags1 dataset encrypt s3://raw/2026/ s3://vault/2026/ --key-id alias/lake \\
-    --kms 'aws:?region=eu-central-1'
-ags1 dataset encrypt raw/ vault/ --keys 'tenant=a/**=tenant-a' --key-id lake""",
+    --kms 'aws:?region=eu-central-1'""",
     )
     action(
         "add",
@@ -119,26 +117,12 @@ ags1 dataset add s3://vault/2026/ report.csv""",
         examples="ags1 dataset rm vault/ day=7 report.csv --dry-run",
     )
     action(
-        "mv",
-        "dataset.datasets:mv",
-        DATASET
-        | {
-            "path": ("PATH", "file or directory in it"),
-            "new_path": ("NEWPATH", "its new path; with a slash at its end, the directory that it goes into"),
-        },
-        "make a version in which a file or a directory has another path",
-        f"{_OPEN} replace attempts dry-run SAY",
-        more="Only files that come under another class of keys are encrypted again; no other object is written.",
-        fields=_RUN,
-        examples="ags1 dataset mv vault/ day=7 archive/day=7",
-    )
-    action(
         "restore",
         "dataset.datasets:restore",
         DATASET | {"number": ("VERSION", "number of a version", _NUMBER)},
         "make a version that has the files of an older one, and no others",
         f"{_OPEN} attempts dry-run SAY",
-        more="Its objects are used again. `ags1 dataset diff vault/ VERSION` names what would differ.",
+        more="Its objects are used again.",
         fields=_RUN,
         examples="""\
 ags1 dataset versions vault/
@@ -161,43 +145,16 @@ ags1 dataset repair vault/ raw/""",
         "rewrap",
         "dataset.datasets:rewrap",
         DATASET,
-        "put a dataset, or one class of keys, under another master key; no file changes",
-        f"new-key-id! new-kms key-id {_OPEN} attempts dry-run SAY",
-        spark=OnSpark("rewrap", {"target": ""}, "new-key-id! key-id workers-kms new-kms pin dry-run"),
+        "put a dataset under another master key; no file changes",
+        f"new-key-id! new-kms {_OPEN} attempts dry-run SAY",
+        spark=OnSpark("rewrap", {"target": ""}, "new-key-id! workers-kms new-kms pin dry-run"),
         more="Keep the old master key until this has succeeded and `ags1 dataset expire` has removed the older "
         "versions; whoever has a copy of those still needs it.",
         fields=_REWRAP,
-        changes={"key-id": {"help": "the master key to be replaced (that of the default class)"}, "attempts": _CALLS},
-        examples="""\
-ags1 dataset rewrap vault/ --new-key-id lake-2027 --dry-run
-ags1 dataset rewrap vault/ --key-id tenant-a --new-key-id tenant-a-2027""",
-    )
-    action(
-        "add-wrap",
-        "dataset.datasets:add_wrap",
-        DATASET,
-        "put a dataset under one more master key, which opens it alone too; no file changes",
-        f"new-key-id! new-kms {_OPEN} attempts dry-run SAY",
-        more="For a second region, or an emergency: --expected-key-id opens the dataset by it. Classes of keys that "
-        "are made later are not under it.",
-        fields=_REWRAP,
         changes={"attempts": _CALLS},
         examples="""\
-ags1 dataset add-wrap vault/ --new-key-id emergency \\
-    --new-kms 'local:safe.json?key_file=safe.key'
-ags1 dataset decrypt vault/ restored/ --expected-key-id emergency \\
-    --kms 'local:safe.json?key_file=safe.key'""",
-    )
-    action(
-        "rm-wrap",
-        "dataset.datasets:rm_wrap",
-        DATASET,
-        "leave out a further master key of a dataset; no file changes",
-        f"key-id! {_OPEN} attempts dry-run SAY",
-        more="It still opens the older versions, until `ags1 dataset expire` has removed them, and copies of them.",
-        fields=_REWRAP,
-        changes={"key-id": {"help": "the master key to leave out"}, "attempts": _CALLS},
-        examples="ags1 dataset rm-wrap vault/ --key-id emergency",
+ags1 dataset rewrap vault/ --new-key-id lake-2027 --dry-run
+ags1 dataset rewrap vault/ --new-key-id lake-2027""",
     )
     action(
         "expire",
@@ -220,11 +177,13 @@ def _add_reading(action: _Action) -> None:
         "dataset.show:ls",
         DATASET | {"path": ("[PATH]", "directory or file in it", {"default": ""})},
         "list the files of a dataset",
-        f"recursive long version {_OPEN} LIST",
-        more="Names are relative to the dataset; sizes are of the plaintext.",
-        fields="path, type, plaintext_length, file_length, key_id",
+        f"recursive long null version {_OPEN} LIST",
+        more="Names are relative to the dataset; sizes are of the plaintext. Control characters of a name are shown as "
+        "escapes, except with -0.",
+        fields="path, type, plaintext_length, file_length",
         examples="""\
 ags1 dataset ls vault/ -r -l
+ags1 dataset ls vault/ -r -0 | xargs -0 ags1 dataset cat vault/
 ags1 dataset ls vault/ day=7 --version 3""",
     )
     action(
@@ -249,8 +208,7 @@ ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K""",
         ),
         more="What interrupted runs have left is named, and is no fault. A whole directory that was put back from an "
         "older copy is authentic: only a pin shows that, such as --pin or --expected-version.",
-        fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail, refused), seconds, created, "
-        "ags1, error",
+        fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, created, ags1, error",
         examples="""\
 ags1 dataset verify vault/
 ags1 dataset verify vault/ --expected-version 12""",
@@ -284,32 +242,6 @@ ags1 dataset decrypt s3://vault/2026/ plain/ --version 3""",
         "--pin FILE does that by itself.",
         fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
         examples="ags1 dataset versions vault/",
-    )
-    action(
-        "diff",
-        "dataset.show:diff",
-        DATASET
-        | {
-            "before": ("BEFORE", "number of a version", _NUMBER),
-            "after": ("[AFTER]", "number of another (the last one)", _NUMBER),
-        },
-        "say what differs between two versions",
-        f"{_OPEN} LIST",
-        more="+ is a new file, - one that is gone, ~ one with other content. What both versions share is not read.",
-        fields="path, change (added, removed, changed), before_length, after_length",
-        examples="""\
-ags1 dataset diff vault/ 3
-ags1 dataset diff vault/ 3 7 --json""",
-    )
-    action(
-        "classes",
-        "dataset.show:classes",
-        DATASET,
-        "list the classes of keys: which master key the files of a pattern are under, and how many these are",
-        f"version {_OPEN} LIST",
-        more="Whoever destroys the master key of a class has destroyed its files, whatever copies exist.",
-        fields="id, pattern (null: it takes no new files), key_id, further_key_ids, files",
-        examples="ags1 dataset classes vault/",
     )
 
 

@@ -234,8 +234,7 @@ def command_parser(only: str | None = None, on_spark: bool = False) -> CommandPa
         "encrypt",
         source_places("file, glob ('*.avro'), directory, or `-` for standard input"),
         "encrypt files into AGS1 files",
-        "FILES KEY recipient passphrase passphrase-file key-metadata-out replace-key-metadata block-length again jobs "
-        "WORK",
+        "FILES KEY key-metadata-out replace-key-metadata block-length again jobs WORK",
         needs="(--key-file FILE | ...)",
         more=_TREES.format(what="all files") + " In a directory, each result has the name of its source and .ags1.",
         epilog=_KEY_HELP,
@@ -244,15 +243,14 @@ def command_parser(only: str | None = None, on_spark: bool = False) -> CommandPa
 ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
 ags1 encrypt data/ vault/ --key-file my.key --aad-prefix '{path}'
 tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
-ags1 encrypt data/ vault/ --key-metadata-out keys/
-ags1 encrypt sales.avro sales.avro.ags1 --recipient age1...""",
+ags1 encrypt data/ vault/ --key-metadata-out keys/""",
         run=lazily("transfer:encrypt"),
     )
     parser.add_command(
         "decrypt",
         source_places("AGS1 file, glob ('*.ags1'), directory, or `-` for standard input"),
         "decrypt AGS1 files",
-        "FILES KEY AGE length jobs WORK",
+        "FILES KEY length jobs WORK",
         needs="(--key-file FILE | ...)",
         more=_TREES.format(what="the .ags1 files")
         + "In a directory, each result has the name of its source without .ags1.",
@@ -262,7 +260,6 @@ ags1 encrypt sales.avro sales.avro.ags1 --recipient age1...""",
 ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key
 ags1 decrypt vault/ data/ --key-file my.key --aad-prefix '{path}'
 ags1 decrypt vault/ data/ --key-metadata keys/
-ags1 decrypt sales.avro.ags1 sales.avro --identity me.age-key
 ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x""",
         run=lazily("transfer:decrypt"),
     )
@@ -270,7 +267,7 @@ ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x""",
         "cat",
         file_places("AGS1 file, glob, directory, or `-` for standard input"),
         "decrypt to standard output, all of a file or a range of it",
-        "KEY AGE length offset bytes threads quiet progress",
+        "KEY length offset bytes threads quiet progress",
         needs="(--key-file FILE | ...)",
         more="Nothing is written before it is authenticated, but what was written before a failure stays written.",
         epilog=_KEY_HELP,
@@ -295,7 +292,7 @@ ags1 cat log.ags1 --key-metadata log.key-metadata --offset 1G --bytes 64K""",
         "verify",
         file_places("AGS1 file, glob or directory"),
         "authenticate every block, and name those that fail",
-        "KEY AGE length jobs WORK",
+        "KEY length jobs WORK",
         needs="(--key-file FILE | ...)",
         more="A directory stands for the .ags1 files below it.",
         epilog=_KEY_HELP,

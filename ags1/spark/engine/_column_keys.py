@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.core.gcm import Key
-from ags1.dataset.classes import KeyClass
+from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.kms.run_records import FoundRun, RunRecords, found_runs
@@ -68,7 +68,7 @@ class ColumnRecord:
 
 def data_key(keys: RunKeys, attempt: bytes) -> Key:
     """The key of an attempt's values."""
-    return Key(keys.derive(keys.reference.default, attempt.hex())[0])
+    return Key(keys.derive(attempt.hex())[0])
 
 
 def create_key(table: Location, kms: str, column: str, key_id: str, **what: Any) -> ColumnRecord:
@@ -82,13 +82,11 @@ def create_key(table: Location, kms: str, column: str, key_id: str, **what: Any)
         The record could not be written: ENOTSUP if the storage cannot create a file only if it is absent.
     """
     client = kms_client(kms)
-    made = RunReference.create([KeyClass("column", "**", key_id)], client)
-    made = RunReference(made.run, made.classes, made.default, column)
+    made = replace(RunReference.create(WrappedKey(key_id), client), owner=column)
     found = ColumnRecord(made, **what)
-    (wrapped,) = made.classes.values()
     directory = _directory(table, column).join(made.run)
     RunRecords(directory, made.unwrap(client).seal(_KIND), durable=True).begin(
-        wrapped.to_json(), found.about(), once=True
+        made.key.to_json(), found.about(), once=True
     )
     unsynced = Unsynced(table)
     unsynced.add(f"{_tag(column)}/{made.run}/{_RECORD}")
@@ -145,23 +143,22 @@ def is_empty(table: Location) -> bool:
 
 def _opened(found: FoundRun, kms: str, column: str, key_id: str) -> ColumnRecord:
     client = kms_client(kms)
-    classes: dict[str, KeyClass] = {}
+    keys: list[WrappedKey] = []
 
     def unwrap(wrapped: Mapping[str, Any]) -> Key:
-        made = KeyClass.from_json(wrapped, found.directory.text)
+        made = WrappedKey.from_json(wrapped, found.directory.text)
         if made.key_id != key_id:
             raise AuthenticationError(
                 f"{found.directory}: this key is under the master key {made.key_id!r}, and {key_id!r} is expected"
             )
-        classes[made.id] = made
-        return made.unwrap(made.class_key, client).encryption_key
+        keys.append(made)
+        return made.unwrap(client)
 
     about = found.open(_KIND, column, unwrap).about
-    (default,) = classes
     row_key = about.get("row-key")
     try:
         return ColumnRecord(
-            RunReference(found.run, classes, default, column),
+            RunReference(found.run, keys[0], column),
             about["form"],
             about["field"],
             None if row_key is None else (str(row_key[0]), str(row_key[1])),

@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.classes import KeyClass
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
+from ags1.dataset.keys import WrappedKey
 from ags1.dataset.manifests import ManifestNode, Manifests
 from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done as Recorded
 from ags1.dataset.runs import RunKeys, write_record
-from ags1.dataset.transaction import open_root
 from ags1.dataset.versions import Version
+from ags1.dataset.views import open_root
 from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import Ags1Error
@@ -33,7 +33,7 @@ from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._results import error_of
 from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import Opener, class_keys, kms_client, of_process
+from ags1.spark.engine._sealing import Opener, dataset_keys, of_process
 from ags1.storage import Location, Unsynced
 from ags1.support.parallel import in_parallel
 
@@ -44,15 +44,15 @@ _RECORD_SECONDS = 2.0
 
 def packed(entry: DatasetEntry) -> tuple[Any, ...]:
     parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
-    return entry.path, parts, entry.key_class, entry.version, entry.mode, entry.modified_ns
+    return entry.path, parts, entry.version, entry.mode, entry.modified_ns
 
 
 def _unpacked(data: Any) -> Any:
     if isinstance(data, ReadUnit):
         return data
-    path, parts, key_class, version, mode, modified = data
+    path, parts, version, mode, modified = data
     source = None if modified is None else SourceIdentity(0, modified)
-    return DatasetEntry(path, tuple(Part(*each) for each in parts), key_class, version, source, mode)
+    return DatasetEntry(path, tuple(Part(*each) for each in parts), version, source, mode)
 
 
 def _settled(target: Location, outcomes: Iterable[Done], record: Callable[[list[Done]], None]) -> Iterator[Done]:
@@ -107,12 +107,12 @@ def _row(unit: Unit, done: Done, where: str) -> Outcome:
 class DecryptWork:
     """Decrypts files of a version of a dataset into a tree. The ``data`` of a unit is its packed entry, or a ReadUnit.
 
-    The classes hold wrapped keys only. `uuid` and `digest` are those of the dataset, for its records.
+    `key` is the dataset's, wrapped. `uuid` and `digest` are those of the dataset, for its records.
     """
 
     source: Location
     target: Location
-    classes: tuple[KeyClass, ...]
+    key: WrappedKey
     kms: str
     uuid: str
     digest: str
@@ -121,9 +121,9 @@ class DecryptWork:
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         """Decrypt some files. A file with a row is on the disk, and recorded if it is whole."""
         told = Told(tell)
-        keys = class_keys(self.classes, self.kms, self.source)
+        keys = dataset_keys(self.key, self.kms, self.source)
         worker = DecryptWorker(self.source, self.target, keys, progress=told.within)
-        records = DecryptionRecords.of(self.target, self.classes, keys, self.uuid, self.digest)
+        records = DecryptionRecords.of(self.target, keys, self.uuid, self.digest)
 
         def outcomes() -> Iterator[Done]:
             for unit, done in zip(units, worker.run(_unpacked(unit.data) for unit in units), strict=True):
@@ -156,7 +156,7 @@ class VerifyWork:
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
         told = Told(tell)
-        keys = class_keys(self.version.classes, self.kms, self.source)
+        keys = dataset_keys(self.version.key, self.kms, self.source)
         worker = VerifyWorker(self.source, keys, progress=told.within)
         manifests = Manifests(self.source, self.version.uuid)
         for unit in units:
@@ -192,9 +192,10 @@ class VerifyWork:
         return Outcome(unit.path, detail=(verified, failed), files=len(entries))
 
     def _root(self, manifests: Manifests) -> ManifestNode | None:
-        """The root of the version's manifests: each process asks the KMS once for its key."""
+        """The root of the version's manifests; each process reads it once."""
         name = ("root", self.kms, self.source, self.version.digest)
-        return of_process(name, lambda: open_root(manifests, self.version, kms_client(self.kms)))
+        keys = dataset_keys(self.version.key, self.kms, self.source)
+        return of_process(name, lambda: open_root(manifests, self.version, keys))
 
 
 def rows_of(leaf: Outcome) -> list[Outcome]:
@@ -255,7 +256,7 @@ class EncryptWork:
     def _record(self, keys: RunKeys, found: list[Done]) -> None:
         """Note the files that are complete, for the next run if this one is interrupted."""
         whole = [
-            Recorded(each.unit.path, each.unit.key_class, each.done, each.unit.identity, each.unit.mode)
+            Recorded(each.unit.path, each.done, each.unit.identity, each.unit.mode)
             for each in found
             # Only the driver knows when all ranges of a big file are there.
             if each.done is not None and each.unit.whole < 0

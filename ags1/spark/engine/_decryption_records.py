@@ -3,7 +3,7 @@
 Tasks record while they work, and the driver the big files that several tasks have filled. A record is written when its
 files are durable.
 
-Others may be able to write to the target. So records are sealed below the class key of the dataset, for the version
+Others may be able to write to the target. So records are sealed below the key of the dataset, for the version
 that is decrypted, and say of each local file what :func:`ags1.storage.identity_of` does.
 """
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.classes import ClassKeys, KeyClass
+from ags1.dataset.keys import DatasetKeys
 from ags1.errors import AuthenticationError, FormatError
 from ags1.kms.run_records import RunName, RunSeal
 from ags1.storage import (
@@ -47,12 +47,9 @@ class DecryptionRecords:
         self._version = seal.name.run[:16]
 
     @classmethod
-    def of(
-        cls, target: Location, classes: Sequence[KeyClass], keys: ClassKeys, owner: str, digest: str
-    ) -> DecryptionRecords:
+    def of(cls, target: Location, keys: DatasetKeys, owner: str, digest: str) -> DecryptionRecords:
         """The records of a version of the dataset `owner`. KeyAccessError: the KMS refused."""
-        default = next(each.id for each in classes if each.pattern == "**")
-        return cls(target, RunSeal(keys.key(default), RunName(_KIND, owner, digest)))
+        return cls(target, RunSeal(keys.key(), RunName(_KIND, owner, digest)))
 
     def read(self) -> dict[str, tuple[int, str]]:
         """Bytes and identity of each path that interrupted runs have recorded; an unreadable record is ignored."""

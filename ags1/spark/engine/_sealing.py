@@ -9,12 +9,11 @@ The seal is that of :mod:`ags1.kms.run_records`, as a kind of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from ags1.dataset.classes import ClassKeys, KeyClass
+from ags1.dataset.keys import DatasetKeys, WrappedKey
 from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import AuthenticationError
 from ags1.kms import load
@@ -79,16 +78,13 @@ def kms_client(url: str) -> Any:
 
 def run_keys(reference: RunReference, kms: str) -> RunKeys:
     """The keys of a run; each process asks the KMS once."""
-    keys = of_process(("run", kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
-    # A resumed run may have more classes of keys than before.
-    keys.reference.classes.update(reference.classes)
-    return keys
+    return of_process(("run", kms, reference.run), lambda: reference.unwrap(kms_client(kms)))
 
 
-def class_keys(classes: Sequence[KeyClass], kms: str, location: Location) -> ClassKeys:
-    """The keys of a version's classes; each process asks the KMS once for each class that it uses."""
-    name = ("classes", kms, location, tuple((each.id, each.class_key, each.key_id) for each in classes))
-    return of_process(name, lambda: ClassKeys(classes, kms_client(kms), location.text))
+def dataset_keys(key: WrappedKey, kms: str, location: Location) -> DatasetKeys:
+    """What the key of a dataset opens; each process asks the KMS once."""
+    name = ("dataset", kms, location, key.entry, key.key_id)
+    return of_process(name, lambda: DatasetKeys(key, kms_client(kms), location.text))
 
 
 class Opener:
@@ -97,10 +93,6 @@ class Opener:
     def __init__(self, reference: RunReference, kms: str) -> None:
         self.reference = reference
         self.kms = kms
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The driver may add a class of keys while a wave is pickled.
-        return Opener, (replace(self.reference, classes=dict(self.reference.classes)), self.kms)
 
     def keys(self) -> RunKeys:
         return run_keys(self.reference, self.kms)
@@ -119,7 +111,7 @@ class Opener:
 
 
 class Sealer:
-    """Seals on the driver, with the key of a run's default class; see :class:`Opener`."""
+    """Seals on the driver, with the key of a run; see :class:`Opener`."""
 
     def __init__(self, keys: RunKeys, kms: str) -> None:
         self._keys = keys
@@ -133,7 +125,7 @@ class Sealer:
         encryption key that is young enough, the KMS only needs to unwrap.
         """
         client = kms_client(kms)
-        reference = RunReference.create([KeyClass("tasks", "**", key_id, tuple(encryption_keys))], client)
+        reference = RunReference.create(WrappedKey(key_id, tuple(encryption_keys)), client)
         return cls(reference.unwrap(client), kms)
 
     def seal(self, data: bytes, label: str) -> bytes:

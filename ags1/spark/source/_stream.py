@@ -221,8 +221,7 @@ class StreamReader(DataSourceStreamReader):
         try:
             if known == 0:
                 raise FileNotFoundError
-            changed = dataset.diff(known)
-            entries = (entry for _, entry in changed if entry is not None and entry.path.startswith(prefix))
+            entries = (entry for entry in dataset.changed_since(known) if entry.path.startswith(prefix))
         except FileNotFoundError:
             # There is nothing to compare with, or no more.
             entries = dataset.files.below(self._options.prefix)

@@ -1,6 +1,6 @@
 """The writer of ``format("ags1")``: tasks write encrypted objects, and the driver commits them to a dataset.
 
-    planning   keys of the write, one for each class        ags1.dataset.runs
+    planning   the key of the write                         ags1.dataset.runs
     a task     rows -> bytes of a format -> AGS1 -> objects under names of its own, synced
     commit     a new version that names them; or abort, which removes what tasks have reported, if one of them failed
 
@@ -22,7 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.classes import ClassKeys, class_of, merge_classes
+from ags1.dataset.access import Access
+from ags1.dataset.keys import DatasetKeys, WrappedKey
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, RunKeys, RunReference
@@ -68,10 +69,10 @@ def writer_for(
         if not checked.key_id:
             text = "there is no ags1 dataset yet: give the option key_id, the master key that it is to be under"
             raise FileNotFoundError(errno.ENOENT, text, location.text)
-        classes = merge_classes((), checked.key_id, client, location.text)
+        key = WrappedKey(checked.key_id)
     else:
-        classes = base.classes
-        base.authenticate(ClassKeys(classes, client, location.text), location.text)
+        key = base.key
+        base.authenticate(DatasetKeys(key, client, location.text), location.text)
         if checked.key_id and checked.key_id != base.key_id:
             raise ValueError(
                 f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
@@ -79,7 +80,7 @@ def writer_for(
             )
     if base is not None and base.file_count > 0 and not overwrite:
         refuse_other_columns(checked, columns, encoding.extension)
-    run = RunReference.create([each for each in classes if each.pattern is not None], client)
+    run = RunReference.create(key, client)
     uuid, version = (None, 0) if base is None else (base.uuid, base.version)
     return Ags1Writer(checked, location.text, run, uuid, version, columns, encoding, overwrite)
 
@@ -188,10 +189,10 @@ class Ags1Writer(DataSourceArrowWriter):
         # An overwrite replaces what was there when it began. The rows may be made of that, and of nothing newer.
         operation, on = ("overwrite", self._version) if self._overwrite else ("append", None)
         # A dataset that another writer made in the meantime keeps its classes.
-        keys = self._options.key_id if on == 0 or read_latest(location) is None else None
-        # The files are encrypted under the class that the write began with, so that must still have its master key.
-        pins = Pins(key_id=self._run.classes[self._run.default].key_id, version=self._version)
-        with Transaction.begin(location, client, operation, keys=keys, pins=pins, on=on) as transaction:
+        key_id = self._options.key_id if on == 0 or read_latest(location) is None else None
+        # Whoever names a master key encrypts under no other one.
+        access = Access.of(location, client, Pins(key_id=self._run.key.key_id, version=self._version))
+        with Transaction.begin(access, operation, key_id=key_id, on=on) as transaction:
             if self._uuid is not None and (transaction.base is None or transaction.base.uuid != self._uuid):
                 raise ConflictError(f"{location} is another dataset than when this write began: write again")
             run = run_keys(self._run, self._options.kms)
@@ -269,15 +270,14 @@ class _Files:
 
     def _new(self) -> _File:
         path = f"{self._stem}-c{len(self._done):03d}{self._encoding.extension}"
-        key_class = class_of(list(self._run.classes.values()), path).id
         gathered = min(_GATHERED, self._options.max_file_bytes)
-        return _File(self._location, path, key_class, self._keys, self._encoding, gathered)
+        return _File(self._location, path, self._keys, self._encoding, gathered)
 
     def _finish(self, file: _File) -> None:
         length = file.close()
         self._open = None
         self._unsynced.add(file.name)
-        self._done.append(Done(file.path, file.key_class, ((file.name, length),), run=self._run.run))
+        self._done.append(Done(file.path, ((file.name, length),), run=self._run.run))
 
     def close(self) -> list[Done]:
         """Finish the open file; return all files, which are then on the disk."""
@@ -304,15 +304,13 @@ class _File:
         self,
         location: Location,
         path: str,
-        key_class: str,
         keys: RunKeys,
         encoding: Encoding,
         gathered_bytes: int,
     ) -> None:
         self.path = path
-        self.key_class = key_class
         self.name = new_object_name(path, keys.reference.run)
-        metadata = keys.object_key(key_class, self.name)
+        metadata = keys.object_key(self.name)
         place = location.join(self.name)
         make_parent(place)
         self.writer = Writer(place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
