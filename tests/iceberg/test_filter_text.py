@@ -39,13 +39,11 @@ def test_a_text_in_quotes_is_taken_as_it_is_or_refused(word: str) -> None:
         (f"s in ({quoted(word)})", EqualTo("s", word)),
         (f"'a' < \"s\" and s = {quoted(word)}", None),
     ):
-        try:
-            found = parsed(text)
-        except ValueError as error:
-            assert any(each in word for each in "\t\r\n\\"), word
-            assert "give an expression object instead" in str(error).lower()
+        if any(each in word.replace("\\%", "") for each in "\t\r\n\\"):
+            with pytest.raises(ValueError, match="Give an expression object instead"):
+                parsed(text)
         else:
-            assert found == (parse(text) if wanted is None else wanted)
+            assert parsed(text) == (parse(text) if wanted is None else wanted)
 
 
 def test_like_takes_one_wildcard_at_the_end() -> None:
@@ -78,7 +76,7 @@ REFUSED: list[tuple[Any, str]] = [
     ("true and n = 1", "does not understand it"),
     ("s like '%a'", "LIKE expressions only supports wildcard"),
     ("s = 'a\tb'", "does not take a tab, a line end or a backslash in \"'a\\tb'\" as it is"),
-    ("\"a\tb\" = 1", "a tab, a line end or a backslash"),
+    ('"a\tb" = 1', "a tab, a line end or a backslash"),
     (r"s = 'it\'s'", "a tab, a line end or a backslash"),
     ("s = '\ud83d'", "surrogates not allowed"),
     (EqualTo("s", "\ud83d"), "surrogates not allowed"),

@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, GreaterThan, In, IsNull, LessThan, Not, NotIn, NotNull, StartsWith
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -297,7 +295,10 @@ def test_rows_of_every_type_pass_as_in_pyiceberg(seed: int, tmp_path: Path) -> N
     """Random filters over the same rows, in a table of PyIceberg's and in an encrypted one."""
     made = RandomTable("t", seed)
     made.columns = [Column(f"c{place}", kind) for place, kind in enumerate(POOLS)]
-    schema = Schema(required(100, "id", LongType()), *(optional(101 + place, each.name, iceberg_type(each.kind)) for place, each in enumerate(made.columns)))
+    schema = Schema(
+        required(100, "id", LongType()),
+        *(optional(101 + place, each.name, iceberg_type(each.kind)) for place, each in enumerate(made.columns)),
+    )
     arrow = schema_to_pyarrow(schema, include_field_ids=False)
     chance = random.Random(seed)
 

@@ -40,7 +40,7 @@ _DAY = 86_400_000_000
 
 
 def parsed(text: str) -> Any:
-    """Return PyIceberg's expression of a filter as text; a ValueError refuses what its parser does not take as it is."""
+    """Return PyIceberg's expression of a filter as text; a ValueError refuses what its parser would change."""
     from pyiceberg.expressions.parser import parse
 
     for quoted in re.findall(r"'[^']*'|\"[^\"]*\"", text):
@@ -163,7 +163,9 @@ class _Binding(visitors.BooleanExpressionVisitor[_Bound]):
         column = self._column(predicate.term.name)
         is_single = column.type.is_primitive and not is_variant(column.field_id, column.type)
         if not is_single and not isinstance(predicate, (expressions.IsNull, expressions.NotNull)):
-            raise ValueError(f"column {column.name} is no single value, or a variant's: it can only be null or not null")
+            raise ValueError(
+                f"column {column.name} is no single value, or a variant's: it can only be null or not null"
+            )
         # PyIceberg's terms have the names of one level, and no null for a required field in a null struct.
         kind = _kind(column)
         field = NestedField(column.field_id, str(column.field_id), kind, required=False)
@@ -178,7 +180,9 @@ class _Binding(visitors.BooleanExpressionVisitor[_Bound]):
         try:
             rows = expression_to_pyarrow(bound)
         except (ArithmeticError, TypeError, pyarrow.ArrowException, UnicodeError) as error:
-            raise ValueError(f"column {column.name} is {column.type}, and {predicate} does not fit it: {error}") from None
+            raise ValueError(
+                f"column {column.name} is {column.type}, and {predicate} does not fit it: {error}"
+            ) from None
         self.columns[column.field_id] = column
         return _Bound(rows, _possible(column, bound))
 
