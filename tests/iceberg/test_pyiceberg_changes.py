@@ -173,7 +173,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "files": (lambda table: table.add_files(["x.parquet"]), "append of"),
     "snapshot": (lambda table: table.transaction().update_snapshot().fast_append(), "append, overwrite"),
     "location": (lambda table: table.transaction().update_location("/x"), "relocate_table"),
-    "polars": (lambda table: table.to_polars(), r"scan\(\).to_polars\(\)"),
+    "polars": (lambda table: table.to_polars(), r"polars\.DataFrame\(scan\(\)\)"),
     "daft": (lambda table: table.to_daft(), r"scan\(\).to_arrow\(\)"),
     "bodo": (lambda table: table.to_bodo(), r"scan\(\).to_pandas\(\)"),
 }

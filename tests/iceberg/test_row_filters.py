@@ -180,7 +180,7 @@ def test_literals_that_no_column_of_the_type_has_are_refused() -> None:
         (EqualTo("x", b"12345"), "different length"),
         (StartsWith("x", b"1234"), "does not fit its columns"),
         (StartsWith("l", "5"), "column l is long"),
-        ("li = 5", "column li is no single value: it can be compared with null alone"),
+        ("li = 5", "column li is no single value"),
         ("li.element = 5", "column li.element is inside a list or a map"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -188,7 +188,7 @@ def test_a_filter_can_ask_whether_a_variant_is_null(table: EncryptedTable, text:
 
 @pytest.mark.parametrize("text", ["v = 1", "v in (1, 2)", "v is nan", "v like 'a%'", "v.value = 'a'", "s.w > 2"])
 def test_any_other_filter_on_a_variant_is_refused(table: EncryptedTable, text: str) -> None:
-    with pytest.raises(ValueError, match="is a variant") as caught:
+    with pytest.raises(ValueError, match="or a variant's") as caught:
         table.scan(row_filter=text)
     assert not isinstance(caught.value, ags1.Ags1Error)
 

@@ -3,8 +3,7 @@
     python -m tests.iceberg_tables.soak_filters --filters 10000 --tables 50 [--seed 0] [--seconds 3600]
 
 A difference is printed with what is needed to see it again, and the exit status is 1. Spark is given many filters as
-columns of one query, so that it evaluates them itself; where null and NaN mean something else to PyIceberg, its SQL
-says so.
+columns of one query, so that it evaluates them itself; its SQL has what null and NaN mean to PyIceberg.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_rows_and_columns_are_chosen(spark_tables: SparkTables, run: Run) -> Non
     [
         (
             ("--filter", "id >"),
-            "the filter 'id >' is refused: it is no condition of Spark's SQL. Write, for",
+            "the filter 'id >' is refused: PyIceberg's parser does not understand it from 'id >' on. Write, for",
         ),
         (("--filter", "nothing > 3"), "nothing, case_sensitive=True; the columns are id, "),
         (("--columns", "nothing"), "'nothing'; the columns are id, "),

@@ -48,17 +48,18 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
     return run_
 
 
-def test_a_filter_with_a_tab_deletes_what_it_says(run: Run) -> None:
+def test_a_filter_with_a_tab_in_a_text_deletes_nothing(run: Run) -> None:
+    """The threat: PyIceberg's parser reads spaces, and the row that had to be kept is deleted."""
     rows = pyarrow.table({"s": ["a\tb", "a       b", "a b", None]})
     pyarrow.parquet.write_table(rows, "tabs.parquet")
     assert run("create", "t", "--schema", "tabs.parquet", "--key-id", "keyA").code == 0
     assert run("append", "t", "tabs.parquet", "-q").code == 0
-    refused = run("delete", "t", "--filter", 's = "a\tb"', "--yes")
-    assert refused.code != 0
-    assert "in single quotes if it is a text, in backticks if it is a name" in refused.err
-    assert run("delete", "t", "--filter", "s != 'a\tb'", "--yes").code == 0
+    refused = run("delete", "t", "--filter", "s != 'a\tb'", "--yes")
+    assert refused.code == 2
+    assert "Give an expression object instead" in refused.err
+    assert run("delete", "t", "--filter", "s\t=\t'a b'", "--yes").code == 0
     scanned = run("scan", "t", "--format", "json", "-q")
-    assert [json.loads(line)["s"] for line in scanned.out.splitlines()] == ["a\tb", None]
+    assert [json.loads(line)["s"] for line in scanned.out.splitlines()] == ["a\tb", "a       b", None]
 
 
 def test_a_table_is_made_filled_and_emptied_from_the_command_line(run: Run) -> None:
@@ -156,11 +157,11 @@ def test_a_filter_that_makes_no_sense_says_how_it_is_written_and_which_columns_t
     run("append", "t", "rows.csv", "-q")
     for action in (("delete", "t", "--yes"), ("scan", "t")):
         for text, said in (
-            ('c = "x"', "in single quotes if it is a text, in backticks if it is a name"),
-            ("c = 'x", "a name with other characters than letters, digits and _ in backticks"),
-            ("c = at", "compares two columns: compare each with a value"),
+            ('c = "x"', "a name with other characters than letters, digits and _ in double quotes"),
+            ("c = 'x", "a name with other characters than letters, digits and _ in double quotes"),
+            ("c = at", "a name with other characters than letters, digits and _ in double quotes"),
             ("d = 'x'", "; the columns are id, c, at"),
-            ("`d` = 'x'", "; the columns are id, c, at"),
+            ("\"d\" = 'x'", "; the columns are id, c, at"),
         ):
             found = run(*action, "--filter", text)
             assert (found.code, found.err.splitlines()[-1].endswith(said)) == (2, True), found.err

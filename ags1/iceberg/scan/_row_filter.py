@@ -161,10 +161,11 @@ class _Binding(visitors.BooleanExpressionVisitor[_Bound]):
 
     def visit_unbound_predicate(self, predicate: Any) -> _Bound:
         column = self._column(predicate.term.name)
-        if not isinstance(predicate, (expressions.IsNull, expressions.NotNull)) and (
-            is_variant(column.field_id, column.type) or not column.type.is_primitive
-        ):
-            raise ValueError(f"column {column.name} is no single value: it can be compared with null alone")
+        is_single = column.type.is_primitive and not is_variant(column.field_id, column.type)
+        if not is_single and not isinstance(predicate, (expressions.IsNull, expressions.NotNull)):
+            raise ValueError(
+                f"column {column.name} is no single value, or a variant's: it can only be null or not null"
+            )
         # PyIceberg's terms have the names of one level, and no null for a required field in a null struct.
         kind = _kind(column)
         field = NestedField(column.field_id, str(column.field_id), kind, required=False)
