@@ -191,20 +191,18 @@ def apart(entries: Iterable[Entry]) -> Iterator[Entry]:
 
     obstore lists ``x/`` as ``x``. What ``x`` opens keeps that name, and an object with contents gets its slash back.
     """
-    for _, same in groupby(entries, key=lambda entry: entry.name):
-        first, *others = same
+    for _, group in groupby(entries, key=lambda entry: entry.name):
+        first, *others = same = list(group)
         if not others:
             yield first
             continue
         opened = status(first.location)
-        for each in (first, *others):
-            if each.size == 0 or each.is_same(opened.size, opened.modified, opened.etag):
-                yield each
-            else:
-                text = f"{each.location.text}/"
-                yield Entry(
-                    f"{each.name}/", Location(text, each.location.storage_options), each.size, each.modified, each.etag
-                )
+        yield next((each for each in same if each.is_same(opened.size, opened.modified, opened.etag)), first)
+        for each in same:
+            # An empty one marks a directory.
+            if each.size and not each.is_same(opened.size, opened.modified, opened.etag):
+                place = Location(f"{each.location.text}/", each.location.storage_options)
+                yield Entry(f"{each.name}/", place, each.size, each.modified, each.etag)
 
 
 def _without_marks(found: list[Entry]) -> list[Entry]:
@@ -228,8 +226,8 @@ def is_directory_mark(listed: Entry) -> bool:
         found = status(listed.location)
     except FileNotFoundError:
         return True
-    # There is an object with that name too, which is another one.
-    return found.size != 0 or found.etag != listed.etag
+    # If it has contents, it is another object than the one that was listed.
+    return found.size != 0
 
 
 def iterate_files(location: Location) -> Iterator[Entry]:

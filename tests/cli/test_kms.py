@@ -369,7 +369,7 @@ def test_help_lists_the_options_that_each_url_takes(run: Run) -> None:
         assert taken == (lines[scheme] - {scheme}) | {"attempts", "cache_seconds"} | (
             {"timeout"} if scheme != "local" else set()
         )
-    assert lines["any"] >= {"attempts", "cache_seconds", "timeout"}
+    assert lines["any"] >= {"attempts", "cache_seconds", "check", "timeout"}
 
 
 def test_any_service_that_has_a_url_wraps(run: Run, work: Path) -> None:

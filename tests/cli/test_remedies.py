@@ -16,7 +16,7 @@ ARGUMENT = re.compile(r"`([A-Za-z]\w*)(?:=[^`]*)?`")
 # Whose messages nobody reads on a command line, or whose options are options of Spark's data source.
 OTHERS = ("cli", "bench", "spark/source", "support")
 # Commands do not have these, or are commands for one value of them.
-PYTHON_ALONE = {"data_keys", "decrypt", "storage_options", "target_location"}
+PYTHON_ALONE = {"data_keys", "decrypt", "storage_options", "target_location", "relocate_table", "keys"}
 
 
 def texts() -> Iterator[tuple[str, str]]:

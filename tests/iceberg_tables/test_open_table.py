@@ -304,7 +304,7 @@ def test_batches_come_from_a_window_of_files(
     scan = found.scan(snapshot_id=spark_tables["events"].snapshots[1].id)
     tasks = scan.plan_files() * 50
     lock, started, inside, most = threading.Lock(), 0, 0, 0
-    read = EncryptedArrowScan._batches
+    read = EncryptedArrowScan.batches
 
     def counting(self: Any, task: Any, positions: Any) -> Any:
         nonlocal started, inside, most
@@ -318,7 +318,7 @@ def test_batches_come_from_a_window_of_files(
             with lock:
                 inside -= 1
 
-    monkeypatch.setattr(EncryptedArrowScan, "_batches", counting)
+    monkeypatch.setattr(EncryptedArrowScan, "batches", counting)
     window = 2 * at_once
     assert len(tasks) > 5 + window
     batches = scan._arrow_scan().to_record_batches(tasks)

@@ -16,7 +16,7 @@ import base64
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,7 +191,7 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[t
         opened = _open(places.of_source(task.source), task.form, task.length)
     except FileNotFoundError:
         raise FileNotFoundError(2, f"the {task.kind} file is missing, and a snapshot needs it", task.source) from None
-    with closing(opened):
+    with closing(opened), ExitStack() as held:
         key = _source_key(task, seal)
         promised = {task.length, task.length if key is None or key.file_length is None else key.file_length}
         if promised != {opened.size}:
@@ -205,8 +205,9 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[t
             else:
                 if key is None:
                     _check_magic(opened, task.form)
-                with _plain(opened, key) as file:
-                    form = read_header(file).metadata.get("avro.schema", b"")
+                # Its end closes what is opened.
+                file = held.enter_context(_plain(opened, key))
+                form = read_header(file).metadata.get("avro.schema", b"")
         except Ags1Error as error:
             raise _naming(error, task.source) from None
         yield opened, hashlib.sha256(f"{task.form} {task.kind} ".encode() + form).hexdigest()

@@ -123,7 +123,8 @@ class Manifest:
 
 def kind_of(file: Mapping[str, Any]) -> str:
     """What a file is: "data", "position deletes", "equality deletes" or "deletion vectors"."""
-    return "deletion vectors" if file["file_format"].lower() == "puffin" else _KINDS[file["content"]]
+    kind = _KINDS[file["content"]]
+    return "deletion vectors" if kind == _KINDS[1] and file["file_format"].lower() == "puffin" else kind
 
 
 def read_list(data: bytes) -> list[dict[str, Any]]:
