@@ -252,6 +252,15 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
     return list(jobs.values())
 
 
+def refuse_twin_targets(options: argparse.Namespace, jobs: list[Job]) -> None:
+    """Refuse jobs of which one would write a file where another needs a directory, before the first is written."""
+    if len(jobs) > 1:
+        from ags1.storage import Location, refuse_twins
+
+        target = Location(options.target)
+        refuse_twins(sorted(job.target[len(options.target) :].lstrip("/") for job in jobs), target)
+
+
 def place_in_target(options: argparse.Namespace, job: Job) -> Any:
     """Where the file of one of many jobs is written: below the TARGET, through no link."""
     from ags1.storage import Location

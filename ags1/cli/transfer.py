@@ -14,7 +14,18 @@ from contextlib import closing, suppress
 
 from ags1.cli import OutputClosed, describe, refuses_everything, warn
 from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
-from ags1.cli.paths import STANDARD, Job, expand, is_url, pair_up, place_in_target, refuse_reading, shown, size_of
+from ags1.cli.paths import (
+    STANDARD,
+    Job,
+    expand,
+    is_url,
+    pair_up,
+    place_in_target,
+    refuse_reading,
+    refuse_twin_targets,
+    shown,
+    size_of,
+)
 from ags1.cli.report import Reporter, in_time
 from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import Ags1Error, AlreadyEncryptedError
@@ -45,6 +56,7 @@ def encrypt(options: argparse.Namespace) -> int:
             "for a fresh key for each file"
         )
     jobs = pair_up(options, encrypting=True)
+    refuse_twin_targets(options, jobs)
     if not options.again:
         refuse_reading(list(options.sources), "decrypt VAULT TARGET` and encrypt that, or --again to encrypt it `again")
         for job in jobs:
@@ -103,6 +115,7 @@ def encrypt(options: argparse.Namespace) -> int:
 def decrypt(options: argparse.Namespace) -> int:
     keys = Keys(options)
     jobs = pair_up(options, encrypting=False)
+    refuse_twin_targets(options, jobs)
     if len(jobs) > 1 and options.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
     refuse_existing(options, jobs)

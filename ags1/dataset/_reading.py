@@ -276,6 +276,8 @@ class ReadableDataset(Closing):
             instead.
         FileExistsError
             Without `overwrite`, a file of the target differs. Nothing was written.
+        NotADirectoryError
+            One file has the name of a directory of another file, as only a store allows. Nothing was written.
         OSError
             Reading or writing failed.
         """

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 
+from ags1.dataset._files import Files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
 from ags1.dataset.joined import open_parts
@@ -19,7 +20,7 @@ from ags1.dataset.versions import numbers
 from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import DecryptWorker
 from ags1.errors import Ags1Error
-from ags1.storage import Location, SortedListing, Unsynced, inside
+from ags1.storage import Location, SortedListing, Unsynced, inside, refuse_twins
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 
@@ -43,6 +44,7 @@ def decrypt_files(
             f"the target {target} is above the dataset, which has files below {name}/: their plaintext would go into "
             "the dataset itself; choose another target"
         )
+    refuse_twin_files(Files(lambda: view, dataset.text), wanted, target)
     report = RunReport(version=view.version.version)
     directories: list[DatasetEntry] = []
     if not overwrite:
@@ -109,6 +111,14 @@ def _missing(entries: Iterator[DatasetEntry], target: Location, report: RunRepor
             report.unchanged += 1
         else:
             yield entry
+
+
+def refuse_twin_files(files: Files, wanted: Filter, target: Location) -> None:
+    """Refuse files of a store that a target with directories cannot hold, before anything is written.
+
+    NotADirectoryError: one file has the name of a directory of another file.
+    """
+    refuse_twins((path for leaf in files.leaves() for path, *_ in leaf.sizes() if wanted.accepts(path)), target)
 
 
 def refuse_different(

@@ -61,21 +61,6 @@ def check_new_path(path: str) -> None:
         raise ValueError(text) from None
 
 
-class Twins:
-    """Finds files of one side that are directories of the other: they cannot both be decrypted. Paths come in order."""
-
-    def __init__(self) -> None:
-        self._above: list[tuple[str, bool]] = []
-
-    def above(self, path: str, is_mine: bool) -> str | None:
-        """An earlier path of the other side that would be a directory above this one."""
-        while self._above and not path.startswith(self._above[-1][0]):
-            self._above.pop()
-        found = next((each for each, mine in self._above if mine != is_mine and path.startswith(f"{each}/")), None)
-        self._above.append((path, is_mine))
-        return found
-
-
 def new_run() -> str:
     """The id of a new run, 12 hexadecimal digits."""
     return random_bytes(6).hex()

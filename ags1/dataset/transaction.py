@@ -38,7 +38,7 @@ from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.keys import DatasetKeys, WrappedKey
 from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes
-from ags1.dataset.names import CONTROL, Twins, check_entry_path, sort_key, version_name
+from ags1.dataset.names import CONTROL, check_entry_path, sort_key, version_name
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import (
     Version,
@@ -51,7 +51,7 @@ from ags1.dataset.versions import (
 )
 from ags1.dataset.views import open_root
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
-from ags1.storage import Location, Unsynced, can_create, creates_once, remove, status
+from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status
 from ags1.support.typing import Self
 
 _LOG = logging.getLogger("ags1.dataset")
@@ -445,7 +445,7 @@ class Transaction:
         for path, is_mine in merge(
             zip(mine, repeat(True)), zip(theirs, repeat(False)), key=lambda each: sort_key(each[0])
         ):
-            above = twins.above(path, is_mine)
+            above = twins.above_on_other_side(path, is_mine)
             if above is not None:
                 own, other = (path, above) if is_mine else (above, path)
                 raise ConflictError(

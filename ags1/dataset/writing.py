@@ -26,7 +26,7 @@ from itertools import chain, islice
 from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.execution import execute
-from ags1.dataset.names import CONTROL, RUNS, Twins, check_new_path, new_object_name, record_of, run_of, version_number
+from ags1.dataset.names import CONTROL, RUNS, check_new_path, new_object_name, record_of, run_of, version_number
 from ags1.dataset.references import ListedReference, walk
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, records, remove_record
@@ -38,7 +38,7 @@ from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome
 from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
-from ags1.storage import Location, SortedListing, inside
+from ags1.storage import Location, SortedListing, Twins, inside
 from ags1.streams.files import Progress
 from ags1.support.words import counted
 
@@ -384,7 +384,7 @@ class _Writing:
         if not self._options.complete:
             self._transaction.refuse_twin(path)
             return
-        above = self._twins.above(path, is_new)
+        above = self._twins.above_on_other_side(path, is_new)
         if above is not None:
             new, kept = (path, above) if is_new else (above, path)
             text = (

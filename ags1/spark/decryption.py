@@ -18,7 +18,7 @@ from typing import Any
 
 import ags1.dataset as datasets
 from ags1.dataset import Dataset, DatasetEntry, Pins
-from ags1.dataset.decrypting import make_empty, refuse_different
+from ags1.dataset.decrypting import make_empty, refuse_different, refuse_twin_files
 from ags1.dataset.selection import Filter
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
@@ -107,6 +107,8 @@ def decrypt_files(
         A file is not as it was written; none of it appears. With ``on_error="collect"`` it is reported instead.
     FileExistsError
         Without `overwrite`, a file of the target differs. Nothing was written.
+    NotADirectoryError
+        One file has the name of a directory of another file, as only a store allows. Nothing was written.
     OSError
         Reading or writing failed.
     KeyAccessError
@@ -127,6 +129,7 @@ def decrypt_files(
         below = inside(there, here)
         if below is not None:
             _refuse_files_below(below, dataset, wanted, there)
+        refuse_twin_files(dataset.files, wanted, there)
         engine = Engine(
             spark,
             DecryptWork(here, there, dataset.wrapped_key, kms, dataset.uuid, dataset.digest),

@@ -62,6 +62,7 @@ from ags1.storage.sources import (
     open_source,
 )
 from ags1.storage.stored_file import StoredFile
+from ags1.storage.twins import Twins, refuse_twins
 from ags1.storage.whole import read_identified, read_whole
 
 __all__ = [
@@ -91,6 +92,7 @@ __all__ = [
     "SortedListing",
     "Source",
     "StoredFile",
+    "Twins",
     "Unsynced",
     "as_os_error",
     "below",
@@ -123,6 +125,7 @@ __all__ = [
     "read_pins",
     "read_whole",
     "refuse_same",
+    "refuse_twins",
     "refuse_writing_into",
     "remove",
     "remove_directories",

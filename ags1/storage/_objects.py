@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 
+import ags1.storage._opaque_keys as _opaque_keys
 from ags1.errors import TruncatedError
-from ags1.storage import _opaque_keys
 from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import changed, naming
 from ags1.storage._opaque_keys import is_path

@@ -44,9 +44,15 @@ def put_all(transaction: Transaction, files: dict[str, bytes]) -> None:
         transaction.put(transaction.entry(write_object(transaction, path, files[path])))
 
 
-def commit(root: Path | Location, files: dict[str, bytes], removed: tuple[str, ...] = ()) -> Version | None:
+def commit(
+    root: Path | Location,
+    files: dict[str, bytes],
+    removed: tuple[str, ...] = (),
+    service: kms.MemoryKms | kms.LocalKms | None = None,
+) -> Version | None:
     """One version more."""
-    with Transaction.begin(Access.of(Location(root), client()), "test", key_id=KEY_ID, durable=False) as transaction:
+    access = Access.of(Location(root), service or client())
+    with Transaction.begin(access, "test", key_id=KEY_ID, durable=False) as transaction:
         for path in sorted({*files, *removed}, key=sort_key):
             if path in removed:
                 transaction.remove(path)

@@ -16,6 +16,7 @@ import ags1.spark
 from ags1 import dataset, kms
 from ags1.errors import AuthenticationError, KeyAccessError
 from tests.checks import MIB
+from tests.dataset.commits import commit
 from tests.spark.trees import CONTENTS, PART, STRANGE, Tree, objects, read_tree, write_tree
 
 if TYPE_CHECKING:
@@ -289,6 +290,16 @@ def test_no_plaintext_comes_into_the_dataset(spark: SparkSession, tmp_path: Path
     with pytest.raises(ValueError, match="vault/none/ would be put into the dataset"):
         ags1.spark.decrypt_files(spark, vault, tmp_path / "above", exclude="vault/a", **options)
     assert not (vault / "none").exists()
+
+
+def test_files_that_no_directory_can_hold_together_are_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, kms_url: str
+) -> None:
+    commit(tmp_path / "vault", {"0": b"0", "a": b"1", "a/b": b"2"}, service=kms.load(kms_url))
+    options: dict[str, Any] = {"kms": kms_url, "progress": False}
+    with pytest.raises(NotADirectoryError, match="a and a/b cannot both be written"):
+        ags1.spark.decrypt_files(spark, tmp_path / "vault", tmp_path / "plain", **options)
+    assert not (tmp_path / "plain").exists()
 
 
 def test_nothing_is_gone_on_with_that_a_run_on_another_copy_of_the_dataset_has_left(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError, parquet
+from ags1.dataset.sources import Found
 from ags1.kms import LocalKms
+from ags1.spark.engine import _parquet_run
 from ags1.spark.engine._parquet_run import _Spool
 from ags1.spark.engine._planning import Unit
 from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
+from ags1.storage import Location
 from tests.pages import ROOT, blocks
 from tests.parquet import corpus
 from tests.spark.test_parquet_work import add, flip_page, plain, table_of
@@ -167,6 +171,19 @@ def test_files_that_are_no_parquet_files_stop_it_before_anything_is_written(
     # The others are as they were before: the Parquet files and the marker.
     assert copied.counts == {"ok": 10, "skipped": 4, "left out": 1}
     assert (vault / "p=1/9.txt").read_bytes() == b"what is this?"
+
+
+def test_files_that_no_directory_can_hold_together_stop_it_before_anything_is_written(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scan(source: Location, *_: Any) -> Iterator[Found]:
+        # As a store can list them.
+        yield from (Found(name, name, source) for name in ("a.parquet", "a.parquet/b.parquet"))
+
+    monkeypatch.setattr(_parquet_run, "scan", scan)
+    with pytest.raises(NotADirectoryError, match=r"a\.parquet and a\.parquet/b\.parquet cannot both be written"):
+        encrypt(spark, lake, tmp_path / "vault", kms_url)
+    assert not (tmp_path / "vault").exists()
 
 
 def test_columns_that_some_files_lack_are_decided_on_before_anything_is_written(

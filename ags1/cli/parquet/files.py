@@ -22,6 +22,7 @@ from ags1.cli.paths import (
     pair_up,
     place_in_target,
     refuse_reading,
+    refuse_twin_targets,
     shown,
     size_of,
 )
@@ -190,6 +191,7 @@ class _Transfer:
         # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
         copies = [job for job in self.jobs if self.kinds[job.source][0] == COPY]
         others = [job for job in self.jobs if self.kinds[job.source][0] != COPY]
+        refuse_twin_targets(self.options, self.jobs)
         if not self.options.resume:
             refuse_existing(self.options, self.jobs)
         self._check_columns(others, operation_of)

@@ -45,7 +45,7 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
-from ags1.storage import Entry, Location, files_at_once, inside, list_files
+from ags1.storage import Entry, Location, files_at_once, inside, list_files, refuse_twins
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Report
@@ -193,6 +193,8 @@ def encrypt_tree(
         Given keys for many files, without `shared_keys`; the same directory as source and target; missing columns.
     FileExistsError
         A file of the target would replace one that is not Parquet, or no regular file.
+    NotADirectoryError
+        One file has the name of a directory of another file, as only a store allows. Nothing was written.
     FormatError, LimitError, KeyAccessError, OSError
         As :func:`encrypt_file`; a file was changed since it was listed. Files written before stay.
     """
@@ -423,6 +425,7 @@ def _run(
         refuse_others(names, "`others='copy'` copies them unencrypted, `others='skip'` leaves them out")
     kept = [(each, COPY if kind == OTHER and others == "copy" else kind, reason) for each, kind, reason in plan]
     report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
+    refuse_twins([each.name for each, kind, _ in kept if kind in (PARQUET, COPY)], root)
     files = [each for each, kind, _ in kept if kind == PARQUET]
     copied = [each for each, kind, _ in kept if kind == COPY]
     if not files:

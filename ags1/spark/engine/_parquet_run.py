@@ -45,7 +45,7 @@ from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, Work, check_choice
 from ags1.spark.engine._sealing import Sealer, kms_client, sealer_under
-from ags1.storage import Location, PipeSource, inside, open_source
+from ags1.storage import Location, PipeSource, inside, open_source, refuse_twins
 from ags1.support.words import counted
 
 Tree: TypeAlias = str | os.PathLike[str]
@@ -125,6 +125,7 @@ class ParquetRun:
             if writing is not None and writing.kms is not None:
                 reported(recorder.result, kms_client(writing.kms))
             self._list(files, recorder)
+            refuse_twins((each.path for each in files), self._target)
             if reading is not None:
                 self._try_to_read(reading, files)
             if others == "error":
