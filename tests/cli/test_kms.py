@@ -366,7 +366,7 @@ def test_help_lists_the_options_that_each_url_takes(run: Run) -> None:
         with pytest.raises(ValueError, match="has no option 'wrong'; it has ") as refused:
             kms.load(f"{form.partition('?')[0]}?wrong=1")
         taken = set(str(refused.value).partition("; it has ")[2].split(", "))
-        assert taken == (lines[scheme] - {scheme}) | {"attempts", "cache_seconds"} | (
+        assert taken == (lines[scheme] - {scheme}) | {"attempts", "cache_seconds", "check"} | (
             {"timeout"} if scheme != "local" else set()
         )
     assert lines["any"] >= {"attempts", "cache_seconds", "check", "timeout"}
