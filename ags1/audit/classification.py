@@ -29,6 +29,8 @@ ENCRYPTED, PARTLY, PLAINTEXT, UNKNOWN, BY_DESIGN, EMPTY, UNREADABLE = PROTECTION
 """How a file is protected. "partly encrypted": Parquet with columns in plaintext. "unknown": no known format.
 "metadata": what a format has only in plaintext, such as the metadata.json of an encrypted table."""
 
+NOT_ENCRYPTED = (PARTLY, PLAINTEXT, UNKNOWN)
+
 BYTES_READ = 4096
 """Bytes that are read at the beginning of each file."""
 

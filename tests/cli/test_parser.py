@@ -50,7 +50,7 @@ OPTIONS = {
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "audit": {
-        *("--policy", "--html", "--threads", "--json", "--quiet", "-q", "--progress"),
+        *("--allow", "--threads", "--json", "--quiet", "-q", "--progress"),
         *("--kms", "--password-file", "--key-file"),
     },
     "info": {"--json"},
