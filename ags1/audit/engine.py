@@ -24,6 +24,7 @@ def audit(
     *,
     allow: Patterns = None,
     kms: Any = None,
+    whole: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -41,6 +42,8 @@ def audit(
     kms : client or URL, optional
         Opens the metadata of datasets and encrypted tables, and the footers of Parquet. Without it they are judged by
         their plaintext parts: unreferenced files, for example, are then not known.
+    whole : bool
+        Read all of each file that looks encrypted, not only samples, and follow all modules of Parquet.
     threads : int, optional
         Files to inspect at once; by default 32.
     progress : callable, optional
@@ -63,7 +66,8 @@ def audit(
 
     Notes
     -----
-    Memory grows with the number of files, about as their listing does, but not with their sizes.
+    Without its key nothing proves that a file is encrypted: it looks encrypted, and verification with the key proves
+    it. Memory grows with the number of files, about as their listing does, but not with their sizes.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
@@ -74,7 +78,7 @@ def audit(
             kms = load(kms)
             stack.callback(kms.close)
         found = _Audit(Location(location, storage_options), patterns_of(allow, "allow"), kms)
-        return found.run(threads or REQUESTS_AT_ONCE, progress)
+        return found.run(threads or REQUESTS_AT_ONCE, whole, progress)
 
 
 class _Audit:
@@ -84,14 +88,14 @@ class _Audit:
         self._kms = kms
         self._report = AuditReport(location.text)
 
-    def run(self, at_once: int, progress: Progress | None) -> AuditReport:
+    def run(self, at_once: int, whole: bool, progress: Progress | None) -> AuditReport:
         report = self._report
         listed = self._listed()
         groups = _memberships(self._location, listed, self._kms, report)
         report.groups = [each.group for each in groups]
         index = {each.group.path: number for number, each in enumerate(groups) if number}
         decryption = decryption_of(self._kms)
-        looked_at = in_order(lambda each: look(each, decryption), listed, at_once=at_once)
+        looked_at = in_order(lambda each: look(each, decryption, whole=whole), listed, at_once=at_once)
         done, total = 0, sum(each.size for each in listed)
         for entry, found in zip(listed, looked_at, strict=True):
             found.group = _group_of(entry.name, index)

@@ -25,6 +25,7 @@ def audit(options: argparse.Namespace) -> int:
             options.location,
             allow=options.allow,
             kms=client,
+            whole=options.whole,
             threads=options.threads,
             progress=reporter.progress_of(options.location),
         )

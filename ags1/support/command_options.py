@@ -446,6 +446,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "GLOB",
             "help": "these files may be plaintext: a pattern as for --include of other commands (may be repeated)",
         },
+        "whole": {**_FLAG, "help": "read all of each file that looks encrypted, not only samples of it"},
         "require-encrypted": {
             "action": values.Names,
             "type": values.column_names,

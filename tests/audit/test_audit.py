@@ -51,7 +51,7 @@ def test_names_prove_nothing(tmp_path: Path) -> None:
     (tmp_path / "secret.ags1").write_text("name,born\nAda,1815\n")
     (tmp_path / "notes.txt").write_bytes(ags1.encrypt(b"x", FILE_KEY))
     found = by_name(audit(tmp_path))
-    assert (found["secret.ags1"].protection, found["notes.txt"].protection) == ("plaintext", "encrypted")
+    assert (found["secret.ags1"].protection, found["notes.txt"].protection) == ("plaintext", "looks encrypted")
 
 
 def test_columns_and_keys_of_parquet_are_named(lake: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_stream_that_is_none_is_damaged(tmp_path: Path) -> None:
     report = audit(tmp_path)
     assert codes(report, "error") == {"damaged": 2}
     assert report.exit_code == 1
-    assert [each.protection for each in report.files] == ["unknown", "unknown", "encrypted"]
+    assert [each.protection for each in report.files] == ["unknown", "unknown", "looks encrypted"]
 
 
 @pytest.mark.parametrize("cut", [12, 40, 2000])
@@ -236,7 +236,7 @@ def test_a_dataset_is_a_group_with_its_master_keys(lake: Path) -> None:
     assert (group.path, set(group.keys), group.encrypted) == ("vault", set(MASTER_KEYS), True)
     assert group.files == sum(path.is_file() for path in (lake / "vault").rglob("*"))
     protections = {each.protection for each in report.files if report.groups[each.group] is group}
-    assert protections == {"encrypted", "metadata"}
+    assert protections == {"looks encrypted", "metadata"}
 
 
 def test_the_audited_place_can_be_a_dataset_itself(vault: Path) -> None:
@@ -298,7 +298,7 @@ def test_an_encrypted_table_is_a_group_with_its_master_key(lake: Path) -> None:
     (group,) = (each for each in report.groups if each.kind == "iceberg table")
     assert (group.path, group.keys, group.encrypted) == ("db/events", ("lake",), True)
     protections = Counter(each.protection for each in report.files if report.groups[each.group] is group)
-    assert set(protections) <= {"encrypted", "metadata"}
+    assert set(protections) <= {"looks encrypted", "metadata"}
     assert "no KMS was given" in group.detail
 
 

@@ -50,7 +50,7 @@ OPTIONS = {
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "audit": {
-        *("--allow", "--threads", "--json", "--quiet", "-q", "--progress"),
+        *("--allow", "--whole", "--threads", "--json", "--quiet", "-q", "--progress"),
         *("--kms", "--password-file", "--key-file"),
     },
     "info": {"--json"},

@@ -302,8 +302,9 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         "audit",
         {"location": ("LOCATION", "directory, file or URL, with all that is below it")},
         "say what of a bucket, directory, dataset or table is encrypted, and what is not",
-        "allow KMS threads SAY",
-        more="Looks at the beginning of each file and at the footers of Parquet, and decrypts no data.",
+        "allow whole KMS threads SAY",
+        more="Reads the beginning of each file, samples of it, and the footers of Parquet, and decrypts no data."
+        " Without its key nothing proves that a file is encrypted; `verify` proves it.",
         epilog=_AUDIT_HELP,
         changes={
             "threads": {"help": "files to look at at once (32)"},
