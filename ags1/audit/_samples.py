@@ -52,5 +52,5 @@ def _ranges(start: int, end: int, whole: bool) -> list[tuple[int, int]]:
 
 
 def _starts(length: int, size: int) -> list[int]:
-    """Where parts of `size` bytes begin that cover `length` bytes, so that each length of a module is in one of them."""
-    return [*range(0, length - size, size - _LENGTH), max(0, length - size)]
+    """Where parts of `size` bytes begin that cover `length` bytes. They overlap: no length of a module is cut."""
+    return [*range(0, length - size, max(1, size - _LENGTH)), max(0, length - size)]

@@ -66,6 +66,12 @@ def test_a_magic_around_csv_is_damage_whatever_is_allowed(tmp_path: Path, lines:
         assert audit(tmp_path, allow="*").exit_code == 1
 
 
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 12, 40])
+def test_few_bytes_before_a_real_footer_are_damage(tmp_path: Path, size: int) -> None:
+    data = b"PARE" + bytes(range(200, 200 + size)) + footer_of(sealed(tmp_path))
+    assert found_in(tmp_path, data).protection == "unknown"
+
+
 def test_a_length_that_no_number_of_blocks_has_is_damage(tmp_path: Path) -> None:
     for size in (100, 70_000):
         stream = ags1.encrypt(bytes(size), FILE_KEY, block_length=4096)
