@@ -124,7 +124,7 @@ class DatasetMembership(Membership):
         made_here = run_of(name) is not None and file.format == "AGS1"
         if not made_here:
             text = "is of no run of this dataset: it was put there"
-            self._add("warning", "dataset-foreign-file", name, f"{text}, and is {file.protection}")
+            self._add("warning", "dataset-foreign-file", name, f"{text} ({file.protection})")
         elif self._needed is not None and name not in self._needed:
             text = "no version names it: its run is in progress, or was interrupted; `ags1 dataset expire` removes it"
             self._add("note", "dataset-unreferenced", name, text)

@@ -11,7 +11,7 @@ import os
 import re
 from typing import Any
 
-from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
+from ags1.audit.classification import BY_DESIGN, ENCRYPTED, PARTLY, PLAINTEXT, UNKNOWN, AuditedFile
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.errors import Ags1Error
 from ags1.iceberg.metadata.locations import io_properties_of
@@ -173,7 +173,7 @@ class TableMembership(Membership):
                 file.protection = BY_DESIGN
                 file.leaks = ("column names", "partition specs, numbers of rows") if is_metadata_file(last) else ()
             return
-        if place in self._uniform and not file.columns_known and file.problem is None:
+        if place in self._uniform and not file.columns_known and file.protection == ENCRYPTED:
             file.columns_known = True
             file.detail += "; all of them, according to the table"
         kind = "file"
@@ -181,7 +181,7 @@ class TableMembership(Membership):
             kind = "Flink manifest" if _FLINK.fullmatch(last) else "manifest or manifest list"
         elif file.format == "Puffin":
             kind = "statistics or deletion vector file"
-        file.keys = file.keys or (self.group.keys if file.protection == "encrypted" else ())
+        file.keys = file.keys or (self.group.keys if file.protection == ENCRYPTED else ())
         bare = file.protection in (PLAINTEXT, PARTLY, UNKNOWN) and place not in self._known_plaintext
         if self.group.encrypted and bare:
             code = "table-flink-manifest" if kind == "Flink manifest" else "table-plaintext-file"

@@ -1,22 +1,21 @@
-"""What a file is, by its first bytes and, for Parquet, by its footer: its protection, and what it shows.
+"""What a file is, by its first bytes, by samples and, for Parquet, by its footer: its protection, and what it shows.
 
-No file is judged by its name alone, because a name proves nothing.
+Neither a name nor a magic proves anything. A file is unknown until everything that can be checked without its key fits.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
-import math
 import re
-from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ags1.audit._samples import bare_bytes, looks_random
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import HEADER_LENGTH, plaintext_length, read_header
-from ags1.storage import Entry, PipeSource, open_regular, open_source
+from ags1.storage import Entry, PipeSource, Source, open_regular, open_source
 from ags1.support.words import with_name
 
 TYPE_CHECKING = False
@@ -24,10 +23,13 @@ if TYPE_CHECKING:
     from ags1.parquet import DecryptionConfig, Inspection
 
 ENCRYPTED, PARTLY, PLAINTEXT, UNKNOWN, BY_DESIGN, EMPTY, UNREADABLE = PROTECTIONS = (
-    "encrypted", "partly encrypted", "plaintext", "unknown", "metadata", "empty", "unreadable",
+    "looks encrypted", "partly encrypted", "plaintext", "unknown", "metadata", "empty", "unreadable",
 )  # fmt: skip
-"""How a file is protected. "partly encrypted": Parquet with columns in plaintext. "unknown": no known format.
+"""How a file is protected. "looks encrypted": nothing contradicts it; only its key proves it. "partly encrypted":
+Parquet with columns or other bytes in plaintext. "unknown": no known format, or one that something contradicts.
 "metadata": what a format has only in plaintext, such as the metadata.json of an encrypted table."""
+
+NOT_ENCRYPTED = (PARTLY, PLAINTEXT, UNKNOWN)
 
 BYTES_READ = 4096
 """Bytes that are read at the beginning of each file."""
@@ -45,11 +47,9 @@ _MAX_KEY_FILE = 100
 _TEXT_KEY = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{48}|[0-9a-fA-F]{64}|[A-Za-z0-9+/]{22}==|[A-Za-z0-9+/]{43}=")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PARTITION = re.compile(r"(?:^|/)[^/=]+=[^/]+/")
-# 4096 random bytes nearly always have more than 7.94 bits a byte.
-_RANDOM_ENTROPY = 7.9
-# A file with far less is not encrypted: 2048 random bytes also have 7.9.
-_LOW_ENTROPY = 7.5
 _RANDOM_BYTES = 2048
+# Types of pages, as a plaintext header has them: a number, and behind it another.
+_PAGE_HEADER = re.compile(rb"\x15[\0\2\4\6]\x15")
 
 
 @dataclass(slots=True)
@@ -110,8 +110,8 @@ def decryption_of(kms: Any) -> DecryptionConfig | None:
     return DecryptionConfig.from_kms(kms, allow_plaintext=True)
 
 
-def look(entry: Entry, decryption: DecryptionConfig | None = None) -> AuditedFile:
-    """Inspect one file: one request for its beginning, and for Parquet more for its footer.
+def look(entry: Entry, decryption: DecryptionConfig | None = None, *, whole: bool = False) -> AuditedFile:
+    """Inspect one file: its beginning, samples of it (with `whole`, all) if it may be encrypted, and Parquet's footer.
 
     Parameters
     ----------
@@ -125,12 +125,14 @@ def look(entry: Entry, decryption: DecryptionConfig | None = None) -> AuditedFil
         try:
             found.size = source.size
             head = bytes(memoryview(source.read(0, min(source.size, BYTES_READ))))
+            found.protection = UNKNOWN
+            _classify(found, head, source, entry, decryption, whole)
         finally:
             source.close()
-        _classify(found, head, entry, decryption)
     except Ags1Error as error:
         found.problem = "damaged", _naming(entry, error)
     except OSError as error:
+        found.protection = UNREADABLE
         found.problem = "unreadable", _naming(entry, error)
     if found.protection in (ENCRYPTED, PARTLY) and _PARTITION.search(found.name):
         found.leaks = (*found.leaks, "partition values in names")
@@ -142,27 +144,33 @@ def _naming(entry: Entry, error: Exception) -> str:
     return with_name(entry.name, text)
 
 
-def _classify(found: AuditedFile, head: bytes, entry: Entry, decryption: DecryptionConfig | None) -> None:
+def _classify(
+    found: AuditedFile, head: bytes, source: Source, entry: Entry, decryption: DecryptionConfig | None, whole: bool
+) -> None:
     if not head:
         found.protection = EMPTY
     elif head.startswith(b"AGS1"):
-        _take_stream(found, head)
+        _take_stream(found, head, source, whole)
     elif head[:4] in (b"PAR1", b"PARE"):
-        _take_parquet(found, head, entry, decryption)
+        found.format = "Parquet"
+        body_end = _take_parquet(found, entry, decryption)
+        if found.protection == ENCRYPTED:
+            _take_modules(found, head, source, body_end, whole)
     else:
         _take_others(found, head)
 
 
-def _take_stream(found: AuditedFile, head: bytes) -> None:
-    found.protection = UNKNOWN
+def _take_stream(found: AuditedFile, head: bytes, source: Source, whole: bool) -> None:
     try:
         block_length = read_header(head[:HEADER_LENGTH])
         plaintext_length(found.size, block_length)
     except FormatError as error:
         found.problem = "damaged", f"{found.name}: begins like an AGS1 stream, but is not one: {error}"
         return
-    if len(head) >= _RANDOM_BYTES and _entropy(head[HEADER_LENGTH:]) < _LOW_ENTROPY:
-        found.problem = "damaged", f"{found.name}: begins like an AGS1 stream, but the rest is not encrypted"
+    bare = bare_bytes(source, HEADER_LENGTH, found.size, whole=whole, modules=False)
+    if bare is not None:
+        text = f"{found.name}: begins like an AGS1 stream, but the bytes from {bare:,} on are not encrypted"
+        found.problem = "damaged", text
         return
     found.format, found.protection = "AGS1", ENCRYPTED
     found.detail = f"blocks of {block_length:,} bytes"
@@ -171,22 +179,23 @@ def _take_stream(found: AuditedFile, head: bytes) -> None:
 # -- Parquet -------------------------------------------------------------------------------------------------------
 
 
-def _take_parquet(found: AuditedFile, head: bytes, entry: Entry, decryption: DecryptionConfig | None) -> None:
-    found.format = "Parquet"
-    found.protection = PLAINTEXT if head.startswith(b"PAR1") else ENCRYPTED
+def _take_parquet(found: AuditedFile, entry: Entry, decryption: DecryptionConfig | None) -> int:
+    """Take what the footer says; return where it begins."""
     try:
         inspected = _inspected(found, entry, decryption)
     except Ags1Error as error:
         found.columns_known = False
         found.problem = "damaged", _naming(entry, error)
-        return
+        return 0
+    footer_start = inspected.size - inspected.footer_size
     encryption = inspected.encryption
     if encryption is None:
+        found.protection = PLAINTEXT
         found.plaintext_columns = tuple(each.column for each in inspected.columns)
         found.leaks = "values", "column names"
         if any(each.statistics_shown for each in inspected.columns):
             found.leaks = (*found.leaks, "statistics")
-        return
+        return footer_start
     described = [encryption.footer_key, *(each.key for each in inspected.columns if each.key is not None)]
     names = (each.master_key_id or each.text for each in described)
     found.keys = tuple(dict.fromkeys(each for each in names if each))
@@ -195,7 +204,7 @@ def _take_parquet(found: AuditedFile, head: bytes, entry: Entry, decryption: Dec
     if not inspected.footer_readable:
         found.columns_known = False
         found.detail += "; which columns are encrypted is not known without its key"
-        return
+        return footer_start
     for each in inspected.columns:
         # Without rows nothing is encrypted, and nothing is visible.
         plain = bool(inspected.row_groups) and (each.readable_without_keys or each.protection == "mixed")
@@ -204,6 +213,25 @@ def _take_parquet(found: AuditedFile, head: bytes, entry: Entry, decryption: Dec
         else:
             found.encrypted_columns = (*found.encrypted_columns, each.column)
     _take_leaks(found, inspected)
+    return footer_start
+
+
+def _take_modules(found: AuditedFile, head: bytes, source: Source, end: int, whole: bool) -> None:
+    """Check that all before the footer, at `end`, can be modules; a plaintext column begins with a header of a page."""
+    start = len(b"PARE")
+    bare = bare_bytes(source, start, end, whole=whole, modules=True)
+    if bare is None:
+        return
+    if bare == start and not _PAGE_HEADER.match(head, start):
+        found.protection = UNKNOWN
+        found.problem = (
+            "damaged",
+            f"{found.name}: its footer is that of encrypted Parquet, but what is before it is not",
+        )
+        return
+    found.protection = PARTLY
+    found.leaks = "values of some columns", *found.leaks
+    found.detail += f"; the bytes from {bare:,} on are not encrypted"
 
 
 def _take_leaks(found: AuditedFile, inspected: Inspection) -> None:
@@ -255,7 +283,7 @@ def _take_others(found: AuditedFile, head: bytes) -> None:
     if len(head) in (16, 24, 32) and found.size == len(head) and "key" in found.name.lower():
         found.problem = "key-in-plaintext", f"{found.name}: has the length and the name of a key in plaintext"
     found.protection = UNKNOWN
-    if len(head) >= _RANDOM_BYTES and _entropy(head) > _RANDOM_ENTROPY:
+    if len(head) >= _RANDOM_BYTES and looks_random(head):
         found.detail = "looks random: encrypted by something else, or compressed"
 
 
@@ -298,8 +326,3 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _entropy(data: bytes) -> float:
-    """Entropy in bits a byte."""
-    return -sum(each / len(data) * math.log2(each / len(data)) for each in Counter(data).values())

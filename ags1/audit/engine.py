@@ -1,29 +1,30 @@
-"""The walk: one listing, the datasets and tables in it, one small read of each file, many at once, and the policy."""
+"""The walk: one listing, the datasets and tables in it, and small reads of each file, many at once."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ags1.audit._datasets import DatasetMembership
 from ags1.audit._tables import METADATA_DIRECTORY, TableMembership
-from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
-from ags1.audit.policy import Policy
+from ags1.audit.classification import NOT_ENCRYPTED, UNKNOWN, AuditedFile, decryption_of, look
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
+from ags1.dataset.selection import Patterns, matches, patterns_of
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, in_order, list_files, status
 from ags1.streams.files import Progress
 from ags1.support.exit_codes import EXIT_IO
-from ags1.support.words import counted, share_text, size_text
 
 
 def audit(
     location: Any,
     *,
-    policy: Any = None,
+    allow: Patterns = None,
     kms: Any = None,
+    whole: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -34,11 +35,15 @@ def audit(
     ----------
     location : path or URL
         What to audit, with all files below it. Links to directories are reported, but not followed.
-    policy : Policy, path, URL or mapping, optional
-        What must be encrypted; see :class:`ags1.audit.Policy`. Without it nothing is a violation.
+    allow : str or sequence of str, optional
+        Glob patterns of names of files that may be plaintext; any other file that is not encrypted is a violation. A
+        pattern without ``/`` is compared with each component of a name, one with ``/`` with the whole name, where
+        ``*`` stands for any characters, also ``/``.
     kms : client or URL, optional
         Opens the metadata of datasets and encrypted tables, and the footers of Parquet. Without it they are judged by
         their plaintext parts: unreferenced files, for example, are then not known.
+    whole : bool
+        Read all of each file that looks encrypted, not only samples, and follow all modules of Parquet.
     threads : int, optional
         Files to inspect at once; by default 32.
     progress : callable, optional
@@ -57,68 +62,42 @@ def audit(
     KeyAccessError
         No client can be made for the URL of the KMS.
     ValueError
-        An invalid policy, or a number of threads below 1.
+        A number of threads below 1.
 
     Notes
     -----
-    Memory grows with the number of files, about as their listing does, but not with their sizes.
+    Without its key nothing proves that a file is encrypted: it looks encrypted, and verification with the key proves
+    it. Memory grows with the number of files, about as their listing does, but not with their sizes.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
-    close = None
-    if isinstance(kms, str):
-        from ags1.kms import load
+    with contextlib.ExitStack() as stack:
+        if isinstance(kms, str):
+            from ags1.kms import load
 
-        kms = load(kms)
-        close = kms.close
-
-    def look_at(listed: list[Entry]) -> Iterable[AuditedFile]:
-        decryption = decryption_of(kms)
-        return in_order(lambda each: look(each, decryption), listed, at_once=threads or REQUESTS_AT_ONCE)
-
-    try:
-        return judge(Location(location, storage_options), look_at, policy=policy, kms=kms, progress=progress)
-    finally:
-        if close is not None:
-            close()
-
-
-def judge(
-    location: Location,
-    look_at: Callable[[list[Entry]], Iterable[AuditedFile]],
-    *,
-    policy: Any = None,
-    kms: Any = None,
-    progress: Progress | None = None,
-) -> AuditReport:
-    """Audit with `look_at`, which returns an AuditedFile for each entry, in their order.
-
-    Otherwise as :func:`audit`; `kms` is a client.
-    """
-    if isinstance(policy, Mapping):
-        policy = Policy.of(policy)
-    elif policy is not None and not isinstance(policy, Policy):
-        remote = isinstance(policy, str) and "://" in policy
-        policy = Policy.read(policy, location.storage_options if remote else None)
-    return _Audit(location, policy, kms).run(look_at, progress)
+            kms = load(kms)
+            stack.callback(kms.close)
+        found = _Audit(Location(location, storage_options), patterns_of(allow, "allow"), kms)
+        return found.run(threads or REQUESTS_AT_ONCE, whole, progress)
 
 
 class _Audit:
-    def __init__(self, location: Location, policy: Policy | None, kms: Any) -> None:
+    def __init__(self, location: Location, allowed: list[str], kms: Any) -> None:
         self._location = location
-        self._policy = policy
+        self._allowed = allowed
         self._kms = kms
-        of_policy = (None, None) if policy is None else (policy.name, policy.digest)
-        self._report = AuditReport(location.text, *of_policy)
+        self._report = AuditReport(location.text)
 
-    def run(self, look_at: Callable[[list[Entry]], Iterable[AuditedFile]], progress: Progress | None) -> AuditReport:
+    def run(self, at_once: int, whole: bool, progress: Progress | None) -> AuditReport:
         report = self._report
         listed = self._listed()
         groups = _memberships(self._location, listed, self._kms, report)
         report.groups = [each.group for each in groups]
         index = {each.group.path: number for number, each in enumerate(groups) if number}
+        decryption = decryption_of(self._kms)
+        looked_at = in_order(lambda each: look(each, decryption, whole=whole), listed, at_once=at_once)
         done, total = 0, sum(each.size for each in listed)
-        for entry, found in zip(listed, look_at(listed), strict=True):
+        for entry, found in zip(listed, looked_at, strict=True):
             found.group = _group_of(entry.name, index)
             groups[found.group].judge(found, report)
             self._take(found)
@@ -129,7 +108,6 @@ class _Audit:
         if not report.files and not report.findings:
             text = f"{self._location.text}: there are no files here, so nothing was inspected"
             report.add("warning", "nothing-found", self._location.text, text)
-        self._judge_all()
         report.sort_findings()
         return report
 
@@ -165,33 +143,10 @@ class _Audit:
         if found.detail.startswith("AES_GCM_CTR_V1"):
             text = f"{found.name}: its pages have no tags: changes of them are not detected"
             report.add("warning", "pages-without-tags", found.name, text)
-        if self._policy is not None:
-            for code, message in self._policy.violations(found):
-                report.add("violation", code, found.name, message)
-
-    def _judge_all(self) -> None:
-        policy, report = self._policy, self._report
-        if policy is None:
-            return
-        for group in report.groups:
-            for code, message in policy.key_violations(group.name, group.keys):
-                report.add("violation", code, group.name, message)
-        most = policy.max_plaintext_share
-        if most is not None:
-            bare = sum(report.totals[each][1] for each in (PLAINTEXT, UNKNOWN, PARTLY))
-            if bare > most * report.size:
-                share = f"{share_text(bare, report.size)} of the bytes ({size_text(bare)})"
-                text = f"{share} are not encrypted, more than the {100 * most:g} % of plaintext.max_share"
-                report.add("violation", "too-much-plaintext", self._location.text, text)
-        if policy.keys_allowed is not None:
-            unnamed = [
-                each
-                for each in report.files
-                if each.protection in ("encrypted", PARTLY) and not each.keys and not report.groups[each.group].keys
-            ]
-            if unnamed:
-                text = f"{counted(len(unnamed), 'encrypted file')} of no dataset and no table do not name their key"
-                report.add("note", "key-not-known", unnamed[0].name, f"{text}, such as {unnamed[0].name}")
+        if found.protection in NOT_ENCRYPTED and not any(matches(found.name, each) for each in self._allowed):
+            what = "is of an unknown format" if found.protection == UNKNOWN else f"is {found.protection}"
+            text = f"{found.name}: {what}, and no pattern of `allow` matches its name"
+            report.add("violation", "not-encrypted", found.name, text)
 
 
 def _memberships(location: Location, listed: list[Entry], kms: Any, report: AuditReport) -> list[Membership]:

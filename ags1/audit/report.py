@@ -1,4 +1,4 @@
-"""The result of an audit: as text, as JSON, as an HTML page."""
+"""The result of an audit: as text and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding:
     Attributes
     ----------
     severity : {"error", "violation", "warning", "note"}
-        "error": damaged or not inspected. "violation": against the policy. "warning": action is needed.
+        "error": damaged or not inspected. "violation": not encrypted, and not allowed. "warning": action is needed.
         "note": worth knowing.
     code : str
         Kind of finding, for programs.
@@ -105,10 +105,6 @@ class AuditReport(Report):
     ----------
     location : str
         What was audited.
-    policy : str or None
-        Name of the policy.
-    policy_digest : str or None
-        SHA-256 of the policy's file; None if it is from no file.
     made : dict of str to str
         When the audit began, in UTC ("created"), and the version of ags1 ("ags1").
     files : list of AuditedFile
@@ -121,13 +117,11 @@ class AuditReport(Report):
     totals : dict of str to (int, int)
         Files and bytes of each protection.
     exit_code : int
-        1 something is damaged; else 4 something could not be read; else 3 a KMS refused a key; else 5 the policy is
-        violated; else 0, without a policy too.
+        1 something is damaged; else 4 something could not be read; else 3 a KMS refused a key; else 5 a file is not
+        encrypted that `allow` does not list; else 0.
     """
 
     location: str
-    policy: str | None = None
-    policy_digest: str | None = None
     made: dict[str, str] = field(default_factory=made_by)
     files: list[AuditedFile] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
@@ -174,20 +168,21 @@ class AuditReport(Report):
         return found
 
     @property
-    def verdict(self) -> str:
-        """One line: whether the policy holds."""
-        if self.policy is None:
-            return "no policy was given: nothing was judged"
-        number = sum(count for code, count in self.counts.items() if code in self._violated)
-        if number:
-            return f"policy {self.policy}: VIOLATED ({counted(number, 'violation')})"
-        if self.exit_code:
-            return f"policy {self.policy}: NOT SHOWN TO HOLD: some files could not be read, or are damaged"
-        return f"policy {self.policy}: holds"
+    def ok(self) -> bool:
+        """Whether all files but allowed ones look encrypted, and nothing is damaged or could not be read."""
+        return self.exit_code == EXIT_OK
 
     @property
-    def _violated(self) -> set[str]:
-        return {each.code for each in self.findings if each.severity == "violation"}
+    def verdict(self) -> str:
+        """One line: what the exit code says."""
+        number = self.counts.get("not-encrypted", 0)
+        if number:
+            return (
+                f"NOT OK: {counted(number, 'file')} outside of `allow` {'is' if number == 1 else 'are'} not encrypted"
+            )
+        if not self.ok:
+            return "NOT OK: something is damaged, or could not be read"
+        return "ok: all files outside of `allow` look encrypted"
 
     def _text(self) -> str:
         lines = [f"{self.location}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]
@@ -217,16 +212,14 @@ class AuditReport(Report):
 
     @property
     def origin(self) -> str:
-        """One line: when, by which version of ags1, and with which policy."""
-        digest = f", policy sha256 {self.policy_digest}" if self.policy_digest else ""
-        return f"{self.made['created']}, ags1 {self.made['ags1']}{digest}"
+        """One line: when, and by which version of ags1."""
+        return f"{self.made['created']}, ags1 {self.made['ags1']}"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         return {
             "location": self.location,
-            "policy": self.policy,
-            "policy_digest": self.policy_digest,
+            "ok": self.ok,
             **self.made,
             "exit_code": self.exit_code,
             "verdict": self.verdict,
@@ -237,9 +230,3 @@ class AuditReport(Report):
             "findings": [each.to_dict() for each in self.findings],
             "files": [each.to_dict() for each in self.files],
         }
-
-    def html(self) -> str:
-        """The report as one self-contained HTML page: a picture of the bytes, and a table to sort and filter."""
-        from ags1.audit._html import page
-
-        return page(self)

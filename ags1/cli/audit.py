@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.audit import AuditReport
-
 
 def audit(options: argparse.Namespace) -> int:
     from ags1.audit import audit as look
@@ -25,13 +23,12 @@ def audit(options: argparse.Namespace) -> int:
         reporter = stack.enter_context(Reporter(options, ("looking at", "looked at")))
         report = look(
             options.location,
-            policy=options.policy,
+            allow=options.allow,
             kms=client,
+            whole=options.whole,
             threads=options.threads,
             progress=reporter.progress_of(options.location),
         )
-    if options.html is not None:
-        _write(options.html, report)
     if options.json:
         say_json(report.to_dict())
     elif options.quiet:
@@ -41,14 +38,4 @@ def audit(options: argparse.Namespace) -> int:
     else:
         for line in in_options(str(report)).split("\n"):
             say(line)
-        if options.html is not None:
-            say(f"{options.html}: the same as a page")
     return report.exit_code
-
-
-def _write(target: str, report: AuditReport) -> None:
-    from ags1.storage import Location, open_output
-
-    with open_output(Location(target)) as output:
-        output.write(report.html().encode())
-        output.commit()

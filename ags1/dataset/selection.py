@@ -19,8 +19,8 @@ class Filter:
     """
 
     def __init__(self, include: Patterns = None, exclude: Patterns = None) -> None:
-        self._include = _patterns(include, "include")
-        self._exclude = _patterns(exclude, "exclude")
+        self._include = patterns_of(include, "include")
+        self._exclude = patterns_of(exclude, "exclude")
 
     def __bool__(self) -> bool:
         return bool(self._include or self._exclude)
@@ -41,7 +41,8 @@ class Filter:
         return any(matches(path, pattern) for pattern in self._exclude)
 
 
-def _patterns(patterns: Patterns, name: str) -> list[str]:
+def patterns_of(patterns: Patterns, name: str) -> list[str]:
+    """Return the patterns as a list. `name` is the argument that had them, for the message of an error."""
     if patterns is None:
         return []
     found = [patterns] if isinstance(patterns, str) else list(patterns)

@@ -421,7 +421,12 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "set": {"action": values.Pair, "default": {}, "metavar": "NAME=VALUE", "help": "a property of the table"},
     },
     "policy": {
-        "policy": {"metavar": "FILE", "help": "what must be encrypted, as TOML"},
+        "allow": {
+            **_MANY,
+            "metavar": "GLOB",
+            "help": "these files may be plaintext: a pattern as for --include of other commands (may be repeated)",
+        },
+        "whole": {**_FLAG, "help": "read all of each file that looks encrypted, not only samples of it"},
         "require-encrypted": {
             "action": values.Names,
             "type": values.column_names,
@@ -570,7 +575,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "FILE",
             "help": "write to this file instead of standard output",
         },
-        "html": {"metavar": "FILE", "help": "write the report as a page that needs no network; each run replaces it"},
         "report": {
             "type": values.report,
             "metavar": "FILE",

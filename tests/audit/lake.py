@@ -32,13 +32,13 @@ PROTECTIONS = {
     "logs/f.avro": ("plaintext", "Avro"),
     "logs/g.bin": ("unknown", ""),
     "logs/_SUCCESS": ("empty", ""),
-    "streams/a.ags1": ("encrypted", "AGS1"),
+    "streams/a.ags1": ("looks encrypted", "AGS1"),
     "streams/a.key-metadata": ("plaintext", "key metadata"),
     "streams/my.key": ("plaintext", "text"),
     "people/plain.parquet": ("plaintext", "Parquet"),
-    "people/uniform.parquet": ("encrypted", "Parquet"),
+    "people/uniform.parquet": ("looks encrypted", "Parquet"),
     "people/signed.parquet": ("partly encrypted", "Parquet"),
-    "people/kms.parquet": ("encrypted", "Parquet"),
+    "people/kms.parquet": ("looks encrypted", "Parquet"),
 }
 """Protection and format of each file that is in no dataset and no table."""
 

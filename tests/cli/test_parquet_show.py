@@ -239,7 +239,7 @@ def test_a_rekeyed_file_keeps_its_prefix(run: Run) -> None:
 
 def test_a_required_column_that_not_all_files_have_is_for_an_audit(run: Run) -> None:
     refused = run("parquet", "verify", "lake", "--allow-plaintext", "--require-encrypted", "nowhere")
-    assert (refused.code, "where not all files have a column, `ags1 audit` with a policy" in refused.err) == (2, True)
+    assert (refused.code, "where not all files have a column, `ags1 audit --json` lists" in refused.err) == (2, True)
 
 
 def test_rekey_lists_columns_that_would_become_plaintext(run: Run) -> None:

@@ -46,7 +46,7 @@ OPTIONS = {
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "audit": {
-        *("--policy", "--html", "--threads", "--json", "--quiet", "-q", "--progress"),
+        *("--allow", "--whole", "--threads", "--json", "--quiet", "-q", "--progress"),
         *("--kms", "--password-file", "--key-file"),
     },
     "info": {"--json"},

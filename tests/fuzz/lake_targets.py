@@ -301,7 +301,7 @@ def table(data: bytes) -> None:
                 ["iceberg", "inspect", *choices.one_of([[], ["--json"]])],
                 ["iceberg", "files", *choices.one_of([[], ["--format", "json"]]), *plaintext],
                 ["iceberg", "prune", "--dry-run"],
-                ["audit", *choices.one_of([[], ["--json"], ["--html", str(directory() / "page.html")]])],
+                ["audit", *choices.one_of([[], ["--json"], ["--allow", "*.parquet"]])],
                 ["inspect", *choices.one_of([[], ["--json"]])],
             ]
         )

@@ -12,7 +12,9 @@ from tests.pages import blocks, run_python, run_shell
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "left-out.md"
 
 
-@pytest.mark.parametrize("heading", ["Many tables at once", "Branches, tags, rollback and properties"])
+@pytest.mark.parametrize(
+    "heading", ["Many tables at once", "Branches, tags, rollback and properties", "Audit policies and pages"]
+)
 def test_the_code_below_a_heading_runs(heading: str, tmp_path: Path) -> None:
     (section,) = re.findall(rf"^## {heading}\n.*?(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     work, part = tmp_path / "work", tmp_path / "part.md"

@@ -12,7 +12,7 @@ def test_each_table_of_a_warehouse_is_told_from_the_others(spark_tables: SparkTa
     tables = [spark_tables[each.name] for each in DEFINITIONS]
     (warehouse,) = {table.location.parent for table in tables}
     for kms in (None, table_kms):
-        report = audit(str(warehouse), kms=kms)
+        report = audit(str(warehouse), allow="*", kms=kms)
         assert report.exit_code == 0
         groups = {each.path: each for each in report.groups if each.kind == "iceberg table"}
         assert set(groups) == {table.location.name for table in tables}
@@ -28,6 +28,6 @@ def test_each_table_of_a_warehouse_is_told_from_the_others(spark_tables: SparkTa
         assert plain
     assert plain == with_plaintext
     for each in report.files:
-        if (each.protection, each.format) == ("encrypted", "Parquet"):
+        if (each.protection, each.format) == ("looks encrypted", "Parquet"):
             assert each.columns_known, each.name
             assert each.keys, each.name

@@ -93,23 +93,15 @@ examples:
 _AUDIT_HELP = """\
 examples:
   ags1 audit s3://lake/
-  ags1 audit s3://lake/ --kms 'aws:?region=eu-central-1' --html report.html
-  ags1 audit data/ --policy policy.toml --quiet || echo "not protected: $?"
+  ags1 audit s3://lake/ --allow 'public/*' --kms 'aws:?region=eu-central-1'
+  ags1 audit data/ --allow '*.md' --quiet || echo "not protected: $?"
 
-A policy is a TOML file:
-  [plaintext]
-  allowed = ["public/**"]       # any other plaintext is a violation
-  max_share = 0.05              # of all bytes
-  [encrypted]
-  required = ["customers/**"]
-  [[columns]]
-  files = "people/*.parquet"
-  encrypted = ["ssn", "salary"]
-  [keys]
-  allowed = ["alias/lake"]
+A pattern without / is compared with each component of a name, one with / with
+the whole name. --allow '*' allows everything.
 
-exit codes: 0 the policy holds, or there is none; 1 something is damaged;
-  3 the KMS refused a key; 4 something could not be read; 5 a violation
+exit codes: 0 all files outside of --allow look encrypted;
+  1 something is damaged; 3 the KMS refused a key;
+  4 something could not be read; 5 a file outside of --allow is not encrypted
 """
 
 _COMPLETION_HELP = """
@@ -307,8 +299,9 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         "audit",
         {"location": ("LOCATION", "directory, file or URL, with all that is below it")},
         "say what of a bucket, directory, dataset or table is encrypted, and what is not",
-        "policy KMS html threads SAY",
-        more="Looks at the beginning of each file and at the footers of Parquet, and decrypts no data.",
+        "allow whole KMS threads SAY",
+        more="Reads the beginning of each file, samples of it, and the footers of Parquet, and decrypts no data."
+        " Without its key nothing proves that a file is encrypted; `verify` proves it.",
         epilog=_AUDIT_HELP,
         changes={
             "threads": {"help": "files to look at at once (32)"},

@@ -154,11 +154,15 @@ def _read_encrypted(footer: Footer, data: bytes, decryption: FileDecryption | No
     footer.encrypted = True
     footer.key_metadata = crypto.binary(FileCryptoMetaData.KEY_METADATA)
     _read_algorithm(footer, crypto.struct(FileCryptoMetaData.ENCRYPTION_ALGORITHM), where)
-    if decryption is None:
-        return
-    _check_algorithm(footer, decryption, where)
-    _find_key(footer, decryption, optional, needed=True)
-    if footer.key is None:
+    if decryption is not None:
+        _check_algorithm(footer, decryption, where)
+        _find_key(footer, decryption, optional, needed=True)
+    if decryption is None or footer.key is None:
+        stated = int.from_bytes(data[crypto.nbytes :][:4], "little")
+        if not modules.OVERHEAD <= stated + 4 == len(data) - crypto.nbytes:
+            raise FormatError(
+                f"{where}FileMetaData is not a module of the length that the footer has: damaged, or changed"
+            )
         return
     _resolve_prefix(footer, decryption)
     name = f"{where}footer"
@@ -179,6 +183,8 @@ def _read_plain(
     footer.key_metadata = metadata.binary(FileMetaData.FOOTER_SIGNING_KEY_METADATA)
     _read_algorithm(footer, algorithm, where)
     if decryption is None:
+        if len(data) - metadata.nbytes != modules.SIGNATURE_LENGTH:
+            raise FormatError(f"{where}has no signature of {modules.SIGNATURE_LENGTH} bytes: damaged, or changed")
         return
     _check_algorithm(footer, decryption, where)
     _find_key(footer, decryption, optional, needed=decryption.check_footer_integrity)

@@ -240,7 +240,7 @@ class _Verification:
             try:
                 found = required.resolve([leaf.path for leaf in file.leaves])
             except MissingColumnsError as error:
-                hint = "where not all files have a column, `ags1 audit` with a policy requires it of those that do"
+                hint = "where not all files have a column, `ags1 audit --json` lists the plaintext columns of each file"
                 raise MissingColumnsError(f"{error}; {hint}", error.names, error.alike) from None
             self._required = [each is not None for each in found]
         self._report = report
