@@ -29,9 +29,10 @@ from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import PART_BYTES, Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import Sealer, dataset_keys, kms_client, kms_reference
 from ags1.storage import Location, Unsynced, identity_of, inside, list_files, remove
+from ags1.support.arguments import one_of
 
 Patterns = str | Sequence[str] | None
 Progress = bool | Callable[[int, int | None], object]
@@ -115,7 +116,7 @@ def decrypt_files(
         The target lies in the dataset, or the dataset where one of its files would be put.
     """
     kms = kms_reference(kms)
-    check_choice(on_error, ("fail", "collect"), "on_error")
+    one_of(on_error, ("fail", "collect"), "on_error")
     check_arguments(spark, parallelism, part_bytes)
     here, there = locate(source, spark), locate(target, spark)
     if inside(here, there) is not None:

@@ -28,9 +28,10 @@ from ags1.spark.engine._dataset_work import EncryptWork
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import PART_BYTES
 from ags1.spark.engine._results import Recorder, Result, error_of, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location, inside
+from ags1.support.arguments import one_of
 
 Patterns = str | Sequence[str] | None
 Progress = bool | Callable[[int, int | None], object]
@@ -119,7 +120,7 @@ def encrypt_files(
         The existing dataset is damaged or was tampered with.
     """
     kms = kms_reference(kms)
-    check_choice(on_error, ("fail", "collect"), "on_error")
+    one_of(on_error, ("fail", "collect"), "on_error")
     here, there = locate(source, spark), locate(target, spark)
     _refuse_overlap(here, there)
     wanted = Filter(include, exclude)

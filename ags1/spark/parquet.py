@@ -19,8 +19,8 @@ from ags1.parquet.verify.expected import Expected
 from ags1.spark.engine._parquet_run import ParquetRun
 from ags1.spark.engine._parquet_work import ReadingSettings, WritingSettings
 from ags1.spark.engine._results import Result
-from ags1.spark.engine._runner import check_choice
 from ags1.spark.engine._sealing import kms_reference
+from ags1.support.arguments import one_of
 
 Config = TypeVar("Config", bound=ReadingSettings)
 Tree: TypeAlias = str | os.PathLike[str]
@@ -310,7 +310,7 @@ def verify_parquet(
     TypeError, ValueError, KeyAccessError, PermissionError, Ags1Error, OSError
         As for :func:`decrypt_parquet`.
     """
-    check_choice(missing_keys, ("error", "drop"), "missing_keys")
+    one_of(missing_keys, ("error", "drop"), "missing_keys")
     decryption["allow_plaintext"] = allow_plaintext
     if kms is None:
         # Without a KMS there are no keys to cache.
