@@ -12,13 +12,13 @@ import pickle
 import tempfile
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from ags1.core.gcm import Key
-from ags1.dataset.selection import Filter
+from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.sources import place_of, scan
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.kms.asking import reported
@@ -50,7 +50,6 @@ from ags1.support.arguments import at_least_one, one_of
 from ags1.support.words import counted
 
 Tree: TypeAlias = str | os.PathLike[str]
-Patterns: TypeAlias = str | Sequence[str] | None
 
 _SUFFIXES = (".parquet", ".parq")
 # So few small files take less time than the start of a Spark job.

@@ -30,7 +30,7 @@ from ags1.core.gcm import random_bytes
 from ags1.errors import KeyAccessError
 from ags1.spark.engine._failures import start_failure
 from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
-from ags1.spark.engine._progress import Counters, Meter, Teller, open_meter
+from ags1.spark.engine._progress import Counters, Meter, Progress, Teller, open_meter
 from ags1.spark.engine._sealing import Opener, Sealer
 from ags1.spark.engine._sessions import Session
 from ags1.spark.engine._unsealed import unsealed
@@ -198,7 +198,7 @@ class Engine:
         work: Work,
         *,
         parallelism: int | None = None,
-        progress: bool | Callable[[int, int | None], object] = True,
+        progress: Progress = True,
         seal: Sealer | None = None,
         part_bytes: int = PART_BYTES,
     ) -> None:
