@@ -118,22 +118,14 @@ class Question:
         return compare(self.mine, self.other, **options)
 
 
-def _many(buffers: Sequence[bytes], key: bytes) -> Sequence[Any]:
-    return encrypt_many(buffers, key)
-
-
-def _many_back(streams: Sequence[Any], key: bytes) -> Sequence[Any]:
-    return decrypt_many(streams, key)
-
-
 AGS1 = Codec(
     "ags1",
     encrypt,
     decrypt,
     lambda data, out, key, block_length: encrypt_into(data, out, key, block_length=block_length, threads=1),
     lambda stream, out, key: decrypt_into(stream, out, key, threads=1),
-    _many,
-    _many_back,
+    encrypt_many,
+    decrypt_many,
 )
 """ags1 itself, on one thread where a codec can say how many."""
 

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from ags1.support.arguments import at_least_one, one_of
 from ags1.support.typing import Any
 
 Path = str | bytes | os.PathLike[str]
@@ -40,7 +41,5 @@ def relative(path: Path) -> str:
 
 def check_run(on_error: str, threads: int | None) -> None:
     """Check the arguments of a run. ValueError: `on_error` is neither "fail" nor "collect", or `threads` is below 1."""
-    if on_error not in ("fail", "collect"):
-        raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
+    one_of(on_error, ("fail", "collect"), "on_error")
+    at_least_one(threads, "threads")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,13 +10,13 @@ import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
 from ags1.dataset._arguments import Path, check_run, kms_client, relative
 from ags1.dataset._reading import ReadableDataset
-from ags1.dataset.repairing import repair_files
 from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, Phase, RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.sources import refuse_missing
 from ags1.dataset.writing import Options, write_files
 from ags1.storage import Location
 from ags1.streams.files import Progress
+from ags1.support.arguments import at_least_one
 from ags1.support.typing import Any
 
 _DAY = 24 * 3600.0
@@ -70,8 +71,7 @@ class Dataset(ReadableDataset):
         FormatError, AuthenticationError, OSError
             A version that would stay cannot be read. The objects that it needs are unknown, so nothing was removed.
         """
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep}")
+        at_least_one(keep, "keep")
         report = _expiry.expire(
             self._access, keep=keep, older_than=older_than, grace=grace, give_up=give_up, dry_run=dry_run
         )
@@ -159,10 +159,22 @@ class Dataset(ReadableDataset):
             Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, again=True
         )  # fmt: skip
 
-        def write(chosen: Options) -> RunReport:
-            return self._write(source, storage_options, name, "repair", chosen)
-
-        return repair_files(self.files, problems, options, write, RunReport(self.version))
+        faults = [each for each in problems if each.kind != "foreign" and not each.is_harmless]
+        damaged = {each.path: each for each in faults if each.path in self.files}
+        readable = frozenset(path for path, each in damaged.items() if each.kind != "unreadable")
+        report = RunReport(self.version)
+        if readable:
+            report = self._write(source, storage_options, name, "repair", replace(options, only=readable))
+        report.repaired = report.done
+        told = {path for path, _ in report.errors}
+        is_written = report.changed and not dry_run
+        found = {path for path in readable if is_written and self.files[path].version == report.version}
+        report.errors += (
+            (path, FileNotFoundError(errno.ENOENT, f"{each.kind}, and not in the source", path))
+            for path, each in damaged.items()
+            if path not in found | told and not (dry_run and path in report.paths)
+        )
+        return report
 
     def _write(
         self, source: Any, storage_options: Mapping[str, Any] | None, prefix: str, operation: str, options: Options

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ags1.dataset.pins import Pins
 from ags1.storage import Location
+from ags1.support.arguments import at_least_one
 from ags1.support.typing import Any
 
 ATTEMPTS = 100
@@ -27,6 +28,5 @@ class Access:
     @classmethod
     def of(cls, location: Location, kms: Any, pins: Pins | None = None, attempts: int = ATTEMPTS) -> Access:
         """Check the arguments of a caller. ValueError: `attempts` is below 1."""
-        if attempts < 1:
-            raise ValueError(f"attempts must be at least 1, got {attempts}")
+        at_least_one(attempts, "attempts")
         return cls(location.as_root(), kms, Pins() if pins is None else pins, attempts)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 
 from ags1.dataset.worker import FileOutcome, Worker, batches, is_fatal
+from ags1.support.arguments import one_of
 from ags1.support.typing import Any
 
 # A larger file gets all threads, after earlier units end: otherwise one thread would work alone on the last file.
@@ -23,8 +24,7 @@ def execute(
     would fail as well (a full disk, a KMS that refuses all calls). After an error, or when the iterator is closed, no
     unit is started, and the running ones are waited for.
     """
-    if on_error not in ("fail", "collect"):
-        raise ValueError(f"on_error must be 'fail' or 'collect', got {on_error!r}")
+    one_of(on_error, ("fail", "collect"), "on_error")
     if threads is None:
         from ags1.core.backend import backend
 

@@ -26,8 +26,8 @@ from ags1.spark.engine._column_work import (
     with_names,
 )
 from ags1.spark.engine._locations import locate
-from ags1.spark.engine._runner import check_choice
 from ags1.spark.engine._sealing import kms_reference
+from ags1.support.arguments import one_of
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -114,7 +114,7 @@ def encrypt_columns(
             "HMAC-SHA-256 of the value under a key of its own, and join by that"
         )
     kms = kms_reference(kms)
-    check_choice(form, _FORMS, "form")
+    one_of(form, _FORMS, "form")
     schema = _schema_of(df, columns, row_key)
     for name in columns:
         if _ENCRYPTED in schema[name].metadata:
@@ -184,8 +184,8 @@ def decrypt_columns(
     KeyAccessError in a task; the message names the column, and the row by its number in its partition, from 0 on.
     """
     kms = kms_reference(kms)
-    check_choice(form, _FORMS, "form")
-    check_choice(on_error, ("raise", "null"), "on_error")
+    one_of(form, _FORMS, "form")
+    one_of(on_error, ("raise", "null"), "on_error")
     schema = _schema_of(df, columns, row_key)
     table = locate(keys, df.sparkSession)
     bound = _bound(schema, row_key)
@@ -257,7 +257,7 @@ def register_columns(
         As :func:`encrypt_columns`.
     """
     kms = kms_reference(kms)
-    check_choice(form, _FORMS, "form")
+    one_of(form, _FORMS, "form")
     if isinstance(key_ids, str) or not key_ids:
         raise TypeError("key_ids must be the names of master keys, such as ['pii']")
     table = locate(keys, spark)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import ags1.dataset as datasets
 from ags1.dataset import Dataset, DatasetEntry, Pins
 from ags1.dataset.decrypting import make_empty, refuse_different, refuse_twin_files
-from ags1.dataset.selection import Filter
+from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
 from ags1.layout import encrypted_length
@@ -28,13 +28,12 @@ from ags1.spark.engine._dataset_work import DecryptWork, packed
 from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import PART_BYTES, Unit
+from ags1.spark.engine._progress import Progress
 from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import Sealer, dataset_keys, kms_client, kms_reference
 from ags1.storage import Location, Unsynced, identity_of, inside, list_files, remove
-
-Patterns = str | Sequence[str] | None
-Progress = bool | Callable[[int, int | None], object]
+from ags1.support.arguments import one_of
 
 
 def open_dataset(
@@ -117,7 +116,7 @@ def decrypt_files(
         The target lies in the dataset, or the dataset where one of its files would be put.
     """
     kms = kms_reference(kms)
-    check_choice(on_error, ("fail", "collect"), "on_error")
+    one_of(on_error, ("fail", "collect"), "on_error")
     check_arguments(spark, parallelism, part_bytes)
     here, there = locate(source, spark), locate(target, spark)
     if inside(here, there) is not None:

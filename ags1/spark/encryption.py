@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
 from ags1.dataset.access import Access
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import DatasetRun
-from ags1.dataset.selection import Filter
+from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.worker import EncryptUnit, cut
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.writing import Options, write_files
@@ -27,13 +27,12 @@ from ags1.layout import encrypted_length
 from ags1.spark.engine._dataset_work import EncryptWork
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import PART_BYTES
+from ags1.spark.engine._progress import Progress
 from ags1.spark.engine._results import Recorder, Result, error_of, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location, inside
-
-Patterns = str | Sequence[str] | None
-Progress = bool | Callable[[int, int | None], object]
+from ags1.support.arguments import one_of
 
 # After these errors no other file could be encrypted either.
 _REFUSALS = ("KeyAccessError", "ServiceRefusal", "BackendError")
@@ -119,7 +118,7 @@ def encrypt_files(
         The existing dataset is damaged or was tampered with.
     """
     kms = kms_reference(kms)
-    check_choice(on_error, ("fail", "collect"), "on_error")
+    one_of(on_error, ("fail", "collect"), "on_error")
     here, there = locate(source, spark), locate(target, spark)
     _refuse_overlap(here, there)
     wanted = Filter(include, exclude)

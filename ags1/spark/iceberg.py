@@ -48,9 +48,10 @@ from ags1.spark.engine._parquet_work import failed
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._progress import phase_lines
 from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments, check_choice
+from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
 from ags1.spark.engine._unsealed import has_secrets, without_secrets
+from ags1.support.arguments import at_least_one, one_of
 
 # Names of the arguments that both the function and its plan have.
 _OF_PLANS = {
@@ -336,8 +337,8 @@ def verify_table(
     Ags1Error, OSError
         With ``on_error="fail"``, the first error.
     """
-    check_choice(on_error, ("fail", "collect"), "on_error")
-    check_choice(length_policy, LENGTH_POLICIES, "length_policy")
+    one_of(on_error, ("fail", "collect"), "on_error")
+    one_of(length_policy, LENGTH_POLICIES, "length_policy")
     url = kms_reference(kms)
     state = None
     if isinstance(metadata_location, tuple):
@@ -425,8 +426,7 @@ def convert(
 ) -> ConversionReport | ConversionPlan:
     """See :func:`ags1.spark.encrypt_table`, :func:`ags1.spark.decrypt_table` and :func:`ags1.spark.rekey_table`."""
     check_arguments(spark, parallelism)
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
+    at_least_one(threads, "threads")
     url = kms_reference(kms)
     client = kms_client(url)
     catalog, identifier, properties, name = _place(spark, table)

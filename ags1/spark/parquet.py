@@ -11,20 +11,18 @@ source. Repeat a killed run to resume it. The worker that has a file decides wha
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
+from ags1.dataset.selection import Patterns
 from ags1.parquet.verify.expected import Expected
-from ags1.spark.engine._parquet_run import ParquetRun
+from ags1.spark.engine._parquet_run import ParquetRun, Tree
 from ags1.spark.engine._parquet_work import ReadingSettings, WritingSettings
 from ags1.spark.engine._results import Result
-from ags1.spark.engine._runner import check_choice
 from ags1.spark.engine._sealing import kms_reference
+from ags1.support.arguments import one_of
 
 Config = TypeVar("Config", bound=ReadingSettings)
-Tree: TypeAlias = str | os.PathLike[str]
-Patterns: TypeAlias = str | Sequence[str] | None
 
 _DECRYPTION = frozenset({"algorithm", "allow_plaintext", "cache_seconds", "check_footer_integrity", "expected_key_ids"})
 
@@ -310,7 +308,7 @@ def verify_parquet(
     TypeError, ValueError, KeyAccessError, PermissionError, Ags1Error, OSError
         As for :func:`decrypt_parquet`.
     """
-    check_choice(missing_keys, ("error", "drop"), "missing_keys")
+    one_of(missing_keys, ("error", "drop"), "missing_keys")
     decryption["allow_plaintext"] = allow_plaintext
     if kms is None:
         # Without a KMS there are no keys to cache.

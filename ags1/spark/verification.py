@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from typing import Any
 
@@ -28,13 +28,11 @@ from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine._dataset_work import VerifyWork, packed, rows_of
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._planning import PART_BYTES, Unit
-from ags1.spark.engine._progress import phase_lines
+from ags1.spark.engine._progress import Progress, phase_lines
 from ags1.spark.engine._results import Recorder, Result, error_of
 from ags1.spark.engine._runner import Engine, Outcome, check_arguments
 from ags1.spark.engine._sealing import dataset_keys, kms_reference
 from ags1.storage import Location, list_names
-
-Progress = bool | Callable[[int, int | None], object]
 
 
 def verify_files(

@@ -20,11 +20,6 @@ _SPOOLED = 64 << 20
 _clients = RecentlyUsed(8)
 
 
-def is_opaque(location: Location) -> bool:
-    """Whether this is an object of S3 that only these functions can name."""
-    return location.scheme == "s3" and not is_path(location.path)
-
-
 def is_path(key: str) -> bool:
     """Whether obstore names an object of this key."""
     return all(part not in ("", ".", "..") for part in key.split("/")) and all(ord(each) >= 32 for each in key)

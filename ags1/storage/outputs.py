@@ -39,8 +39,6 @@ class Output:
         Bytes written so far.
     descriptor : int or None
         Of a regular file. Several threads may write at offsets from `position` on; then set `position`.
-    is_published : bool
-        Whether nothing is visible before :meth:`commit`.
     identity : str
         After :meth:`commit`, what :func:`ags1.storage.identity_of` says of the file, if the storage has told; else "".
     """
@@ -49,7 +47,6 @@ class Output:
     location: Location | None = None
     position: int = 0
     descriptor: int | None = None
-    is_published: bool = True
     identity: str = ""
     _ended: bool = False
 
@@ -173,8 +170,6 @@ class LocalOutput(Output):
 class FileObjectOutput(Output):
     """A binary file object of the caller: written from its position on, flushed, not closed."""
 
-    is_published = False
-
     def __init__(self, file: Any) -> None:
         self._file = file
         self._wrote = False
@@ -244,7 +239,6 @@ class FsspecOutput(FileObjectOutput):
         self._file_system = guarded(file_system)
         self._path = path
         self._deferred = hasattr(file, "commit") and hasattr(file, "discard")
-        self.is_published = self._deferred
         super().__init__(file)
         self.name = name
 

@@ -38,6 +38,7 @@ from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import Output, PipeSource, octets, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
 from ags1.streams.reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
+from ags1.support.arguments import at_least_one
 from ags1.support.arrow_threads import lend
 from ags1.support.typing import Any, Buffer, NoReturn
 
@@ -534,8 +535,7 @@ def _key_and_prefix(key: KeyLike, aad_prefix: Buffer) -> tuple[Key, bytes]:
 def _check_threads(threads: int | None) -> None:
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int)):
         raise TypeError(f"threads must be an integer or None, not {type(threads).__name__}")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
+    at_least_one(threads, "threads")
 
 
 def _check_trusted_length(length: object) -> None:

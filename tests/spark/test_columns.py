@@ -160,7 +160,7 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_written(
         (lambda: encrypt(frame, {"none": "lake"}, **keys), ValueError, "no column 'none'"),
         (lambda: encrypt(frame, {}, **keys), TypeError, "a mapping of names to master keys"),
         (lambda: encrypt(frame, ["text"], **keys), TypeError, "a mapping of names to master keys"),
-        (lambda: encrypt(frame, {"text": "lake"}, **keys, form="GCM"), ValueError, "form must be one of"),
+        (lambda: encrypt(frame, {"text": "lake"}, **keys, form="GCM"), ValueError, "form must be"),
         (lambda: encrypt(frame, {"text": "lake"}, **keys, row_key="text"), ValueError, "is encrypted itself"),
         (lambda: encrypt(frame, {"text": "lake"}, **keys, row_key="none"), ValueError, "no column 'none'"),
         (lambda: encrypt(frame, {"text": "lake"}, **keys, deterministic=True), ValueError, "deterministic: .*HMAC"),
@@ -170,7 +170,7 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_written(
         (lambda: encrypt(frame.selectExpr("null AS v"), {"v": "lake"}, **keys), TypeError, "cannot be encrypted"),
         (lambda: decrypt(frame, {"text": "lake"}, **keys), TypeError, "is not binary but string"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys), FileNotFoundError, "there is no key table"),
-        (lambda: decrypt(frame, {"data": "lake"}, **keys, on_error="skip"), ValueError, "on_error must be one of"),
+        (lambda: decrypt(frame, {"data": "lake"}, **keys, on_error="skip"), ValueError, "on_error must be"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys, types={"text": "string"}), ValueError, "not decrypted: text"),
     ):
         with pytest.raises(error, match=message):

@@ -199,7 +199,7 @@ def test_arguments_that_are_wrong_are_refused_before_anything_is_written(job: Jo
         )
         refused(job, TypeError, text, kms=client)
     refused(job, TypeError, "kms must be a URL such as .*, not bytes", kms=bytes(32))
-    refused(job, ValueError, "on_error must be one of 'fail', 'collect', not 'skip'", on_error="skip")
+    refused(job, ValueError, "on_error must be 'fail' or 'collect', not 'skip'", on_error="skip")
     for key_id in ("", None):
         refused(job, ValueError, "a new dataset needs a master key", key_id=key_id)
     refused(job, ValueError, "parallelism must be at least 1, got 0", parallelism=0)

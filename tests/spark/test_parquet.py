@@ -287,8 +287,8 @@ def test_keys_are_given_by_reference_only(spark: SparkSession, lake: Path, tmp_p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"others": "delete"}, "others must be one of 'error', 'copy', 'skip'"),
-        ({"on_error": "ignore"}, "on_error must be one of 'fail', 'collect'"),
+        ({"others": "delete"}, "others must be 'error', 'copy' or 'skip'"),
+        ({"on_error": "ignore"}, "on_error must be 'fail' or 'collect'"),
         ({"algorithm": "AES"}, "algorithm must be "),
         ({"aad_prefix": ""}, "aad_prefix must not be empty"),
         ({"column_key_ids": {"lake": ["name"], "lake2": ["name"]}}, "name"),

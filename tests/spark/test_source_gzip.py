@@ -16,7 +16,7 @@ from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedE
 from ags1.spark.source._inputs import ListedFiles
 from ags1.spark.source._splits import END, plan
 from ags1.spark.source.decoders import Plain, decoder_for
-from ags1.spark.source.decoders._text_files import Gunzip
+from ags1.spark.source.decoders.text import Gunzip
 from tests.checks import KEY, damage
 from tests.spark.source_files import BLOCK, options, plain, rows
 

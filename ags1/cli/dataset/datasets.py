@@ -10,7 +10,6 @@ from functools import partial
 
 from ags1.cli import describe, say, say_json, warn, warn_some
 from ags1.cli.consent import agreed
-from ags1.cli.dataset.pins import load_pins, save_pins
 from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.report import Reporter, in_time
 from ags1.errors import Ags1Error
@@ -22,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.dataset import Dataset, ExpireReport, RunReport
+    from ags1.dataset import Dataset, ExpireReport, Pins, RunReport
 
 _SHOWN = 20
 _LATER = "a later expire removes that, or --grace 0s does now, where nothing else writes"
@@ -35,7 +34,7 @@ def opened(
     """The dataset, at the version that is asked for, if it is what is expected; and what shows progress."""
     from ags1 import dataset as datasets
 
-    pins = load_pins(options)
+    pins = _load_pins(options)
     with client_of(options) as kms, Reporter(options, words, to_stdout=to_stdout) as reporter, datasets.open(
         options.vault, kms,
         version=getattr(options, "version", None), expected_version=options.expected_version,
@@ -47,7 +46,33 @@ def opened(
             yield vault, reporter
         finally:
             # Also when a command fails behind its commit: what it has made is what the next one must find.
-            save_pins(options, pins, vault)
+            _save_pins(options, pins, vault)
+
+
+# -- --pin FILE: what the last command knew, kept where nobody can write who can write the dataset -------------------
+
+
+def _load_pins(options: argparse.Namespace) -> Pins | None:
+    """The pins of ``--pin FILE``; None without that option, or if the file does not exist yet."""
+    from ags1.dataset.pins import pins_of
+    from ags1.storage import Location
+
+    path = getattr(options, "pin", None)
+    return None if path is None else pins_of(path, Location(options.vault))
+
+
+def _save_pins(options: argparse.Namespace, before: Pins | None, vault: Dataset) -> None:
+    """Write what is known now to ``--pin FILE``; the first time, say that what was found was trusted."""
+    path = getattr(options, "pin", None)
+    if path is None or vault.pins == before:
+        return
+    if before is None and not (vault.version == 1 and vault.report is not None and vault.report.changed):
+        # Only what this command has made itself needs no trust.
+        warn(
+            f"ags1: warning: {path} is new, so this trusted what it found: dataset {vault.pins.uuid}, version "
+            f"{vault.pins.version}, under the master key {vault.pins.key_id!r}"
+        )
+    vault.pins.save(path)
 
 
 # -- encrypt, add, rm, restore, repair, decrypt --------------------------------------------------------------------
@@ -56,7 +81,7 @@ def opened(
 def encrypt(options: argparse.Namespace) -> int:
     from ags1 import dataset as datasets
 
-    pins = load_pins(options)
+    pins = _load_pins(options)
     choice = {
         **_choice(options),
         "delete": options.delete,
@@ -75,7 +100,7 @@ def encrypt(options: argparse.Namespace) -> int:
             progress=reporter.progress_of(options.vault), **choice,
         )  # fmt: skip
         with made:
-            save_pins(options, pins, made)
+            _save_pins(options, pins, made)
             assert made.report is not None
             return made.report
 

@@ -38,6 +38,7 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, list_names, read_whole, remove, status
+from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
 
 _OLD = datetime.timedelta(days=3)
@@ -194,8 +195,7 @@ def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
 
 def keeps_statistics(statistics: str) -> bool:
     """Return whether "keep" was given; a ValueError for anything but that and "drop"."""
-    if statistics not in (DROP, KEEP):
-        raise ValueError(f"statistics must be 'drop' or 'keep', got {statistics!r}")
+    one_of(statistics, (DROP, KEEP), "statistics")
     return statistics == KEEP
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -35,6 +35,8 @@ from ags1.iceberg.writing.change import RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.asking import reported
 from ags1.streams.files import Progress
+from ags1.support.arguments import at_least_one
+from ags1.support.grouping import grouped
 from ags1.support.parallel import SharedProgress, in_parallel
 
 # Bins of fewer stored bytes are written side by side.
@@ -96,9 +98,8 @@ class _Compaction:
     """A compaction of one branch, planned."""
 
     def __init__(self, target: WriteTarget, options: CompactionOptions, perform: Perform | None) -> None:
-        for name, number in (("target_bytes", options.target_bytes), ("min_input_files", options.min_input_files)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
+        at_least_one(options.target_bytes, "target_bytes")
+        at_least_one(options.min_input_files, "min_input_files")
         self._target, self._options, self._perform = target, options, perform
         # As it is now: the target's has the state of the newest commit.
         self._table = copy(target.table)
@@ -122,7 +123,7 @@ class _Compaction:
         advance = SharedProgress(progress, sum(each.bytes for each in self._bins))
         at_once = 1 if self._perform is None else self._perform.at_once
         with advance.errors():
-            for bins in _batches(self._bins, at_once * _COMMITTED):
+            for bins in grouped(self._bins, lambda each: each.bytes, at_once * _COMMITTED):
                 self._rewrite(bins, advance)
         return self.report
 
@@ -228,15 +229,3 @@ def _tasks(table: Any, ref: str, where: Any = None) -> list[ScanTask]:
         return found
     paths = {each.file.file_path for each in table.scan(row_filter=where, ref=ref).plan_files()}
     return [each for each in found if each.file.file_path in paths]
-
-
-def _batches(bins: Iterable[Bin], most: int) -> Iterator[list[Bin]]:
-    waiting, size = list[Bin](), 0
-    for each in bins:
-        waiting.append(each)
-        size += each.bytes
-        if size >= most:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting

@@ -43,6 +43,7 @@ from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.storage import Location, files_at_once
+from ags1.support.grouping import grouped
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
 _PROBLEM = "cannot be read"
@@ -358,24 +359,11 @@ def _without_keys(
     task: Any,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Return the rows that equality deletes leave."""
-    for several in _together(batches):
+    for several in grouped(batches, lambda each: each.nbytes, _COMPARED):
         table = pyarrow.Table.from_batches(several)
         for group in groups:
             table = keys[group].left(table, columns, task.sequence_number)
         yield from (batch for batch in table.to_batches() if batch.num_rows)
-
-
-def _together(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[pyarrow.RecordBatch]]:
-    several: list[pyarrow.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        several.append(batch)
-        size += batch.nbytes
-        if size >= _COMPARED:
-            yield several
-            several, size = [], 0
-    if several:
-        yield several
 
 
 def _hopeful_groups(source: RowGroups, file_schema: Schema, row_filter: RowFilter) -> list[int]:

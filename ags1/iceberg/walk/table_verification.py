@@ -24,6 +24,7 @@ from ags1.parquet.verify.report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROT
 from ags1.storage import DescriptorSource, Location, Source, files_at_once
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
+from ags1.support.arguments import at_least_one
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Record, Report
 from ags1.support.words import counted, first_lines, printable, with_name
@@ -217,8 +218,7 @@ def verify_table(
     found: TableWalk, file_io: EncryptedFileIO, *, progress: Progress | None = None, threads: int | None = None
 ) -> TableVerifyReport:
     """Authenticate the files that a walk has found; as :meth:`EncryptedTable.verify`."""
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
+    at_least_one(threads, "threads")
     report = TableVerifyReport(found.location, snapshots=len(found.snapshots), files=len(found))
     _Verification(found, file_io, report).run(threads or usable_cpus(), progress)
     return report

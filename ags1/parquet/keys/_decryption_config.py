@@ -19,10 +19,10 @@ from ags1.parquet.keys.config_arguments import (
     as_key,
     as_key_metadata,
     dotted,
-    one_of,
     with_text,
 )
 from ags1.storage import Location
+from ags1.support.arguments import one_of
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False

@@ -20,9 +20,9 @@ from ags1.parquet.keys.config_arguments import (
     as_key,
     as_key_metadata,
     dotted,
-    one_of,
 )
 from ags1.storage import Location
+from ags1.support.arguments import one_of
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False

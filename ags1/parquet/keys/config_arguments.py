@@ -11,13 +11,11 @@ from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn, TypeVar
+    from typing import NoReturn
 
     from typing_extensions import Self
 
     from ags1.parquet.keys._columns import ColumnName
-
-    T = TypeVar("T")
 
 CACHE_SECONDS = 600.0
 """How long key encryption keys are kept, in seconds: the same as in parquet-java and PyArrow."""
@@ -48,14 +46,6 @@ def as_key_metadata(key_metadata: KeyMetadata | Buffer) -> KeyMetadata:
 def dotted(name: ColumnName) -> str:
     """Return the name of a column as text, with dots between its parts."""
     return name if isinstance(name, str) else ".".join(name)
-
-
-def one_of(value: T, choices: tuple[T, ...], what: str) -> T:
-    """Return the value if it is one of `choices`. ValueError: it is not; the message names the argument."""
-    if value not in choices or isinstance(value, bool):
-        *others, last = map(repr, choices)
-        raise ValueError(f"{what} must be {', '.join(others)} or {last}, not {value!r}")
-    return value
 
 
 def with_text(error: Ags1Error, text: str) -> Ags1Error:

@@ -10,7 +10,7 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.kms import ServiceRefusal
 from ags1.parquet.keys._columns import MissingColumnsError
 from ags1.parquet.keys._material_file import is_key_material_name, key_material_entries
-from ags1.parquet.keys.config_arguments import dotted, one_of
+from ags1.parquet.keys.config_arguments import dotted
 from ags1.parquet.keys.material import KeyMaterial, parse_key_metadata
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.conversions import decrypt_file, encrypt_file, rekey_file
@@ -20,6 +20,7 @@ from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_f
 from ags1.parquet.structure.inspection import inspect
 from ags1.storage import Entry, Location, open_output, status
 from ags1.streams.files import Progress
+from ags1.support.arguments import one_of
 from ags1.support.words import listed
 
 TYPE_CHECKING = False

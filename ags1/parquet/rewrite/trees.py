@@ -27,7 +27,6 @@ from ags1.core.blocks import usable_cpus
 from ags1.errors import Ags1Error
 from ags1.kms import ServiceRefusal
 from ags1.kms.asking import reported
-from ags1.parquet.keys.config_arguments import one_of
 from ags1.parquet.keys.properties import EncryptionConfig
 from ags1.parquet.rewrite.operations import (
     COPY,
@@ -47,6 +46,7 @@ from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
 from ags1.storage import Entry, Location, files_at_once, inside, list_files, refuse_twins
 from ags1.streams.files import Progress
+from ags1.support.arguments import one_of
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Report
 

@@ -20,6 +20,7 @@ from ags1.parquet.structure._fields import FileMetaData
 from ags1.parquet.structure._schema import same_columns
 from ags1.parquet.structure._source_file import SourceFile
 from ags1.storage import located, open_output
+from ags1.support.arguments import at_least_one
 from ags1.support.parallel import in_parallel
 
 TYPE_CHECKING = False
@@ -359,8 +360,7 @@ def _checked_size(row_group_size: int | None) -> int:
         return _ROW_GROUP_SIZE
     if isinstance(row_group_size, bool) or not isinstance(row_group_size, int):
         raise TypeError(f"row_group_size must be a number of rows, not {type(row_group_size).__name__}")
-    if row_group_size < 1:
-        raise ValueError(f"row_group_size must be at least 1, not {row_group_size}")
+    at_least_one(row_group_size, "row_group_size")
     return min(row_group_size, _MAX_ROW_GROUP_SIZE)
 
 

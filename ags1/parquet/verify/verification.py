@@ -14,7 +14,6 @@ from __future__ import annotations
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
 from ags1.kms import ServiceRefusal
 from ags1.parquet.keys._columns import ColumnNames, MissingColumnsError, names_in_list
-from ags1.parquet.keys.config_arguments import one_of
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, Chunk, PageList
@@ -49,6 +48,7 @@ from ags1.parquet.structure._source_file import (
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
 from ags1.parquet.verify.report import SIGNATURE, ColumnVerification, ParquetVerifyReport, VerifyFinding
 from ags1.storage import Source, located
+from ags1.support.arguments import one_of
 from ags1.support.recently_used import RecentlyUsed
 
 TYPE_CHECKING = False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 
 from ags1.errors import FormatError
 from ags1.parquet.native.thrift import BINARY, I32, LIST, STRUCT, List, Struct
-from ags1.parquet.structure import _arrow_schema
 from ags1.parquet.structure._fields import (
     ColumnChunk,
     FileMetaData,
@@ -22,10 +22,12 @@ from ags1.parquet.structure.footer import encode_footer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeAlias
 
-    from ags1.parquet.structure._arrow_schema import Shown
+    # For a field: whether it is shown; or a mapping with the same for each of its children, by name.
+    Shown: TypeAlias = bool | list[tuple[str, "Shown"]]
 
+_ARROW_SCHEMA = b"ARROW:schema"
 _MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
 
 
@@ -161,9 +163,9 @@ def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]
 
     others: list[Any] = []
     for pair in pairs:
-        if isinstance(pair, Struct) and pair.binary(KeyValue.KEY) == _arrow_schema.KEY:
+        if isinstance(pair, Struct) and pair.binary(KeyValue.KEY) == _ARROW_SCHEMA:
             top = [(child.path[-1], shown(child)) for child in _root(file).children]
-            schema = _arrow_schema.without_fields(pair.binary(KeyValue.VALUE, b""), top)
+            schema = _without_fields(pair.binary(KeyValue.VALUE, b""), top)
             if schema is None:
                 continue
             pair = pair.copy()
@@ -173,3 +175,47 @@ def _prune_arrow_schema(file: SourceFile, metadata: Struct, kept: Sequence[bool]
         metadata.set(FileMetaData.KEY_VALUE_METADATA, LIST, List(STRUCT, others))
     else:
         metadata.remove(FileMetaData.KEY_VALUE_METADATA)
+
+
+def _without_fields(encoded: bytes, shown: list[tuple[str, Shown]]) -> bytes | None:
+    """The Arrow schema that Arrow writers store, with the shown fields only; None if it cannot be made.
+
+    Arrow matches the schema with the Parquet schema field by field, so a schema with more columns would be wrong.
+    Without PyArrow it cannot be made.
+
+    `encoded` is the value of the key "ARROW:schema": an IPC message in base64.
+    """
+    try:
+        import pyarrow
+    except ImportError:
+        return None
+    try:
+        schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(base64.b64decode(encoded)))
+        fields = _arrow_fields(list(schema), shown)
+        if fields is None:
+            return None
+        message = pyarrow.schema(fields, schema.metadata).serialize()
+    except (ValueError, OSError, pyarrow.ArrowException):
+        # The file is complete without it.
+        return None
+    return base64.b64encode(message)
+
+
+def _arrow_fields(fields: list[Any], shown: list[tuple[str, Shown]]) -> list[Any] | None:
+    import pyarrow
+
+    if [field.name for field in fields] != [name for name, _ in shown]:
+        return None
+    kept = []
+    for field, (_, children) in zip(fields, shown, strict=True):
+        if isinstance(children, bool):
+            if children:
+                kept.append(field)
+            continue
+        if not pyarrow.types.is_struct(field.type):
+            return None
+        below = _arrow_fields(list(field.type), children)
+        if below is None:
+            return None
+        kept.append(field.with_type(pyarrow.struct(below)))
+    return kept

@@ -9,11 +9,11 @@ from contextlib import closing
 
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.parquet.keys._columns import ColumnNames
-from ags1.parquet.keys.config_arguments import one_of
 from ags1.parquet.keys.properties import DecryptionConfig
 from ags1.parquet.verify.expected import Expected, ExpectedFiles, refuse_other_set
 from ags1.parquet.view.view import MISSING_KEYS, ParquetView, column_names, names_of, or_dropped
 from ags1.storage import SMALL_FILES_AT_ONCE, Location, file_system_of, guarded, is_url
+from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
 

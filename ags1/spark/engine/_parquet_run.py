@@ -12,13 +12,13 @@ import pickle
 import tempfile
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from ags1.core.gcm import Key
-from ags1.dataset.selection import Filter
+from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.sources import place_of, scan
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.kms.asking import reported
@@ -43,13 +43,13 @@ from ags1.spark.engine._parquet_work import (
 )
 from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, Work, check_choice
+from ags1.spark.engine._runner import Engine, Outcome, Work
 from ags1.spark.engine._sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Location, PipeSource, inside, open_source, refuse_twins
+from ags1.support.arguments import at_least_one, one_of
 from ags1.support.words import counted
 
 Tree: TypeAlias = str | os.PathLike[str]
-Patterns: TypeAlias = str | Sequence[str] | None
 
 _SUFFIXES = (".parquet", ".parq")
 # So few small files take less time than the start of a Spark job.
@@ -70,7 +70,7 @@ class ParquetRun:
         on_error: str,
         progress: Any,
     ) -> None:
-        check_choice(on_error, ("fail", "collect"), "on_error")
+        one_of(on_error, ("fail", "collect"), "on_error")
         self._spark = spark
         self._source = locate(source, spark)
         self._target = None if target is None else locate(target, spark)
@@ -98,9 +98,9 @@ class ParquetRun:
         transfer_key_id: str | None = None,
     ) -> Result:
         assert self._target is not None
-        check_choice(others, ("error", "copy", "skip"), "others")
-        check_choice(missing_columns, ("fail", "skip"), "missing_columns")
-        _check_threads(threads)
+        one_of(others, ("error", "copy", "skip"), "others")
+        one_of(missing_columns, ("fail", "skip"), "missing_columns")
+        at_least_one(threads, "threads")
         if writing is not None:
             _try_to_wrap(writing)
             if writing.kms is not None and (self._source.storage_options or self._target.storage_options):
@@ -160,7 +160,7 @@ class ParquetRun:
         expected: Expected | None = None,
         transfer_key_id: str | None = None,
     ) -> Result:
-        _check_threads(threads)
+        at_least_one(threads, "threads")
         self._seal = sealer_under(reading.kms, transfer_key_id)
         wanted = None if expected is None else ExpectedFiles(expected)
         required = as_names(require_encrypted, "require_encrypted")
@@ -328,11 +328,6 @@ def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
     why = wanted.take(outcome.path, prefix, checked=checked)
     if why is not None and outcome.status != "error":
         outcome.status, outcome.kind, outcome.error = "error", "FormatError", f"it is not expected: {why}"
-
-
-def _check_threads(threads: int) -> None:
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
 
 
 def _is_put_off(outcome: Outcome) -> bool:

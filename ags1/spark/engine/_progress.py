@@ -21,6 +21,8 @@ from ags1.spark.engine._sessions import Session
 from ags1.support.periodic import Periodic
 from ags1.support.words import counted, size_text
 
+Progress = bool | Callable[[int, int | None], object]
+"""Whether to write lines to standard error, or a function that gets bytes done and their total."""
 _SECOND = 1.0
 _COUNTER = struct.Struct("<QQ")
 _TELL_SECONDS = 0.2
@@ -168,9 +170,7 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def open_meter(
-    verb: str, progress: bool | Callable[[int, int | None], object], counters: Counters, session: Session, group: str
-) -> Iterator[Meter]:
+def open_meter(verb: str, progress: Progress, counters: Counters, session: Session, group: str) -> Iterator[Meter]:
     """Show progress of the jobs of a group each second until it is closed."""
     meter = Meter(verb, counters, lambda: session.done_tasks(group))
     if progress is False:

@@ -30,10 +30,11 @@ from ags1.core.gcm import random_bytes
 from ags1.errors import KeyAccessError
 from ags1.spark.engine._failures import start_failure
 from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
-from ags1.spark.engine._progress import Counters, Meter, Teller, open_meter
+from ags1.spark.engine._progress import Counters, Meter, Progress, Teller, open_meter
 from ags1.spark.engine._sealing import Opener, Sealer
 from ags1.spark.engine._sessions import Session
 from ags1.spark.engine._unsealed import unsealed
+from ags1.support.arguments import at_least_one
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
 
@@ -178,16 +179,9 @@ def _to_batch(rows: list[Outcome]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["outcomes"])
 
 
-def check_choice(value: object, choices: tuple[str, ...], what: str) -> None:
-    if value not in choices:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
-
-
 def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_BYTES) -> Session:
-    if parallelism is not None and parallelism < 1:
-        raise ValueError(f"parallelism must be at least 1, got {parallelism}")
-    if part_bytes < 1:
-        raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
+    at_least_one(parallelism, "parallelism")
+    at_least_one(part_bytes, "part_bytes")
     return Session(spark)
 
 
@@ -204,7 +198,7 @@ class Engine:
         work: Work,
         *,
         parallelism: int | None = None,
-        progress: bool | Callable[[int, int | None], object] = True,
+        progress: Progress = True,
         seal: Sealer | None = None,
         part_bytes: int = PART_BYTES,
     ) -> None:

@@ -20,7 +20,7 @@ from ags1.dataset import Leaf
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles
 from ags1.spark.source._options import SourceOptions
-from ags1.spark.source.decoders._text_files import is_gzip
+from ags1.spark.source.decoders.text import is_gzip
 
 T = TypeVar("T")
 

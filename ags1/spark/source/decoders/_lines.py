@@ -19,7 +19,7 @@ import pyarrow as pa
 from ags1.errors import FormatError, LimitError
 
 _LF, _CR = 10, 13
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _STEP = 64 << 10
 _COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 # Arrow's strings count bytes with 32 bits.
@@ -83,14 +83,14 @@ def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> It
     yield from _chunks(read, begin, start, end, separator, step)
 
 
-def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: int) -> Iterator[pa.Array]:
+def chunks_of_stream(stream: Any, separator: bytes, step: int, most: int) -> Iterator[pa.Array]:
     """The lines of a text that can only be read from its start. A line of more than `most` bytes raises LimitError."""
 
     def read(wanted: int) -> tuple[bytes, bool]:
         data: bytes = stream.read(wanted)
         return data, len(data) < wanted
 
-    return _chunks(read, 0, 0, end, separator, step, most, stream.name)
+    return _chunks(read, 0, 0, _NO_LIMIT, separator, step, most, stream.name)
 
 
 def _chunks(
@@ -127,7 +127,7 @@ def _chunks(
             continue
         starts = np.concatenate(([0], ends[:-1]))
         some = slice(*np.searchsorted(starts, (start - begin, end - begin)))
-        if begin == 0 and data[:3] == _BOM:
+        if begin == 0 and data[:3] == BOM:
             starts[0] = 3
         if some.start < some.stop:
             yield _strings(data, starts[some], (ends - lengths)[some])

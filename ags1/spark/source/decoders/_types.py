@@ -97,13 +97,6 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-def nulls(field: pa.Field, count: int, name: str) -> pa.Array:
-    """A column that the file does not have."""
-    if not field.nullable and count:
-        raise FormatError(f"{name}: the column {field.name!r} is missing, and the schema does not allow nulls in it")
-    return pa.nulls(count, field.type)
-
-
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
     """A batch with exactly the columns of a schema, found by exact name, else by name without case.
 
@@ -115,7 +108,11 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordB
     for field in schema:
         index = find(batch.schema, field.name)
         if index is None:
-            columns.append(nulls(field, batch.num_rows, name))
+            if not field.nullable and batch.num_rows:
+                raise FormatError(
+                    f"{name}: the column {field.name!r} is missing, and the schema does not allow nulls in it"
+                )
+            columns.append(pa.nulls(batch.num_rows, field.type))
             continue
         column = batch.column(index)
         try:
@@ -125,15 +122,10 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordB
                 f"{name}: the column {field.name!r} is of the type {column.type}, and not all of its values "
                 f"can be converted to {field.type}"
             ) from None
-        check_nulls(made, field, name)
+        if not field.nullable and made.null_count:
+            raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not allow them")
         columns.append(made)
     return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else without_columns(batch.num_rows)
-
-
-def check_nulls(column: pa.Array, field: pa.Field, name: str) -> None:
-    """Refuse nulls where a schema does not allow them."""
-    if not field.nullable and column.null_count:
-        raise FormatError(f"{name}: the column {field.name!r} has nulls, and the schema does not allow them")
 
 
 def without_columns(count: int) -> pa.RecordBatch:

@@ -1,44 +1,121 @@
-"""Lines of text, or whole files."""
+"""Lines of text files, plain or gzip, or all of their text.
+
+A file whose name ends in ``.gz`` cannot be cut: the range that begins at 0 has all of it, and the others nothing. It
+is unpacked in pieces: memory depends neither on the size of the file nor on that of its text.
+"""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
-from ags1.errors import FormatError
+from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._text_files import lines_of, text_of
+from ags1.spark.source.decoders._lines import BOM, chunks, chunks_of_stream, read_buffer, refuse_compressed
 from ags1.spark.source.decoders._types import conformed
 
 _SCHEMA = pa.schema([("value", pa.string())])
 _MAX_TEXT = (1 << 31) - 1
+_MAGIC = b"\x1f\x8b"
 
 
 class _Text(Decoder):
     schema = _SCHEMA
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if self._options.wholetext:
-            if start == 0 < end:
-                yield conformed(_batch(_whole(file, self._options)), schema, file.name)
-            return
-        for lines in lines_of(file, start, end, self._options):
-            yield conformed(_batch(lines), schema, file.name)
+        if not is_gzip(file.name):
+            refuse_compressed(file.name)
+        found = _whole if self._options.wholetext else _lines
+        for values in found(file, start, end, self._options):
+            yield conformed(pa.RecordBatch.from_arrays([values], schema=_SCHEMA), schema, file.name)
 
 
-def _batch(values: pa.Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([values], schema=_SCHEMA)
+def _lines(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[pa.Array]:
+    """The lines that begin in a range of a file, in arrays of about a batch's bytes."""
+    if not is_gzip(file.name):
+        yield from chunks(file.source, start, end, options.line_sep, options.batch_bytes)
+    elif start <= 0 < end:
+        stream = Gunzip(file.source, file.name)
+        yield from chunks_of_stream(stream, options.line_sep, options.batch_bytes, options.max_unpacked_bytes)
 
 
-def _whole(file: Plain, options: SourceOptions) -> pa.Array:
+def _whole(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[pa.Array]:
+    """All of a file, in the range that begins at 0. LimitError: it unpacks to more than the options allow."""
+    if not start == 0 < end:
+        return
     size = file.source.size
     if size > _MAX_TEXT:
         raise FormatError(f"{file.name}: {size} bytes do not fit one row; read it without wholetext")
-    text = memoryview(text_of(file, options)).cast("B")
-    begin = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
-    return pa.array([bytes(text[begin:]).decode("utf-8", "replace")], pa.string())
+    if is_gzip(file.name):
+        most = options.max_unpacked_bytes
+        text = Gunzip(file.source, file.name).read(most + 1)
+        if len(text) > most:
+            raise LimitError(
+                f"{file.name}: it unpacks to more than {most} bytes, the limit of the option max_unpacked_bytes for a "
+                "file that is read as one piece, with wholetext: raise it"
+            )
+    else:
+        # An empty file has a tag, which this looks at.
+        text = bytes(read_buffer(file.source, 0, max(1, size)))
+    yield pa.array([text.removeprefix(BOM).decode("utf-8", "replace")], pa.string())
+
+
+def is_gzip(name: str) -> bool:
+    """Whether the name of a file ends in .gz, with or without the ending of AGS1 files."""
+    return name.lower().removesuffix(".ags1").endswith(".gz")
+
+
+class Gunzip:
+    """The text of a gzip file, from its start. It has one or more members; zeros may follow the last one.
+
+    The reader has the compressed plaintext. It is read to its end, so that all of it is authentic.
+    """
+
+    def __init__(self, reader: Any, name: str) -> None:
+        self._reader = reader
+        self.name = name
+        reader.seek(0)
+        self._file = gzip.GzipFile(fileobj=reader, mode="rb")
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes, fewer only at the end."""
+        reader = self._reader
+        if reader.size == 0:
+            # It has a tag all the same.
+            reader.pread(0, 1)
+        try:
+            return self._file.read(size)
+        except Ags1Error:
+            # Errors of the reader, also those that are an EOFError.
+            raise
+        except EOFError:
+            raise self._truncated() from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            if not str(error).startswith("Not a gzipped file"):
+                raise FormatError(
+                    f"{self.name}: its gzip data is damaged near byte {reader.tell()} ({error}). What is encrypted is "
+                    "authentic, so it was damaged before that"
+                ) from None
+            if reader.size == 1 and _MAGIC.startswith(reader.pread(0, 1)):
+                raise self._truncated() from None
+            is_begun = reader.pread(0, len(_MAGIC)) == _MAGIC
+            what = "what follows its gzip data is none" if is_begun else "this is no gzip file"
+            raise FormatError(
+                f"{self.name}: {what}, though its name ends in .gz: rename it, leave it out with the option exclude, "
+                "or read it with decode=binary"
+            ) from None
+
+    def _truncated(self) -> TruncatedError:
+        what = f"{self.name}: the gzip file ends inside its data, after {self._reader.size} bytes: "
+        if self._reader.length_trusted:
+            return TruncatedError(f"{what}all that was encrypted is there, so it was not complete then")
+        why = "it was not complete when it was encrypted, or it was cut since: its length is not trusted"
+        return TruncatedError(what + why)
 
 
 make = _Text

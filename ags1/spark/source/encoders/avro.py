@@ -46,8 +46,6 @@ def _avro(kind: pa.DataType, path: str) -> Any:
         return simple
     if types.is_timestamp(kind):
         return {"type": "long", "logicalType": f"{'' if kind.tz else 'local-'}timestamp-micros"}
-    if types.is_time(kind):
-        return {"type": "long", "logicalType": "time-micros"}
     if types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if types.is_list(kind) or types.is_large_list(kind):
@@ -98,8 +96,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """A function that converts Python values that are not null; None if they need no conversion."""
     types = pa.types
-    if types.is_time(kind):
-        return _microseconds
     if types.is_map(kind):
         item = _optional(_converter(kind.item_type))
         return lambda value: {key: item(each) for key, each in value}
@@ -122,10 +118,6 @@ def _optional(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if convert is None:
         return lambda value: value
     return lambda value: None if value is None else convert(value)
-
-
-def _microseconds(value: Any) -> int:
-    return int(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
 
 
 class _AvroFile(FileEncoder):
