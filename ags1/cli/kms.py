@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import sys
 
 from ags1.cli import say, say_json, warn
@@ -158,7 +159,7 @@ def _rotate(options: argparse.Namespace) -> int:
     _tell(
         options,
         f"{key_id!r} in {path} has version {count}, a fresh {options.bits}-bit key, which wraps from now on; rewrap "
-        f"what the older ones wrapped, then `ags1 kms remove --old-versions --key-id {key_id}` destroys those",
+        f"what the older ones wrapped, then `ags1 kms remove --old-versions --key-id {shlex.quote(key_id)}` destroys those",
     )
     return 0
 

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Callable
@@ -254,6 +255,17 @@ def test_a_wrong_key_id_adds_none_of_those_before_it(run: Run, store: Path) -> N
     assert (refused.code, store.read_bytes() == before) == (2, True)
 
 
+def test_commands_in_messages_can_be_pasted(run: Run, store: Path) -> None:
+    """The threat: a key id or a path runs a command of its own in the shell of whoever pastes a message."""
+    evil = "a; touch owned"
+    of_store = ("--kms", URL, "--password-file", "pw", "--key-id", evil)
+    assert run("kms", "init", *of_store).code == 0
+    said = run("kms", "rotate", *of_store).out
+    assert f"--key-id {shlex.quote(evil)}`" in said
+    missing = run("encrypt", "plain", "-", "--key-file", "no; key", "--key-metadata-out", "plain.metadata")
+    assert "`ags1 keygen 'no; key'` makes one" in missing.err
+
+
 def test_old_versions_of_a_rotated_key_go_when_nothing_needs_them(run: Run, tenants: Path, store: Path) -> None:
     of_store = ("--kms", URL, "--password-file", "pw", "--key-id", "sea")
     before = store.read_bytes()
@@ -411,7 +423,7 @@ def test_help_lists_the_options_that_each_url_takes(run: Run) -> None:
         with pytest.raises(ValueError, match="has no option 'wrong'; it has ") as refused:
             kms.load(f"{form.partition('?')[0]}?wrong=1")
         taken = set(str(refused.value).partition("; it has ")[2].split(", "))
-        assert taken == (lines[scheme] - {scheme}) | {"attempts", "cache_seconds"} | (
+        assert taken == (lines[scheme] - {scheme}) | {"attempts", "cache_seconds", "check"} | (
             {"timeout"} if scheme != "local" else set()
         )
     assert lines["any"] >= {"attempts", "cache_seconds", "timeout"}
