@@ -85,9 +85,8 @@ def refuse_writing(target: str) -> None:
     """Refuse to write into a dataset, where a file that no version names is foreign. UsageError: it is one."""
     vault = dataset_above(target)
     if vault is not None:
-        raise UsageError(
-            f"{_part_of(target, vault)}: use `ags1 dataset add {shlex.quote(vault)} SOURCE` to add files to it, or another TARGET"
-        )
+        command = f"ags1 dataset add {shlex.quote(vault)} SOURCE"
+        raise UsageError(f"{_part_of(target, vault)}: use `{command}` to add files to it, or another TARGET")
 
 
 def _part_of(path: str, vault: str) -> str:
