@@ -14,6 +14,7 @@ from ags1.errors import Ags1Error, KeyAccessError
 from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
 from ags1.support.exit_codes import describe as _describe
 from ags1.support.interrupts import INTERRUPTED, interrupted_code, raise_from_now_on
+from ags1.support.secrets import without_secrets
 from ags1.support.words import printable
 
 TYPE_CHECKING = False
@@ -134,8 +135,8 @@ def say_json(record: dict[str, Any]) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a remark to standard error."""
-    print(printable(text), file=sys.stderr)
+    """Print a remark to standard error, without secrets of URLs and arguments."""
+    print(printable(without_secrets(text)), file=sys.stderr)
 
 
 def warn_some(remarks: Sequence[str], more: str, most: int | None = 20, count: int | None = None) -> None:

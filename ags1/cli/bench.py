@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import time
 from collections.abc import Mapping
 
@@ -89,7 +90,7 @@ def _baseline(path: str | None) -> dict[str, benching.HistoryEntry]:
     if path is None:
         return {}
     if not (found := {each.figure: each for each in benching.read(path)}):
-        raise ValueError(f"{path} has no figures: `ags1 bench --save {path}` adds some")
+        raise ValueError(f"{path} has no figures: `ags1 bench --save {shlex.quote(path)}` adds some")
     return found
 
 

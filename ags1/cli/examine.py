@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import time
 from collections.abc import Callable
 
@@ -30,7 +31,7 @@ def inspect(options: argparse.Namespace) -> int:
     for path in options.files:
         vault = dataset_above(path) if "://" in path or os.path.isdir(path) else None
         if vault is not None:
-            warn(f"ags1: note: {path} is part of the dataset {vault}: see `ags1 dataset versions {vault}`")
+            warn(f"ags1: note: {path} is part of the dataset {vault}: see `ags1 dataset versions {shlex.quote(vault)}`")
     paths = [found.path for found in expand(options.files)]
     records = []
     if len(paths) > 1 and not options.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import stat
 
 from ags1.cli import say, warn
@@ -54,7 +55,7 @@ class Keys:
         if name and kind == "file":
             _refuse_key_as_name(name, "--key-file", "the name of a file")
             makes = hasattr(options, "key_metadata_out")
-            hint = f"`ags1 keygen {name}` makes one" if makes else ""
+            hint = f"`ags1 keygen {shlex.quote(name)}` makes one" if makes else ""
             return Key(parse_key(self._read(name, hint=hint), name, note=_note))
         if name:
             if name not in os.environ:

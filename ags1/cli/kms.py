@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import sys
 
 from ags1.cli import say, say_json, warn
@@ -154,10 +155,11 @@ def _rotate(options: argparse.Namespace) -> int:
             say(f"{key_id!r} in {path} would get version {count}")
             return 0
         count = client.rotate_key(key_id, bits=options.bits)
+    command = f"ags1 kms remove --old-versions --key-id {shlex.quote(key_id)}"
     _tell(
         options,
         f"{key_id!r} in {path} has version {count}, a fresh {options.bits}-bit key, which wraps from now on; rewrap "
-        f"what the older ones wrapped, then `ags1 kms remove --old-versions --key-id {key_id}` destroys those",
+        f"what the older ones wrapped, then `{command}` destroys those",
     )
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import stat
 from collections import namedtuple
 
@@ -76,7 +77,7 @@ def refuse_reading(paths: list[str], meant: str) -> None:
         # The key metadata of one object opens that alone.
         vault = dataset_above(path) if is_url(path) or os.path.isdir(path) else None
         if vault is not None:
-            command = f"ags1 dataset {meant}".replace("VAULT", vault)
+            command = f"ags1 dataset {meant}".replace("VAULT", shlex.quote(vault))
             raise UsageError(f"{_part_of(path, vault)}, whose keys are not those of single files: use `{command}`")
 
 
@@ -84,9 +85,8 @@ def refuse_writing(target: str) -> None:
     """Refuse to write into a dataset, where a file that no version names is foreign. UsageError: it is one."""
     vault = dataset_above(target)
     if vault is not None:
-        raise UsageError(
-            f"{_part_of(target, vault)}: use `ags1 dataset add {vault} SOURCE` to add files to it, or another TARGET"
-        )
+        command = f"ags1 dataset add {shlex.quote(vault)} SOURCE"
+        raise UsageError(f"{_part_of(target, vault)}: use `{command}` to add files to it, or another TARGET")
 
 
 def _part_of(path: str, vault: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
+from ags1.support.secrets import without_secrets
+
 
 def checked(url: str, name: str) -> str:
     """Return the address if keys may be sent to it.
@@ -21,7 +23,7 @@ def checked(url: str, name: str) -> str:
     if parts.password is not None or parts.username is not None:
         raise ValueError(f"{name} must not contain a user or password: other users could read them")
     if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise ValueError(f"{name} is {url}: http would send keys unencrypted; use https")
+        raise ValueError(f"{name} is {without_secrets(url)}: http would send keys unencrypted; use https")
     return url.rstrip("/")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -496,7 +497,7 @@ class _Given:
     def protect(self) -> _keystore.Protection:
         if self._key_file is not None and not os.path.lexists(self._key_file):
             name = os.fspath(self._key_file)
-            raise Refusal(f"there is no key file {name}: `ags1 keygen {name}` makes one")
+            raise Refusal(f"there is no key file {name}: `ags1 keygen {shlex.quote(name)}` makes one")
         key = self.key()
         if key is not None:
             return _keystore.Protection.by_key(key)

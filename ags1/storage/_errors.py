@@ -11,6 +11,7 @@ import errno
 import re
 
 from ags1.storage._responses import BY_STATUS, explained
+from ags1.support.secrets import without_secrets
 from ags1.support.typing import Self
 
 # Packages whose exceptions are faults of a service or of the network. fsspec itself raises Python's own exceptions.
@@ -71,8 +72,8 @@ def as_os_error(error: BaseException, name: str | None = None) -> OSError | None
             number = _errno_of(error)
         said = number, _text_of(error, number)
     # OSError chooses the subclass by the errno: ConnectionResetError, PermissionError, ...
-    number, text = said
-    return OSError(number, text) if name is None else OSError(number, text, name)
+    number, text = said[0], without_secrets(said[1])
+    return OSError(number, text) if name is None else OSError(number, text, without_secrets(name))
 
 
 def _root(kind: type) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 
 from ags1.errors import Ags1Error, AlreadyEncryptedError, ConflictError, KeyAccessError, UnsupportedError
+from ags1.support.secrets import without_secrets
 
 EXIT_OK = 0
 EXIT_DATA = 1
@@ -76,7 +77,11 @@ def exit_code(error: BaseException) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """The error in one line for a person, without a traceback."""
+    """The error in one line for a person, without a traceback, and without secrets of URLs and arguments."""
+    return without_secrets(_described(error))
+
+
+def _described(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         if error.filename is None:
             return error.strerror

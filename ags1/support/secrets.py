@@ -11,7 +11,7 @@ from ags1.support.typing import NoReturn
 _PIECE = 8
 
 _SECRETS = re.compile(
-    r"(?P<user>://)[^/\s@'\"]+@|(?P<hex>\bhex:)[0-9a-f]{8,}"
+    r"(?P<user>://)[^/\s@'\"]+@|(?P<hex>\b(?:hex|base64):)[\w+/=-]{8,}"
     r"|(?P<name>[?&][\w.-]*(?:sig|signature|token|secret|password|credential|api_?key)=)(?!<redacted>)[^&\s'\"]+",
     re.IGNORECASE,
 )

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Callable
@@ -207,6 +208,17 @@ def test_a_wrong_key_id_adds_none_of_those_before_it(run: Run, store: Path) -> N
     before = store.read_bytes()
     refused = run("kms", "init", "--kms", URL, "--password-file", "pw", "--key-id", "new1", "--key-id", "")
     assert (refused.code, store.read_bytes() == before) == (2, True)
+
+
+def test_commands_in_messages_can_be_pasted(run: Run, store: Path) -> None:
+    """The threat: a key id or a path runs a command of its own in the shell of whoever pastes a message."""
+    evil = "a; touch owned"
+    of_store = ("--kms", URL, "--password-file", "pw", "--key-id", evil)
+    assert run("kms", "init", *of_store).code == 0
+    said = run("kms", "rotate", *of_store).out
+    assert f"--key-id {shlex.quote(evil)}`" in said
+    missing = run("encrypt", "plain", "-", "--key-file", "no; key", "--key-metadata-out", "plain.metadata")
+    assert "`ags1 keygen 'no; key'` makes one" in missing.err
 
 
 def test_old_versions_of_a_rotated_key_go_when_nothing_needs_them(run: Run, tenants: Path, store: Path) -> None:

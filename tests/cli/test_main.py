@@ -331,3 +331,21 @@ def test_a_command_loads_only_what_it_shows(encrypted: Path, arguments: list[str
         "--version": {"ags1.streams.files"},
     }
     assert not others.get(arguments[0], set()) & loaded
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "verify https://me:GEHEIM0123@127.0.0.1:9/x --key-file key",
+        "verify https://127.0.0.1:9/x?sig=GEHEIM0123 --key-file key",
+        "verify plain.ags1 --key-file=hex:GEHEIM0123",
+        "verify plain.ags1 --no-such-option=hex:00112233445566778899aabbccddeeff",
+        "kms create --kms vault:http://vault.example?token=GEHEIM0123 --key-id a",
+        "no-such-command-https://me:GEHEIM0123@host/",
+    ],
+)
+def test_no_message_shows_a_secret_of_the_arguments(run: Run, encrypted: Path, line: str) -> None:
+    done = run(*line.split())
+    assert done.code != 0
+    assert "GEHEIM0123" not in done.out + done.err
+    assert "00112233" not in done.out + done.err

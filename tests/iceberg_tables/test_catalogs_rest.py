@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.types import StringType
 
 from ags1.errors import ConflictError, UnsupportedError
-from ags1.iceberg import create_table, decrypt_table, encrypt_table, expire_snapshots, load_table
+from ags1.iceberg import (
+    create_table,
+    decrypt_table,
+    encrypt_table,
+    expire_snapshots,
+    load_table,
+    plan_conversion,
+    rekey_table,
+)
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.catalogs._rest import RestTable
 from ags1.kms import MemoryKms
@@ -45,6 +55,36 @@ class RestCase:
 @pytest.fixture
 def case(hive_lake: HiveLake) -> RestCase:
     return RestCase(hive_lake)
+
+
+def refusing(catalog: RestCatalog, is_refused: Callable[[dict[str, Any]], bool], code: int = 409) -> RestCatalog:
+    """The catalog, whose server answers `code` to the commits of which `is_refused` says so."""
+    send = catalog._session.request
+
+    def request(method: str, url: str, *, data: str | None = None, **options: Any) -> Any:
+        if method == "POST" and data is not None and is_refused(json.loads(data)):
+            reply = requests.Response()
+            reply.status_code, reply._content = code, b'{"error": {"type": "Refused", "message": "not that"}}'
+            return reply
+        return send(method, url, data=data, **options)
+
+    catalog._session.request = request
+    return catalog
+
+
+def moves_a_ref(body: dict[str, Any]) -> bool:
+    return any(each["action"] == "set-snapshot-ref" for each in body.get("updates", ()))
+
+
+def sets_key_id(body: dict[str, Any]) -> bool:
+    return any(
+        "encryption.key-id" in (*each.get("updates", ()), *each.get("removals", ())) for each in body.get("updates", ())
+    )
+
+
+def changes_key_id(body: dict[str, Any]) -> bool:
+    """As a server that compares only the results of requests: here every result but that of a change and back."""
+    return sum(sets_key_id({"updates": [each]}) for each in body.get("updates", ())) == 1
 
 
 def content(table: CatalogTable) -> dict[str, Any]:
@@ -297,3 +337,84 @@ def test_no_row_is_lost_to_an_expiry_between_two_requests_of_a_commit(
         assert found.scan().count() == count
         assert found.verify().ok
         found.append(rows)
+
+
+def two_rows(case: RestCase, kms: MemoryKms) -> None:
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    table = create_table(case.catalog(), f"db.{case.name}", rows.schema, kms=kms, key_id="keyA", location=case.location)
+    for _ in range(2):
+        table.append(rows)
+
+
+def test_a_refused_rekey_leaves_every_key_under_its_master_key(case: RestCase) -> None:
+    kms, name = MemoryKms(MASTER_KEYS), f"db.{case.name}"
+    two_rows(case, kms)
+    before = content(case.open())
+    state = case.open().load()
+    fields = with_snapshot(state, case.location, "third-key")
+    fields["encryption-keys"][0] = {**fields["encryption-keys"][0], "encrypted-by-id": "keyB"}
+    fields["properties"]["encryption.key-id"] = "keyB"
+    table = catalog_table(refusing(case.catalog(), moves_a_ref), name)
+    with pytest.raises(ConflictError, match="Nothing was committed"):
+        table.commit(state, fields)
+    assert content(case.open()) == before
+
+
+@pytest.mark.parametrize("last", ["snapshots", "refs"])
+def test_what_a_killed_commit_has_added_goes_with_the_next_one(case: RestCase, last: str) -> None:
+    kms, name = MemoryKms(MASTER_KEYS), f"db.{case.name}"
+    two_rows(case, kms)
+    keys = {each["key-id"] for each in content(case.open())["encryption-keys"]}
+    action = {"snapshots": "add-snapshot", "refs": "set-snapshot-ref"}[last]
+    is_dead = False
+
+    def dies(body: dict[str, Any]) -> bool:
+        nonlocal is_dead
+        is_dead = is_dead or any(each["action"] == action for each in body.get("updates", ()))
+        return is_dead
+
+    killed = catalog_table(refusing(case.catalog(), dies), name)
+    state = killed.load()
+    with pytest.raises(ConflictError):
+        killed.commit(state, with_snapshot(state, case.location, "dead-key"))
+    left = content(case.open())
+    assert "dead-key" in {each["key-id"] for each in left["encryption-keys"]}
+    assert len(left["snapshots"]) == (3 if last == "refs" else 2)
+    table = load_table(case.catalog(), name, kms=kms)
+    table.append(pa.table({"id": pa.array([3], pa.int64())}))
+    found = content(case.open())
+    assert "dead-key" not in {each["key-id"] for each in found["encryption-keys"]}
+    assert keys <= {each["key-id"] for each in found["encryption-keys"]}
+    assert len(found["snapshots"]) == 3
+    assert not [each for each in found["properties"] if "pending" in each]
+    assert load_table(case.catalog(), name, kms=kms).scan().count() == 5
+
+
+@pytest.mark.parametrize("pins", [sets_key_id, changes_key_id])
+@pytest.mark.parametrize("change", ["rekey", "encrypt"])
+def test_a_catalog_that_pins_the_master_key_is_found_out_before_the_work(
+    case: RestCase, pins: Callable[[dict[str, Any]], bool], change: str, tmp_path: Path
+) -> None:
+    kms, name = MemoryKms(MASTER_KEYS), f"db.{case.name}"
+    if change == "rekey":
+        two_rows(case, kms)
+    else:
+        plain = case.catalog().create_table(
+            name, pa.schema([("id", pa.int64())]), location=case.location, properties={"format-version": "2"}
+        )
+        plain.append(pa.table({"id": pa.array([1, 2], pa.int64())}))
+    before, files = case.open().load().document.fields, sorted((case._lake.directory / "rest" / case.name).rglob("*"))
+    table = load_table(refusing(case.catalog(), pins, 400), name, kms=kms, allow_plaintext=True)
+    wanted: dict[str, Any] = {"key_id": "keyB"} | ({"data_keys": True} if change == "rekey" else {})
+    with pytest.raises(UnsupportedError, match=r"encryption\.key-id be changed .* relocate"):
+        (rekey_table if change == "rekey" else encrypt_table)(table, **wanted)
+    found = case.open().load().document.fields
+    assert {each: found.get(each) for each in ("format-version", "snapshots", "properties", "encryption-keys")} == {
+        each: before.get(each) for each in ("format-version", "snapshots", "properties", "encryption-keys")
+    }
+    written = set((case._lake.directory / "rest" / case.name).rglob("*.parquet"))
+    assert written <= set(files)
+    if pins is sets_key_id:
+        plan = plan_conversion(table, **wanted)
+        assert not plan.ok
+        assert "relocate" in str(plan)

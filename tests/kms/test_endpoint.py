@@ -83,3 +83,9 @@ def test_a_server_whose_certificate_nobody_vouches_for_gets_no_request(
             client.wrap_key(KEY, key_id)
         assert not server.requests
     assert not time.pauses
+
+
+def test_the_refusal_of_plain_http_shows_no_secret_of_the_url() -> None:
+    with pytest.raises(ValueError, match="http would send keys unencrypted") as caught:
+        _endpoint.checked("http://kms.example/x?sig=GEHEIM", "endpoint")
+    assert "GEHEIM" not in str(caught.value)

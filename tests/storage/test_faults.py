@@ -300,3 +300,10 @@ def test_a_file_system_behind_the_door_is_the_same_otherwise() -> None:
         assert re.fullmatch(b"data", file.read())
     with pytest.raises(AttributeError):
         file_system.no_such_method  # noqa: B018
+
+
+def test_no_secret_of_a_url_stands_in_the_error_that_names_it() -> None:
+    error = ConnectionError("no route to https://me:GEHEIM@host/a?sig=GEHEIM")
+    found = as_os_error(error, "https://me:GEHEIM@host/a?X-Amz-Signature=GEHEIM")
+    assert found is not None
+    assert "GEHEIM" not in str(found)

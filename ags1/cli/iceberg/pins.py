@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 
 from ags1.cli import warn
 from ags1.errors import AuthenticationError
@@ -41,9 +42,8 @@ def pinned(options: argparse.Namespace, target: CatalogTable) -> CatalogTable:
     try:
         state = made.load()
     except AuthenticationError as error:
-        raise AuthenticationError(
-            f"{error}: `ags1 iceberg inspect {options.table} --pin {path} --repin` accepts it"
-        ) from None
+        command = f"ags1 iceberg inspect {shlex.quote(options.table)} --pin {shlex.quote(path)} --repin"
+        raise AuthenticationError(f"{error}: `{command}` accepts it") from None
     _save(path, state)
     return made
 

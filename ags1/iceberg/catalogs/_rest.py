@@ -1,19 +1,22 @@
 """REST catalogs: the server writes the metadata, so the client first checks that the server loses no keys.
 
-    1  version, schemas, key entries                  nothing that readers use
+    1  version, schemas, entries of new key ids       nothing that readers use; a property lists what 1 and 2 add
     2  the snapshots, without a ref                   not used by readers yet
        load: are key-id and encryption-keys there?    no: the snapshots and keys are removed, and the commit refused
-    3  refs, properties, what is removed              the commit
+    3  refs, properties, what is removed or replaced  the commit
 
 A server that drops a snapshot's ``key-id`` would leave a snapshot that can never be read. In this order the table never
-has such a snapshot. A commit without encrypted snapshots is one request.
+has such a snapshot. A commit without encrypted snapshots is one request. What a killed commit has added is removed by
+the next commit that moves the main branch: from then on, the server refuses the third request of the killed one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -21,11 +24,13 @@ from pyiceberg.catalog.rest import RestCatalog
 from ags1.errors import ConflictError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
-from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH, metadata_document, properties_of
+from ags1.iceberg.metadata.metadata_document import DATA_PATH, KEY_ID, METADATA_PATH, metadata_document, properties_of
 
 _REFUSED = range(400, 500)
 # Fields that a reader of an encrypted snapshot needs.
 _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-number")
+# Properties of commits under way: the main branch that they need, and what they add.
+_PENDING = "pending-commit.ags1."
 
 
 class RestTable(CatalogTable):
@@ -57,6 +62,28 @@ class RestTable(CatalogTable):
         if state.document.fields.get("format-version", 0) >= 3 and not state.document.entries():
             self._try_keys(state)
 
+    def check_key_id(self, before: Mapping[str, Any], fields: Mapping[str, Any], *, is_brief: bool) -> None:
+        """Refuse a server that pins ``encryption.key-id``; see :meth:`CatalogTable.check_key_id`."""
+        old, new = properties_of(before).get(KEY_ID), properties_of(fields).get(KEY_ID)
+        if old == new:
+            return
+        state = self.load()
+        if is_brief:
+            self._change_key_id(state, [_key_id_update(new), _key_id_update(old)])
+            return
+        version = {name: fields[name] for name in ("format-version", "next-row-id") if name in fields}
+        there, back = updates_of(before, fields), updates_of(fields, {**before, **version})
+        if _replaces(there):
+            state = self._try_keys(state)
+        now = self._change_key_id(state, there.all)
+        if now is None:
+            return
+        with contextlib.suppress(ConflictError, RefusedError):
+            # Where this is refused, the table has the master key of its next commit already, which its keys are under.
+            self._send(now, requirements_of(before, before)[:1], back.all)
+        if properties_of(now.document.fields).get(KEY_ID) != new:
+            raise self._pins("it keeps the old value, and says nothing")
+
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         before = base.document.fields
         updates = updates_of(before, fields)
@@ -64,27 +91,26 @@ class RestTable(CatalogTable):
         if found.metadata_location != base.metadata_location:
             raise self._conflict(base.metadata_location, found.metadata_location)
         requirements = requirements_of(before, fields)
+        if _replaces(updates):
+            # A server that removes the old entry and loses the new one would make the table unreadable.
+            found = self._try_keys(found)
         if not any(each["snapshot"].get("key-id") for each in updates.snapshots):
-            if any(each["action"] == "remove-encryption-key" for each in updates.first):
-                # A server that removes the old entry and loses the new one would make the table unreadable.
-                found = self._try_keys(found)
             after = self._send(found, requirements, updates.all)
-            self._check_keys(after, fields)
+            self._check_keys(after, keyed(fields, "encryption-keys", "key-id"))
             return self._committed(after)
-        added = Updates(
-            [each for each in updates.first if each["action"] == "add-encryption-key"], updates.snapshots, []
-        )
+        added = _Added.of(before, updates)
         is_added = False
         try:
-            if updates.first:
-                found = self._send(found, requirements[:1], updates.first)
+            first = [*updates.first, {"action": "set-properties", "updates": {added.name: added.text}}]
+            found = self._send(found, requirements[:1], first)
             found = self._send(found, _requirements_now(requirements, found), updates.snapshots)
             is_added = True
             # Load again, because the reply may differ from the stored state.
-            self._check_snapshots(self.load(), fields, added)
-            return self._committed(self._send(found, _requirements_now(requirements, found), updates.last))
+            self._check_snapshots(self.load(), updates)
+            last = [*updates.last, *_removals(fields, [added.name], set(), set()), *_leftovers(fields)]
+            return self._committed(self._send(found, _requirements_now(requirements, found), last))
         except (ConflictError, UnsupportedError, RefusedError) as error:
-            if not self._take_back(before, added) and is_added:
+            if not self._take_back(before["table-uuid"], added) and is_added:
                 # Their data files are gone too, so another attempt would name what is not there.
                 raise RefusedError(
                     f"{self.name}: others have expired the new snapshot before a branch had it, with its files. "
@@ -216,14 +242,40 @@ class RestTable(CatalogTable):
             ) from error
 
     def _try_keys(self, state: TableState) -> TableState:
-        """Test, with an unused entry, whether the server keeps entries of encryption-keys."""
+        """Test, with an unused entry, whether the server keeps entries of encryption-keys, also a replaced one."""
         uuid = [{"type": "assert-table-uuid", "uuid": state.document.fields["table-uuid"]}]
         entry = {"key-id": f"ags1-{secrets.token_hex(16)}", "encrypted-key-metadata": "AAAA", "encrypted-by-id": "none"}
+        remove = {"action": "remove-encryption-key", "key-id": entry["key-id"]}
         self._send(state, uuid, [{"action": "add-encryption-key", "encryption-key": entry}])
         now = self.load()
-        if entry["key-id"] not in keyed(now.document.fields, "encryption-keys", "key-id"):
+        is_kept = entry["key-id"] in keyed(now.document.fields, "encryption-keys", "key-id")
+        if is_kept:
+            other = {**entry, "encrypted-by-id": "other"}
+            self._send(now, uuid, [remove, {"action": "add-encryption-key", "encryption-key": other}])
+            now = self.load()
+            is_kept = keyed(now.document.fields, "encryption-keys", "key-id").get(entry["key-id"]) == other
+            now = self._send(now, uuid, [remove])
+        if not is_kept:
             raise self._loses_keys()
-        return self._send(now, uuid, [{"action": "remove-encryption-key", "key-id": entry["key-id"]}])
+        return now
+
+    def _change_key_id(self, state: TableState, updates: list[Update]) -> TableState | None:
+        """Send updates of ``encryption.key-id``; return None if another writer was faster."""
+        fields = state.document.fields
+        try:
+            return self._send(state, requirements_of(fields, fields)[:1], updates)
+        except (ConflictError, RefusedError) as error:
+            if self.load().metadata_location != state.metadata_location:
+                # The commit itself will show what the server allows.
+                return None
+            raise self._pins(str(error)) from error
+
+    def _pins(self, said: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.name}: this catalog does not let the table's property {KEY_ID} be changed ({said}). Copy the table "
+            "into a new one, which has its master key from the beginning: `relocate_table(table, NEW_LOCATION, "
+            "catalog, NEW_NAME, key_id=...)`, or `ags1 iceberg relocate`"
+        )
 
     def _loses_keys(self) -> UnsupportedError:
         return UnsupportedError(
@@ -231,7 +283,7 @@ class RestTable(CatalogTable):
             "tables: use a server that keeps them (Apache Polaris does), or a Hive catalog"
         )
 
-    def _check_snapshots(self, now: TableState, fields: Mapping[str, Any], added: Updates) -> None:
+    def _check_snapshots(self, now: TableState, added: Updates) -> None:
         has = keyed(now.document.fields, "snapshots", "snapshot-id")
         for each in added.snapshots:
             wanted = each["snapshot"]
@@ -243,40 +295,108 @@ class RestTable(CatalogTable):
                     "encrypted tables: use a server that keeps them (Apache Polaris does), or a Hive catalog. The "
                     "snapshots were removed again, and the table is as it was"
                 )
-        self._check_keys(now, fields)
+        keys = (each["encryption-key"] for each in added.first if each["action"] == "add-encryption-key")
+        self._check_keys(now, {each["key-id"]: each for each in keys})
 
-    def _check_keys(self, now: TableState, fields: Mapping[str, Any]) -> None:
+    def _check_keys(self, now: TableState, wanted: Mapping[str, Any]) -> None:
         has = keyed(now.document.fields, "encryption-keys", "key-id")
-        if any(has.get(key_id) != entry for key_id, entry in keyed(fields, "encryption-keys", "key-id").items()):
+        if any(has.get(key_id) != entry for key_id, entry in wanted.items()):
             raise self._loses_keys()
 
-    def _take_back(self, before: Mapping[str, Any], added: Updates) -> bool:
-        """Remove snapshots and keys that were added and that no ref has; return whether the snapshots were there."""
+    def _take_back(self, uuid: str, added: _Added) -> bool:
+        """Remove snapshots and keys that were added and that no ref has; return False if others removed the files."""
         is_there = True
         try:
             now = self.load().document.fields
-            wanted = {each["snapshot"]["snapshot-id"] for each in added.snapshots}
-            is_there = wanted <= keyed(now, "snapshots", "snapshot-id").keys()
-            named = {each.get("snapshot-id") for each in refs_of(now).values()}
-            snapshots = sorted((wanted - named) & keyed(now, "snapshots", "snapshot-id").keys())
-            updates: list[Update] = []
-            if snapshots:
-                updates.append({"action": "remove-snapshots", "snapshot-ids": snapshots})
-            known = keyed(before, "encryption-keys", "key-id")
-            has = keyed(now, "encryption-keys", "key-id")
-            used = {each.get("key-id") for each in now.get("snapshots") or () if each["snapshot-id"] not in wanted}
-            used |= {each.get("encrypted-by-id") for key_id, each in has.items() if key_id in used}
-            for each in added.first:
-                key_id = each["encryption-key"]["key-id"]
-                if key_id in has and key_id not in known and key_id not in used:
-                    updates.append({"action": "remove-encryption-key", "key-id": key_id})
+            # The next commit removes a snapshot together with the property, and keeps the files. An expiry does not.
+            is_there = added.snapshots <= keyed(now, "snapshots", "snapshot-id").keys() or (
+                added.name not in properties_of(now)
+            )
+            names = [added.name] if added.name in properties_of(now) else []
+            updates = _removals(now, names, added.snapshots, added.keys)
             if updates:
-                uuid = [{"type": "assert-table-uuid", "uuid": before["table-uuid"]}]
-                self._ask("POST", self._url("update_table"), self._body(uuid, updates))
+                needed = [{"type": "assert-table-uuid", "uuid": uuid}]
+                self._ask("POST", self._url("update_table"), self._body(needed, updates))
         except (ConflictError, OSError):
-            # They are harmless if they stay: no ref has them, and expiring snapshots removes them.
+            # They are harmless if they stay: no ref has them, and the next commit removes them.
             pass
         return is_there
+
+
+@dataclass(frozen=True)
+class _Added:
+    """What the first two requests of a commit add, and the property that says so."""
+
+    name: str
+    text: str
+    snapshots: frozenset[int]
+    keys: frozenset[str]
+
+    @classmethod
+    def of(cls, before: Mapping[str, Any], updates: Updates) -> _Added:
+        snapshots = [each["snapshot"]["snapshot-id"] for each in updates.snapshots]
+        keys = [each["encryption-key"]["key-id"] for each in updates.first if "encryption-key" in each]
+        text = json.dumps({"main": _main_of(before), "snapshots": snapshots, "keys": keys})
+        return cls(_PENDING + secrets.token_hex(8), text, frozenset(snapshots), frozenset(keys))
+
+    @classmethod
+    def found(cls, fields: Mapping[str, Any]) -> Iterator[_Added]:
+        """Yield those of the table's properties that can no longer be committed."""
+        for name, text in properties_of(fields).items():
+            if name.startswith(_PENDING):
+                try:
+                    found = json.loads(text)
+                    snapshots, keys = frozenset(found["snapshots"]), frozenset(found["keys"])
+                    is_over = found["main"] != _main_of(fields)
+                except (ValueError, KeyError, TypeError):
+                    continue
+                if is_over:
+                    yield cls(name, text, snapshots, keys)
+
+
+def _main_of(fields: Mapping[str, Any]) -> Any:
+    return refs_of(fields).get("main", {}).get("snapshot-id")
+
+
+def _leftovers(fields: Mapping[str, Any]) -> list[Update]:
+    """Return updates that remove what other commits have added, which the new main branch refuses."""
+    updates: list[Update] = []
+    found = list(_Added.found(fields))
+    if found:
+        snapshots = set().union(*(each.snapshots for each in found))
+        keys = set().union(*(each.keys for each in found))
+        updates = _removals(fields, [each.name for each in found], snapshots, keys)
+    return updates
+
+
+def _removals(
+    fields: Mapping[str, Any], properties: list[str], snapshots: Collection[int], keys: Collection[str]
+) -> list[Update]:
+    """Return updates that remove these properties, and the snapshots and keys that nothing else in the table uses."""
+    named = {each.get("snapshot-id") for each in refs_of(fields).values()}
+    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in fields.get("snapshots") or ()}
+    kept = {parents[each] for each in parents if each in named or each not in snapshots}
+    unnamed = sorted((set(snapshots) - named - kept) & parents.keys())
+    has = keyed(fields, "encryption-keys", "key-id")
+    used = {each.get("key-id") for each in fields.get("snapshots") or () if each["snapshot-id"] not in unnamed}
+    used |= {each.get("encrypted-by-id") for key_id, each in has.items() if key_id in used}
+    updates: list[Update] = [{"action": "remove-snapshots", "snapshot-ids": unnamed}] if unnamed else []
+    updates += [
+        {"action": "remove-encryption-key", "key-id": each} for each in has if each in keys and each not in used
+    ]
+    if properties:
+        updates.append({"action": "remove-properties", "removals": properties})
+    return updates
+
+
+def _replaces(updates: Updates) -> bool:
+    return any(each["action"] == "add-encryption-key" for each in updates.last)
+
+
+def _key_id_update(value: str | None) -> Update:
+    if value is None:
+        return {"action": "remove-properties", "removals": [KEY_ID]}
+    return {"action": "set-properties", "updates": {KEY_ID: value}}
 
 
 _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snapshot-log")

@@ -35,8 +35,9 @@ _MAIN = "main"
 class Updates:
     """Updates in a safe order.
 
-    `first` has the base of the rest, without effect on readers: version, schemas, specs, new key entries. `snapshots`
-    are new snapshots, which no ref has yet. `last` has the changes that readers see: refs, properties and removals.
+    `first` has the base of the rest, without effect on readers: version, schemas, specs, entries of new key ids.
+    `snapshots` are new snapshots, which no ref has yet. `last` has the changes that readers see: refs, properties,
+    removals, and entries that replace others of the same id.
     """
 
     first: list[Update]
@@ -144,10 +145,12 @@ def _keys(base: Mapping[str, Any], fields: Mapping[str, Any], first: list[Update
     for key_id, entry in after.items():
         if before.get(key_id) == entry:
             continue
+        add = {"action": "add-encryption-key", "encryption-key": entry}
         if key_id in before:
             # The server would ignore an entry with a known id.
-            first.append({"action": "remove-encryption-key", "key-id": key_id})
-        first.append({"action": "add-encryption-key", "encryption-key": entry})
+            last += [{"action": "remove-encryption-key", "key-id": key_id}, add]
+        else:
+            first.append(add)
     last += [{"action": "remove-encryption-key", "key-id": key_id} for key_id in before if key_id not in after]
 
 

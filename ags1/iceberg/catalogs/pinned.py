@@ -79,6 +79,10 @@ class PinnedTable(CatalogTable):
         """Do as the table in its catalog does."""
         self._table.check_can_encrypt()
 
+    def check_key_id(self, before: Mapping[str, Any], fields: Mapping[str, Any], *, is_brief: bool) -> None:
+        """Do as the table in its catalog does."""
+        self._table.check_key_id(before, fields, is_brief=is_brief)
+
     def refuse_copy(self, state: TableState) -> None:
         """Do as the table in its catalog does."""
         self._table.refuse_copy(state)

@@ -111,6 +111,7 @@ def encrypt_table(
     state = _loaded(opened, expire="expire" in wanted)
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
+    _check_key_id(opened, state, change)
     if "convert" in wanted:
         report = _conversion(table, opened, client, change, threads, progress, perform).run()
     else:
@@ -148,7 +149,9 @@ def decrypt_table(
         As for :func:`encrypt_table`.
     """
     opened, client = parts_of(table, kms)
-    change = _decryption(_loaded(opened, expire=expire), opened.name)
+    state = _loaded(opened, expire=expire)
+    change = _decryption(state, opened.name)
+    _check_key_id(opened, state, change)
     report = _conversion(table, opened, client, change, threads, progress, perform).run()
     return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
@@ -199,7 +202,8 @@ def rekey_table(
     """
     keeps = keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
-    old = _encrypted(_loaded(opened, expire=expire), opened.name)
+    state = _loaded(opened, expire=expire)
+    old = _encrypted(state, opened.name)
     if data_key_length is not None and not data_keys:
         raise ValueError("`data_key_length` is for new data keys: give `data_keys=True`")
     if key_id is None and not data_keys:
@@ -208,6 +212,7 @@ def rekey_table(
     change = ConversionGoal(
         REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
     )
+    _check_key_id(opened, state, change)
     if data_keys:
         report = _conversion(table, opened, client, change, threads, progress, perform).run()
     else:
@@ -291,6 +296,8 @@ def plan_conversion(
         _loaded(opened, expire=expire)
         if change.key_id is not None and target_location is None:
             opened.check_can_encrypt()
+        if target_location is None:
+            _check_key_id(opened, state, change)
     except UnsupportedError as error:
         plan.problems.append(str(error))
     return plan
@@ -455,6 +462,13 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
         raise AlreadyEncryptedError(
             f"the table is encrypted under master key {found!r} already: use `rekey_table` for another"
         )
+
+
+def _check_key_id(table: CatalogTable, state: TableState, change: ConversionGoal) -> None:
+    """Refuse a catalog that pins the master key. The table stays as it is, also its format version."""
+    metadata = TableMetadata(state.document.fields)
+    change.apply(metadata)
+    table.check_key_id(state.document.fields, metadata.fields, is_brief=True)
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> ConversionReport:
