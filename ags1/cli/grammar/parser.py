@@ -77,7 +77,7 @@ services:
   them. The variable AGS1_KMS stands for --kms.
 
 options of a URL, ?NAME=VALUE&NAME=VALUE behind it, in quotes for the shell:
-{options}; of a service also timeout
+{options}, check; of a service also timeout
 
 examples:
   ags1 keygen keystore.key
