@@ -206,7 +206,7 @@ def test_several_keys_are_wrapped_anew_with_few_calls() -> None:
     kms.wraps = kms.unwraps = 0
     rewrapper = KeyMetadataRewrapper(kms, {"kc1": "kc2"})
     new = [rewrapper.rewrap(each or b"") for each in metadata]
-    assert (kms.wraps, kms.unwraps) == (1, 2)
+    assert (kms.wraps, kms.unwraps) == (1, 1)
     assert all(b'"masterKeyID":"kc2"' in each for each in new)
 
 
