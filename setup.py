@@ -195,12 +195,12 @@ class bdist_wheel(_bdist_wheel):
     def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
         """Write the list, and WHEEL; an editable install, which builds nothing for the wheel, has no list."""
         super().write_wheelfile(wheelfile_base, *arguments)
-        chosen = self.get_finalized_command("build_ext").chosen
-        if chosen is not None:
+        built = self.get_finalized_command("build_ext")
+        if built.chosen is not None:
             directory = Path(wheelfile_base, "sboms")
             self.mkpath(str(directory))
             tools = {"cython": importlib.metadata.version("cython")}
-            text = sbom.document(self.distribution.get_version(), chosen, tools)
+            text = sbom.document(self.distribution.get_version(), built.chosen, built.second, tools)
             (directory / sbom.NAME).write_text(text)
 
 

@@ -389,7 +389,7 @@ class TestBundled:
         crate.unlink()
         chosen = machine.choose()
         assert chosen.linkage == "system-shared"
-        for part in ("could not be fetched from", "cargo could not fetch the crate", "error: no such crate"):
+        for part in ("could not be fetched from", "cargo could not fetch", "error: no such crate"):
             assert part in chosen.warning
         assert "AGS1_OPENSSL_SOURCE" in chosen.remedy
         assert chosen.remedy in chosen.warning
