@@ -8,9 +8,13 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+# Also where this is imported as buildtools.sealed.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from openssl_source import UnavailableError
 
