@@ -12,6 +12,22 @@ from libc.string cimport memset
 
 from ags1.core.gcm_library cimport GCM_BACKEND, GCM_BAD_TAG, GCM_OK, GcmContext, GcmLibrary
 
+cdef extern from *:
+    """
+    /* BoringSSL leaves the first half of a key in vector registers, which would be saved on the stack of this thread. */
+    static void ags1_clear_vectors(void)
+    {
+        __builtin_cpu_init();
+        if (__builtin_cpu_supports("avx"))
+            __asm__ volatile("vzeroall" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                             "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+        if (__builtin_cpu_supports("avx512f"))
+            __asm__ volatile(".irp n,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\\n\\t"
+                             "vpxord %zmm\\\\n, %zmm\\\\n, %zmm\\\\n\\n\\t.endr");
+    }
+    """
+    void ags1_clear_vectors() nogil
+
 cdef extern from "openssl/evp.h" nogil:
     ctypedef struct EVP_CIPHER:
         pass
@@ -48,6 +64,7 @@ cdef GcmContext *_create() noexcept nogil:
 
 cdef void _destroy(GcmContext *context) noexcept nogil:
     EVP_CIPHER_CTX_free(<EVP_CIPHER_CTX *>context)
+    ags1_clear_vectors()
 
 
 cdef int _rekey(GcmContext *given, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
