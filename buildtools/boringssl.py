@@ -90,7 +90,9 @@ def _choose(env: Mapping[str, str]) -> BoringSSL:
         raise UnavailableError(f"AGS1_OPENSSL={openssl} asks for that library")
     command = shlex.split(env.get("CXX") or sysconfig.get_config_var("CXX") or "c++")
     if shutil.which(command[0], path=env.get("PATH")) is None:
-        raise UnavailableError(f"no C++ compiler {command[0]!r}: 'apt-get install g++', 'dnf install gcc-c++', or set CXX")
+        raise UnavailableError(
+            f"no C++ compiler {command[0]!r}: 'apt-get install g++', 'dnf install gcc-c++', or set CXX"
+        )
     # The C compiler's: that of a cross build is set, while CXX may not be.
     c_compiler = shlex.split(env.get("CC") or sysconfig.get_config_var("CC") or "cc")
     target = _run([*c_compiler, "-dumpmachine"], env).strip()

@@ -200,8 +200,7 @@ def obtain_crate(env: Mapping[str, str], scratch: Path, source: Source) -> Path:
         (project / "src").mkdir(parents=True)
         (project / "src" / "lib.rs").touch()
         (project / "Cargo.toml").write_text(
-            '[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2018"\n'
-            f"[dependencies]\n{source.crate}\n"
+            f'[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2018"\n[dependencies]\n{source.crate}\n'
         )
         done = subprocess.run(
             [cargo, "fetch", "--quiet"], cwd=project, env=dict(env), capture_output=True, text=True, check=False
