@@ -41,8 +41,8 @@ assert result.ok
 assert ags1.spark.verify_files(spark, vault, kms=kms).ok
 
 ags1.spark.register(spark)
-reader = spark.read.format("ags1").option("kms", kms).option("decode", "json")
-sales = reader.load(vault)
+lines = spark.read.format("ags1").options(kms=kms, decode="text").load(vault)
+sales = lines.selectExpr("from_json(value, 'id bigint, amount bigint') AS row", "day").select("row.*", "day")
 print(sales.where("amount > 150").count(), "sales above 150")
 
 assert ags1.spark.decrypt_files(spark, vault, f"{here}/plain", kms=kms).ok

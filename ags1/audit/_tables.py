@@ -15,13 +15,8 @@ from ags1.audit.classification import BY_DESIGN, PARTLY, PLAINTEXT, UNKNOWN, Aud
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.errors import Ags1Error
 from ags1.iceberg.metadata.locations import io_properties_of
-from ags1.iceberg.metadata.metadata_document import (
-    KEY_ID,
-    METADATA_SUFFIX,
-    VERSION_HINT,
-    metadata_document,
-    properties_of,
-)
+from ags1.iceberg.metadata.metadata_document import KEY_ID, metadata_document, properties_of
+from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file, number_in
 from ags1.storage import Entry, Location, read_whole
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO
 from ags1.support.words import counted
@@ -29,7 +24,6 @@ from ags1.support.words import counted
 METADATA_DIRECTORY = "metadata"
 
 _MAX_BYTES = 256 << 20
-_NUMBER = re.compile(r"v?(\d{1,18})(?:[-.])")
 # Names from Iceberg's Flink sink: job, operator, subtask, attempt, checkpoint, number.
 _FLINK = re.compile(r"[0-9a-f]{32}-.+-\d{5}-\d+-\d+-\d{5}\.avro")
 # Errors of a table's own audit that are not damage: weak settings in its metadata, and refused keys.
@@ -197,13 +191,8 @@ class TableMembership(Membership):
             report.add("note", "table-unreferenced", file.name, f"{file.name}: no snapshot of its table refers to it")
 
 
-def is_metadata_file(name: str) -> bool:
-    return name.endswith((METADATA_SUFFIX, f"{METADATA_SUFFIX}.gz"))
-
-
 def _number(entry: Entry) -> int:
-    found = _NUMBER.match(entry.location.name)
-    return int(found[1]) if found else -1
+    return -1 if (found := number_in(entry.location.name)) is None else found
 
 
 def _dicts(fields: dict[str, Any], name: str) -> list[dict[str, Any]]:

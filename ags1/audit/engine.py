@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ags1.audit._datasets import DatasetMembership
-from ags1.audit._tables import METADATA_DIRECTORY, TableMembership, is_metadata_file
+from ags1.audit._tables import METADATA_DIRECTORY, TableMembership
 from ags1.audit.classification import PARTLY, PLAINTEXT, UNKNOWN, AuditedFile, decryption_of, look
 from ags1.audit.policy import Policy
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
+from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, in_order, list_files, status
 from ags1.streams.files import Progress
 from ags1.support.exit_codes import EXIT_IO

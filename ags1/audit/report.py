@@ -189,7 +189,7 @@ class AuditReport(Report):
     def _violated(self) -> set[str]:
         return {each.code for each in self.findings if each.severity == "violation"}
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         lines = [f"{self.location}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]
         for protection, (count, size) in self.totals.items():
             if count:

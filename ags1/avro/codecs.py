@@ -21,6 +21,8 @@ _SNAPPY_RATIO = 64
 # Slightly more than decompression of xz -9 needs.
 _XZ_MEMORY = 128 << 20
 _PIECE = 1 << 20
+# Compressors make a stream of some hundred kilobytes; what follows so many is not read, so that rows are missing.
+_MOST_STREAMS = 1000
 _LIBRARIES = {"snappy": "pyarrow", "zstandard": "pyarrow", "bzip2": "bz2", "xz": "lzma"}
 
 
@@ -68,26 +70,33 @@ def _refuse_length(length: int, data: bytes) -> None:
         )
 
 
-def _unpacked(decoder: Any, data: bytes) -> bytes:
-    """Decompress with a decoder of the standard library, which stops at the limit."""
-    made: bytes = decoder.decompress(data, largest_plain(len(data)) + 1)
-    _refuse_length(len(made), data)
-    if not decoder.eof:
-        raise FormatError("a compressed Avro block ends too early")
+def _unpacked(new_decoder: Callable[[], Any], data: bytes, most: int = _MOST_STREAMS) -> bytes:
+    """Decompress up to `most` streams with decoders of the standard library, which stop at the limit."""
+    made, left = b"", data
+    for _ in range(most):
+        decoder = new_decoder()
+        made += decoder.decompress(left, largest_plain(len(data)) + 1 - len(made))
+        _refuse_length(len(made), data)
+        if not decoder.eof:
+            raise FormatError("a compressed Avro block ends too early")
+        # Streams of xz may have zeros between them.
+        left = decoder.unused_data.lstrip(b"\0")
+        if not left:
+            break
     return made
 
 
 def _deflate(library: Any, data: bytes) -> bytes:
     # Avro's deflate has no header and no checksum.
-    return _unpacked(library.decompressobj(-zlib.MAX_WBITS), data)
+    return _unpacked(lambda: library.decompressobj(-zlib.MAX_WBITS), data, 1)
 
 
 def _bzip2(library: Any, data: bytes) -> bytes:
-    return _unpacked(library.BZ2Decompressor(), data)
+    return _unpacked(library.BZ2Decompressor, data)
 
 
 def _xz(library: Any, data: bytes) -> bytes:
-    return _unpacked(library.LZMADecompressor(memlimit=_XZ_MEMORY), data)
+    return _unpacked(lambda: library.LZMADecompressor(memlimit=_XZ_MEMORY), data)
 
 
 def _snappy(library: Any, data: bytes) -> bytes:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,30 +141,31 @@ _BYTES, _NO_BYTES = _Cost(1, -1, False), _Cost(1, 1, True)
 class _Schema:
     """Counts the types of a schema, and finds those whose values have no bytes.
 
-    Names are compared without their namespaces, so that namespaces cannot hide a recursion.
+    Readers differ in the namespace below a name with dots. So a name stands for itself in each namespace that it may be
+    in, and no namespace can hide a recursion.
     """
 
     def __init__(self) -> None:
         self._named: dict[str, _Cost] = {}
-        self._open: list[str] = []
+        self._open: list[set[str]] = []
 
-    def walk(self, schema: Any, depth: int) -> _Cost:
+    def walk(self, schema: Any, depth: int, spaces: tuple[str, ...] = ("",)) -> _Cost:
         """The memory cost of a value of a schema."""
         if depth > _MAX_DEPTH:
             raise FormatError(f"the Avro schema is nested more than {_MAX_DEPTH} levels deep")
         if isinstance(schema, list):
             # The number of the branch is in front of each value.
-            found = [self.walk(each, depth + 1) for each in schema]
+            found = [self.walk(each, depth + 1, spaces) for each in schema]
             return _Cost(
                 1 + sum(each.types for each in found), max((each.excess for each in found), default=0) - 2, False
             )
         if not isinstance(schema, dict):
-            return self._reference(str(schema))
+            return self._reference(_full(str(schema), spaces))
         kind = schema.get("type")
         if isinstance(kind, (dict, list)):
-            return self.walk(kind, depth + 1)
+            return self.walk(kind, depth + 1, spaces)
         if kind in ("array", "map"):
-            item = self.walk(schema.get("items" if kind == "array" else "values"), depth + 1)
+            item = self.walk(schema.get("items" if kind == "array" else "values"), depth + 1, spaces)
             if item.is_empty and kind == "array":
                 raise FormatError("the Avro schema has an array of values without bytes, which can claim any number")
             if item.excess > _MAX_ITEM_EXCESS:
@@ -173,14 +174,20 @@ class _Schema:
                     "a map"
                 )
             return _BYTES._replace(types=1 + item.types)
+        if kind not in ("record", "error", "fixed"):
+            return self._reference(_full(str(kind), spaces))
+        name, space = str(schema.get("name")), schema.get("namespace")
+        if "." in name:
+            spaces = (name.rpartition(".")[0], "")
+        elif isinstance(space, str):
+            spaces = (space,)
+        names = _full(name, spaces)
         if kind == "fixed":
-            return self._define(schema, _NO_BYTES if schema.get("size") == 0 else _BYTES)
-        if kind not in ("record", "error"):
-            return self._reference(str(kind))
-        self._open.append(_last(schema.get("name")))
+            return self._define(names, _NO_BYTES if schema.get("size") == 0 else _BYTES)
+        self._open.append(names)
         fields = schema.get("fields")
         types = [each.get("type") for each in fields if isinstance(each, dict)] if isinstance(fields, list) else []
-        found = [self.walk(each, depth + 1) for each in types]
+        found = [self.walk(each, depth + 1, spaces) for each in types]
         self._open.pop()
         made = _Cost(
             1 + sum(each.types for each in found),
@@ -189,24 +196,28 @@ class _Schema:
         )
         if made.types > _MAX_TYPES:
             raise FormatError(f"the Avro schema has more than {_MAX_TYPES:,} types with all names written out")
-        return self._define(schema, made)
+        return self._define(names, made)
 
-    def _define(self, schema: dict[str, Any], found: _Cost) -> _Cost:
-        name = _last(schema.get("name"))
-        known = self._named.get(name, found)
-        self._named[name] = _Cost(
-            max(known.types, found.types), max(known.excess, found.excess), known.is_empty or found.is_empty
-        )
+    def _define(self, names: set[str], found: _Cost) -> _Cost:
+        for name in names:
+            self._named[name] = _worst((self._named.get(name, found), found))
         return found
 
-    def _reference(self, name: str) -> _Cost:
-        if _last(name) in self._open:
-            raise FormatError(f"the Avro schema has a record inside itself, {name!r:.60}, which is not read")
-        return self._named.get(_last(name), _NO_BYTES if name == "null" else _BYTES)
+    def _reference(self, names: set[str]) -> _Cost:
+        if any(names & each for each in self._open):
+            raise FormatError(f"the Avro schema has a record inside itself, {min(names)!r:.60}, which is not read")
+        usual = _NO_BYTES if any(each.rpartition(".")[2] == "null" for each in names) else _BYTES
+        return _worst([self._named[each] for each in names if each in self._named] or [usual])
 
 
-def _last(name: Any) -> str:
-    return str(name).rpartition(".")[2]
+def _worst(costs: Sequence[_Cost]) -> _Cost:
+    types, excesses, empty = zip(*costs, strict=True)
+    return _Cost(max(types), max(excesses), any(empty))
+
+
+def _full(name: str, spaces: tuple[str, ...]) -> set[str]:
+    """Return the full names that a name may mean in some namespaces."""
+    return {name} if "." in name else {f"{each}.{name}".lstrip(".") for each in spaces}
 
 
 def iter_blocks(reader: Any, start: int, end: int) -> Iterator[AvroBlock]:

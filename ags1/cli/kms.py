@@ -14,6 +14,7 @@ from ags1.cli.paths import STANDARD, shown
 from ags1.cli.standard import ask_password, refuse_terminal, standard_input, write_out
 from ags1.errors import KeyAccessError
 from ags1.support.exit_codes import UsageError
+from ags1.support.reports import UNCHECKED
 from ags1.support.words import counted
 
 TYPE_CHECKING = False
@@ -54,9 +55,12 @@ def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagemen
     elif options.password_file or options.key_file:
         raise UsageError("--password-file and --key-file are for local: keystores")
     try:
-        return load(url, **secret)
+        client = load(url, **secret)
     except ValueError as error:
         raise UsageError(f"--kms: {error}") from None
+    if not client.checks_keys:
+        warn(UNCHECKED)
+    return client
 
 
 def new_client_of(options: argparse.Namespace) -> KeyManagementClient:
@@ -212,13 +216,14 @@ def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) 
 
 def _metadata_files(where: str) -> list[str] | None:
     """The metadata files in the directory of an Iceberg table; None if it is none."""
+    from ags1.iceberg.metadata.metadata_names import is_metadata_file
     from ags1.storage import Location, list_names
 
     try:
         names = list_names(Location(where).join("metadata"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return sorted(each for each in names if each.endswith(".metadata.json")) or None
+    return sorted(each for each in names if is_metadata_file(each)) or None
 
 
 def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagementClient) -> list[dict[str, Any]]:
@@ -329,6 +334,9 @@ def _local(options: argparse.Namespace, *, new: bool = False) -> LocalKms:
 
 def _convert(options: argparse.Namespace) -> int:
     """Wrap or unwrap the bytes of a file."""
+    from ags1.kms.asking import wrap_key
+    from ags1.support.secrets import Secret
+
     if len(options.files) != 2:
         raise UsageError(f"`ags1 kms {options.action}` takes two files: SOURCE TARGET (see `ags1 kms --help`)")
     key_id = _one_key_id(options)
@@ -339,8 +347,10 @@ def _convert(options: argparse.Namespace) -> int:
         raise FileExistsError(errno.EEXIST, "it exists and was not replaced (--force replaces it)", target)
     data = _read(source)
     with client_of(options) as client:
-        convert = client.wrap_key if options.action == "wrap" else client.unwrap_key
-        result = convert(data, key_id)
+        if options.action == "wrap":
+            result = wrap_key(client, Secret(data), key_id, f"the key in {shown(source)} with {key_id!r}")
+        else:
+            result = client.unwrap_key(data, key_id)
     if target == STANDARD:
         write_out(result)
         return 0

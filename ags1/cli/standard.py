@@ -20,6 +20,9 @@ class StandardOutput:
     def __init__(self, file: Any) -> None:
         self._file = file
 
+    def fileno(self) -> int:
+        return int(self._file.fileno())
+
     def write(self, data: Any) -> int:
         with OutputFaults():
             view = memoryview(data)

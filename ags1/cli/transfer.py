@@ -139,7 +139,11 @@ def cat(options: argparse.Namespace) -> int:
     if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
     metadata = [keys.metadata_for(path, name) for path, name, _ in found]
+    from ags1.storage import refuse_writing_into
+
     output = standard_output()
+    for path, *_ in found:
+        refuse_writing_into(_input(path), output)
     unprotected = False
     with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
         for (path, *_), of_file in zip(found, metadata, strict=True):

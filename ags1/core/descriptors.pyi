@@ -11,6 +11,7 @@ __test__: Final[dict[str, str]]
 MAX_WINDOW_BLOCKS: Final[int]
 
 def reserve(descriptor: int, length: int, name: str | None = None) -> None: ...
+def rename_new(source: bytes, target: bytes, directory: int) -> None: ...
 def seal_file(
     source: int,
     source_offset: int,

@@ -52,9 +52,12 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
+    #include <stdio.h>
     #ifdef __linux__
     #include <linux/magic.h>
+    #include <sys/syscall.h>
     #include <sys/vfs.h>
+    #include <unistd.h>
     #endif
     /* Not posix_fallocate: where the file system cannot reserve, that writes zeros to every block instead. Nor on
        tmpfs, which reserves by zeroing the memory that is about to be written anyway. */
@@ -75,8 +78,23 @@ cdef extern from *:
         return 0;
     #endif
     }
+    /* Some C libraries lack renameat2; 1 is RENAME_NOREPLACE. */
+    static int ags1_rename_new(int directory, const char *source, const char *target)
+    {
+    #if defined(__linux__) && defined(SYS_renameat2)
+        return syscall(SYS_renameat2, directory, source, directory, target, 1) == 0 ? 0 : errno;
+    #elif defined(__APPLE__)
+        return renameatx_np(directory, source, directory, target, RENAME_EXCL) == 0 ? 0 : errno;
+    #else
+        (void)directory;
+        (void)source;
+        (void)target;
+        return ENOSYS;
+    #endif
+    }
     """
     int ags1_reserve(int descriptor, long long length) nogil
+    int ags1_rename_new(int directory, const char *source, const char *target) nogil
 
 # Beside GcmStatus, what I/O adds.
 cdef enum TransferStatus:
@@ -370,6 +388,23 @@ def reserve(int descriptor, int64_t length, name=None):
             status = ags1_reserve(descriptor, length)
     if status:
         raise OSError(status, f"{os.strerror(status)} ({length:,} bytes are needed)", name)
+
+
+def rename_new(bytes source not None, bytes target not None, int directory):
+    """Rename a file inside a directory, given by its descriptor, if the new name is free.
+
+    Raises
+    ------
+    OSError
+        FileExistsError: the name is taken. EINVAL, ENOSYS or ENOTSUP: the file system has no such rename.
+    """
+    cdef const char *old = source
+    cdef const char *new = target
+    cdef int status
+    with nogil:
+        status = ags1_rename_new(directory, old, new)
+    if status:
+        raise OSError(status, os.strerror(status))
 
 
 cdef int _between_files(

@@ -20,6 +20,7 @@ from ags1.dataset.versions import expired, kept_versions, made_since
 from ags1.dataset.views import DatasetView
 from ags1.errors import ConflictError, KeyAccessError
 from ags1.kms import ServiceRefusal
+from ags1.kms.asking import reported
 from ags1.storage import Location, make_parent
 from ags1.streams.stream import Writer
 from ags1.support.typing import Any
@@ -48,6 +49,7 @@ def remove(
     going = sorted({entry.path for path in paths for entry in _named(transaction, path)}, key=sort_key)
     files = [path for path in going if not path.endswith("/")]
     report = RunReport(version=transaction.next_version - 1, removed=len(files), paths=files if dry_run else [])
+    reported(report, kms)
     if not dry_run:
         for path in going:
             transaction.remove(path)
@@ -86,6 +88,7 @@ def move(
     for path in [path for path, entry in moved.items() if entry is not None]:
         transaction.refuse_twin(path, moved)
     report = RunReport(version=transaction.next_version - 1, done=sum(not entry.is_directory for entry in entries))
+    reported(report, kms)
     if dry_run:
         files = [entry for entry in entries if not entry.is_directory]
         report.paths = [path for entry in files for path in (entry.path, new_path(entry))]
@@ -117,8 +120,8 @@ def restore(
         raise expired(location, number) from None
     # An expire may be removing objects of these runs now.
     fenced = frozenset[str]().union(*(each.fenced for each in later))
-    report = RunReport(version=base.version)
-    transaction.replace_all_in([""])
+    report = reported(RunReport(version=base.version), kms)
+    transaction.replace_all()
     view = DatasetView.of(location, old, kms)
     for now, before in changes(transaction.manifests, transaction.root, view.root):
         if before is not None and before.is_same_file(now):
@@ -194,7 +197,8 @@ def rewrap(
     def renewed(each: KeyClass) -> KeyClass:
         return each.rewrapped(kms, new_key_id, new_kms)
 
-    return _with_other_keys(location, kms, new_key_id, going, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+    made = _with_other_keys(location, kms, new_key_id, going, renewed, dry_run=dry_run, pins=pins, attempts=attempts)
+    return reported(made, new_kms or kms)
 
 
 def add_wrap(
@@ -215,9 +219,10 @@ def add_wrap(
     def lacks(key_class: KeyClass, _: str) -> bool:
         return new_key_id not in key_class.key_ids
 
-    return _with_other_keys(
+    made = _with_other_keys(
         location, kms, new_key_id, going, renewed, dry_run=dry_run, pins=pins, attempts=attempts, is_older=lacks
     )
+    return reported(made, new_kms or kms)
 
 
 def rm_wrap(

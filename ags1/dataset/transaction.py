@@ -41,7 +41,6 @@ from ags1.dataset.names import CONTROL, Twins, check_entry_path, run_of, sort_ke
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import (
-    MAX_APPLIED,
     Version,
     latest_number,
     made_since,
@@ -105,8 +104,7 @@ class Transaction:
         self._not_fenced = {self.run.id}
         self._looked_at = base
         self._fenced: set[str] = set()
-        self._applied: dict[str, int] = {}
-        self._replaced: frozenset[str] = frozenset()
+        self._replaces_all = False
         self._reclassified = base is None or base.classes != classes
         self._is_rewrap = False
         self._carries = False
@@ -283,25 +281,13 @@ class Transaction:
         """Fence these runs, and no others, with the commit: they cannot commit afterwards."""
         self._fenced = set(runs)
 
-    def replace_all_in(self, directories: Iterable[str]) -> None:
-        """Say that all files in these directories are replaced; each ends with a slash, and "" is the whole dataset.
+    def replace_all(self) -> None:
+        """Say that all files of the dataset are replaced.
 
-        Then ConflictError is raised if another writer has changed or replaced files there meanwhile, since both
-        writers' files would stay; files that it has only added stay, as if they were added afterwards.
+        Then ConflictError is raised if another writer has changed or replaced files meanwhile, since both writers'
+        files would stay; files that it has only added stay, as if they were added afterwards.
         """
-        self._replaced = frozenset(directories)
-
-    def apply_once(self, application: str, number: int) -> bool:
-        """Record with the commit that transaction `number` of an application was applied.
-
-        False: the dataset has that one, or a later one; commit nothing. If another writer is faster, `commit` sees it,
-        commits nothing and returns None. Of the applications, `MAX_APPLIED` are remembered, those that came last.
-        """
-        self._applied[application] = number
-        return self.base is None or not self._is_applied(self.base)
-
-    def _is_applied(self, version: Version) -> bool:
-        return any(version.last_applied(name) >= number for name, number in self._applied.items())
+        self._replaces_all = True
 
     # -- the commit ------------------------------------------------------------------------------------------------
 
@@ -310,8 +296,7 @@ class Transaction:
     ) -> Version | None:
         """Sync the objects in `unsynced` to the disk, then make the new version visible.
 
-        Return None if nothing differs and no version was made; with `always`, a version is made in this case too. Also
-        return None if another writer has applied the transaction of :meth:`apply_once` meanwhile.
+        Return None if nothing differs and no version was made; with `always`, a version is made in this case too.
         `on_top` is called with the versions of other writers before this is committed on top of them, and may
         :meth:`fence` other runs. Without it, a transaction that fences runs is refused there.
 
@@ -351,8 +336,6 @@ class Transaction:
                     f"{self.location}: another writer has committed meanwhile: nothing was committed; run it again"
                 )
             head, root = self._on_top(on_top)
-            if self._is_applied(head):
-                return None
         raise ConflictError(
             f"{self.location}: other writers committed during each of {self._attempts} attempts: nothing was "
             "committed; run it again, or allow more attempts"
@@ -435,19 +418,7 @@ class Transaction:
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
             fenced=frozenset(self._fenced),
             single_writer=self._single_writer,
-            applied=self._applied_on(head),
         )
-
-    def _applied_on(self, head: Version | None) -> tuple[tuple[str, int, int], ...]:
-        """The transactions that the new version records: its own, and of other applications the last ones."""
-        number, before = (1, ()) if head is None else (head.version + 1, head.applied)
-        own = [(name, each, number) for name, each in self._applied.items()]
-        others = sorted((each for each in before if each[0] not in self._applied), key=lambda each: (-each[2], each[0]))
-        most = MAX_APPLIED - len(own)
-        for name, *_ in others[most:]:
-            _LOG.warning("%s: which transactions of %s were applied is forgotten: %d applications came after it",
-                         self.location, name, MAX_APPLIED)  # fmt: skip
-        return tuple(sorted([*own, *others[:most]]))
 
     def _classes_on(self, head: Version | None) -> tuple[KeyClass, ...]:
         """The classes of the new version; `head` may have been rewrapped or have other classes in the meantime."""
@@ -467,7 +438,7 @@ class Transaction:
         return self.classes
 
     def _on_top(self, told: Callable[[list[Version]], object] | None) -> tuple[Version, ManifestNode | None]:
-        """The last version, and its files with the changes of this transaction, unless it has been applied there."""
+        """The last version, and its files with the changes of this transaction."""
         head = read_latest(self.location)
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
@@ -485,8 +456,6 @@ class Transaction:
                 f"{self.location}: an older copy was put back since this began: nothing was committed; run it again"
             )
         self._looked_at = head
-        if self._is_applied(head):
-            return head, None
         if told is not None:
             told(since)
         if head.uuid != self._uuid:
@@ -520,10 +489,9 @@ class Transaction:
     def _refuse_replaced(self, since: list[Version], theirs: Iterable[Change]) -> None:
         """Refuse changes of others where this replaces all: in neither order do the files of two such writers stay."""
         both = any(each.operation == self._operation for each in since)
-        for before, after in theirs if self._replaced else ():
-            path = (before or after).path  # type: ignore[union-attr]
-            above = ("", *(path[: place + 1] for place, each in enumerate(path) if each == "/"))
-            if (both or before is not None) and not self._replaced.isdisjoint(above):
+        for before, after in theirs if self._replaces_all else ():
+            if both or before is not None:
+                path = (before or after).path  # type: ignore[union-attr]
                 raise ConflictError(
                     f"{self.location}: another writer has replaced or changed {path} meanwhile, which this replaces "
                     "too: nothing was committed; run it again"

@@ -14,8 +14,6 @@
       "file-count": 2, "plaintext-bytes": 10,
       "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.expiry)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
-      "applied": {"nightly": [7, 5]},  of each application that numbers its transactions, the last one, and the version
-                                  that recorded it; missing if there is none
       "tag": "..."                HMAC over all other fields, with a key under the default class's master key
     }
 
@@ -44,7 +42,6 @@ from ags1.storage import Location, create, in_order, list_names, make_parent, op
 from ags1.support.typing import Any, Buffer
 
 FORMAT_VERSION = 2
-MAX_APPLIED = 1000
 _MAX_BYTES = 4 << 20
 _MAX_CLASSES = 4096
 _MAX_FENCED = 100_000
@@ -61,9 +58,6 @@ class Version:
     ----------
     uuid, version, parent, run, operation, created_ms, classes, file_count, plaintext_bytes, fenced, single_writer
         As in the picture above.
-    applied : tuple of (str, int, int)
-        Applications in the order of their names, their last transactions, and the versions that recorded them: of
-        `MAX_APPLIED` applications, those that did so last.
     manifest, manifest_key : str or None
         Name of the root manifest, and entry of its key; None if there is no entry.
     digest : str
@@ -83,7 +77,6 @@ class Version:
     plaintext_bytes: int = 0
     fenced: frozenset[str] = frozenset()
     single_writer: bool = False
-    applied: tuple[tuple[str, int, int], ...] = ()
     tag: str = ""
     digest: str = ""
 
@@ -113,12 +106,7 @@ class Version:
             "plaintext-bytes": self.plaintext_bytes,
             "fenced": sorted(self.fenced),
             "single-writer": self.single_writer,
-            **({"applied": {name: each for name, *each in sorted(self.applied)}} if self.applied else {}),
         }
-
-    def last_applied(self, application: str) -> int:
-        """The number of an application's last transaction; -1 if none is recorded."""
-        return next((number for name, number, _ in self.applied if name == application), -1)
 
     def _tag(self, keys: ClassKeys) -> str:
         text = json.dumps(self._fields(), sort_keys=True, separators=(",", ":"))
@@ -163,7 +151,7 @@ class Version:
             # True is an int for isinstance.
             if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
                 raise FormatError(f"{name} has no valid {each}: it is damaged, or this is not an ags1 dataset")
-        manifest, parent, applied = fields.get("manifest"), fields.get("parent"), fields.get("applied", {})
+        manifest, parent = fields.get("manifest"), fields.get("parent")
         texts = [*fields["fenced"], *([] if parent is None else [parent])]
         if not {"manifest", "parent"} <= fields.keys() or not all(isinstance(each, str) for each in texts):
             raise FormatError(f"{name} has a damaged parent, manifest or list of fenced runs")
@@ -171,13 +159,11 @@ class Version:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
         if len(fields["classes"]) > _MAX_CLASSES or len(fields["fenced"]) > _MAX_FENCED:
             raise FormatError(f"{name} has more classes of keys, or more fenced runs, than a version can have")
-        if not isinstance(applied, dict) or not all(map(_is_applied, applied.values())):
-            raise FormatError(f"{name} has a damaged list of applied transactions")
         made = cls(
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
             tuple(KeyClass.from_json(each, name) for each in fields["classes"]), None, None,
             fields["file-count"], fields["plaintext-bytes"], frozenset(fields["fenced"]), fields["single-writer"],
-            tuple((each, *pair) for each, pair in applied.items()), fields["tag"], hashlib.sha256(octets).hexdigest(),
+            fields["tag"], hashlib.sha256(octets).hexdigest(),
         )  # fmt: skip
         if sum(each.pattern == "**" for each in made.classes) != 1:
             raise FormatError(f"{name} has no default class of keys, or several")
@@ -197,10 +183,6 @@ class Version:
         if run_of(manifest["name"]) is None or not manifest["name"].startswith(f"{CONTROL}/"):
             raise FormatError(f"{name} names the manifest {manifest['name']!r}, which is no name of a manifest")
         return replace(self, manifest=manifest["name"], manifest_key=manifest["key"])
-
-
-def _is_applied(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(each) is int and each >= 0 for each in value)
 
 
 def numbers(location: Location) -> list[int]:

@@ -36,6 +36,7 @@ from ags1.dataset.transaction import ATTEMPTS, Transaction
 from ags1.dataset.versions import Version, latest_number, numbers
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome, is_fatal
 from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError, KeyAccessError
+from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, inside
 from ags1.streams.files import Progress
@@ -136,6 +137,7 @@ class _Writing:
         self._kms = kms
         self._options = options
         self._report = RunReport(version=0 if transaction.base is None else transaction.base.version)
+        reported(self._report, kms)
         self._present = present
         self._classes = _ClassCount(transaction) if names_patterns else None
         # Items for the transaction, in order: a unit that a worker processes, or a function that puts a known result.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     )
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
     from ags1.iceberg.files.file_io import EncryptedFileIO, UntrustedLengthWarning
-    from ags1.iceberg.fleet import Fleet, FleetReport, FleetTable
     from ags1.iceberg.keys._entries import EncryptedKey
     from ags1.iceberg.keys.encryption_keys import (
         EncryptionKeys,
@@ -54,9 +53,6 @@ __all__ = [
     "EncryptedTableScan",
     "EncryptionKeys",
     "ExpiryReport",
-    "Fleet",
-    "FleetReport",
-    "FleetTable",
     "KeyRewrapReport",
     "MaintenancePolicy",
     "MaintenanceReport",
@@ -82,7 +78,6 @@ _get, __dir__ = lazy_names(
     __name__,
     {
         "keys._entries": ("EncryptedKey",),
-        "fleet": ("Fleet", "FleetReport", "FleetTable"),
         "conversion.expiry": ("clean", "expire_snapshots"),
         "conversion.old_keys": ("OldKeyReport",),
         "conversion.operations": (
@@ -104,7 +99,7 @@ _get, __dir__ = lazy_names(
     },
     dict.fromkeys(
         (
-            *("conversion.expiry", "conversion.old_keys", "conversion.operations", "files.file_io", "fleet", "tables"),
+            *("conversion.expiry", "conversion.old_keys", "conversion.operations", "files.file_io", "tables"),
             *("writing.change", "new_table"),
             *("maintenance.compaction", "maintenance.maintaining"),
         ),

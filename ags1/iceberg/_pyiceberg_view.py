@@ -79,7 +79,7 @@ class _Transaction(Transaction):
 class _View(StaticTable):
     catalog: _Catalog
     # Polars, Daft and Bodo open the files themselves.
-    to_polars = _refused("scan().to_polars() of the EncryptedTable")
+    to_polars = _refused("polars.from_arrow(scan()) of the EncryptedTable")
     to_daft = _refused("scan().to_arrow() of the EncryptedTable, and daft.from_arrow")
     to_bodo = _refused("scan().to_pandas() of the EncryptedTable, and bodo.pandas.from_pandas")
 

@@ -19,11 +19,11 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.types import transform_dict_value_to_str
 
-from ags1.core.gcm import random_bytes
 from ags1.iceberg.catalogs import catalog_table, loaded
 from ags1.iceberg.files.file_io import client_of
+from ags1.iceberg.keys._kek import make_kek
 from ags1.iceberg.metadata.locations import local_path
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH, refuse_reserved
 from ags1.iceberg.tables import EncryptedTable, load_table
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -56,6 +56,7 @@ def new_metadata(
     wanted: Any = Catalog._convert_schema_if_needed(schema, _VERSION)
     if not wanted.fields:
         raise ValueError("a table needs at least one column")
+    refuse_reserved((each.name for each in wanted.fields), "choose another name")
     fresh = assign_fresh_schema_ids(wanted)
     if isinstance(schema, pyarrow.Schema):
         wanted = fresh
@@ -148,7 +149,8 @@ def create_table(
     FileExistsError
         The name is taken.
     UnsupportedError
-        The catalog cannot hold an encrypted table, or the schema has a type that cannot be written here.
+        The catalog cannot hold an encrypted table; the schema has a type that cannot be written here, or a column with
+        a name that Iceberg reserves, such as ``_pos``.
     FileNotFoundError
         The catalog has no such namespace.
     KeyAccessError
@@ -174,8 +176,8 @@ def create_table(
         data_key_length=data_key_length,
         properties=properties,
     )
-    # A caller without rights to the master key gets the error here, not at the first write.
-    kms.wrap_key(random_bytes(16), key_id)
+    # What the KMS does not wrap or does not open again is refused here, not at the first write.
+    make_kek(kms, key_id, "of a new table", 16)
     target.create(fields)
     # The caller has said where the files go.
     named = (location, *((properties or {}).get(each) for each in (DATA_PATH, METADATA_PATH)))

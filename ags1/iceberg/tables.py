@@ -19,11 +19,10 @@ from ags1.iceberg.maintenance._table_maintenance import TableMaintenance
 from ags1.iceberg.metadata.locations import allowing, io_properties_of, moving
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.iceberg.scan._appends import appends_between
-from ags1.iceberg.scan._filter_text import TextFilter
 from ags1.iceberg.scan._projection import LINEAGE
-from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg.scan._row_filter import RowFilter, parsed
 from ags1.iceberg.scan._table_scan import EncryptedTableScan
-from ags1.iceberg.scan._variant import metadata_text
+from ags1.iceberg.scan.parsing import metadata_text
 from ags1.iceberg.writing._table_changes import TableChanges
 
 TYPE_CHECKING = False
@@ -306,8 +305,8 @@ class EncryptedTable(TableChanges, TableMaintenance):
             ``_pos``, the position of the row in its file; these are returned only if named. In files from before
             version 3 the first two are null. A variant is a struct of its two binaries, ``metadata`` and ``value``.
         row_filter : str or pyiceberg expression, optional
-            A condition of Spark's SQL: ``"amount > 10 and country = 'CH'"``. Put a text in single quotes, and a name
-            with characters other than letters, digits and ``_`` in backticks.
+            An expression of PyIceberg, or text that PyIceberg parses: ``"amount > 10 and country = 'CH'"``. Put a text
+            in single quotes, and a name with characters other than letters, digits and ``_`` in double quotes.
         snapshot_id : int, optional
             By default the current snapshot.
         as_of : datetime or int, optional
@@ -341,14 +340,9 @@ class EncryptedTable(TableChanges, TableMaintenance):
         changed after a snapshot have a higher ``_last_updated_sequence_number`` than its ``sequence_number``; files
         without such rows are not opened.
 
-        A filter as text compares columns with values: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``<=>``, ``in``,
-        ``between``, ``like``, ``is null``, ``is true`` and ``isnan(column)``, with ``and``, ``or`` and ``not``. It
-        means what it means in Spark 4.1 with its default settings; what could differ is refused before anything is
-        read, such as a number in quotes, and a time whose zone is missing.
-
-        Filters follow Spark where PyIceberg differs: a comparison with null is null, and such rows do not pass, also
-        for ``not in`` and ``not like``; NaN equals NaN and is greater than any other number; numbers are compared
-        exactly, but with floats as 64-bit floats, so no value of a 32-bit float column equals 0.1.
+        A filter means what PyIceberg means by it. Null passes ``is null`` and ``not in``, and NaN passes ``is nan``,
+        ``!=`` and ``not in``; neither passes another comparison, nor does the opposite of one. A value is converted to
+        the type of its column. A ValueError refuses a value that this would change, but for rounding to a float.
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, got {limit}")
@@ -377,7 +371,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
         given: dict[str, Any] = {
             "table_metadata": metadata,
             "io": self.io,
-            "row_filter": TextFilter(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
+            "row_filter": parsed(row_filter) if isinstance(row_filter, str) else row_filter or AlwaysTrue(),
             "selected_fields": ("*",) if columns is None else tuple(each for each in columns if each not in lineage),
             "case_sensitive": case_sensitive,
             "limit": limit,
@@ -467,7 +461,8 @@ class EncryptedTable(TableChanges, TableMaintenance):
         """Find faults in the table's encryption, from its metadata and from the recorded facts about its files.
 
         Data files are not read; :meth:`verify` reads them. Files that cannot be opened are reported; the audit
-        continues.
+        continues. What master keys other than the table's own still open is found out by trying them, if the table was
+        opened by :func:`load_table`.
 
         Parameters
         ----------
@@ -481,9 +476,9 @@ class EncryptedTable(TableChanges, TableMaintenance):
         ValueError
             No such snapshot.
         """
-        from ags1.iceberg.walk.table_audit import audit
+        from ags1.iceberg.conversion.old_keys import audit_with_old_keys
 
-        return audit(self._walk(snapshot_id), self.io)
+        return audit_with_old_keys(self._walk(snapshot_id), self.io, self.catalog_table)
 
     def verify(
         self,

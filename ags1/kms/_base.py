@@ -13,13 +13,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 
 from ags1.core.buffer import BufferView
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.kms._cache import CACHE_SECONDS, KeyCache, name_of_key
 from ags1.support.closing import Closing
-from ags1.support.secrets import Secret, shows_secret
+from ags1.support.secrets import Secret, shows_secret, without_secrets
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
@@ -33,6 +34,8 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _AES_SIZES = (16, 24, 32)
 _LONGEST_CAUSE = 300
+
+DEADLINE: ContextVar[float | None] = ContextVar("until when an answer may arrive, by the monotonic clock", default=None)
 
 
 class GeneratedKey:
@@ -102,7 +105,12 @@ class KeyManagementClient(Closing):
     service = "KMS"
     """Name of the service in messages."""
 
+    checks_keys = True
+    """Whether what encrypts has each new wrapped key unwrapped, and compared, before anything depends on that key."""
+
     _connected: Any
+    # Seconds to wait for a response; None where nothing is sent.
+    _timeout: float | None = None
 
     def __init__(
         self,
@@ -320,7 +328,9 @@ class KeyManagementClient(Closing):
         """Call the service until it responds, a fault is permanent, or all attempts have failed."""
         final: Exception | None = None
         started = time.monotonic()
+        deadline = None if self._timeout is None else started + self._timeout * self._attempts
         for attempt in range(1, self._attempts + 1):
+            DEADLINE.set(deadline)
             try:
                 result = function()
                 self._log(action, started, attempt)
@@ -375,6 +385,7 @@ class KeyManagementClient(Closing):
         if secret is not None and (shows_secret(said, bytes(secret)) or shows_secret(text, bytes(secret))):
             # The service's text repeats what was sent to it.
             return f"{type(error).__name__} (its text is left out, because it contains the key)"
+        text = without_secrets(text)
         return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}..."
 
     def _message(self, action: str, cause: str) -> str:

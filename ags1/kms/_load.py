@@ -35,8 +35,9 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
         - ``local:PATH?password_file=PATH`` (or ``key_file``)
         - ``module:package.module.Class?name=value`` (the options become its properties)
 
-        All take ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. Secrets in the URL are refused:
-        put them into the environment or files. An object with the methods of a client is returned unchanged.
+        All take ``cache_seconds`` and ``attempts``, all but local ones ``timeout``. All take ``check=no``, for a
+        caller that may encrypt and not decrypt: see :attr:`KeyManagementClient.checks_keys`. Secrets in the URL are
+        refused: put them into the environment or files. An object with the methods of a client is returned unchanged.
     **options
         More arguments for the client's constructor, for example a password; they override those of the URL.
 
@@ -62,12 +63,13 @@ def load(kms: str | KeyManagementClient, **options: Any) -> KeyManagementClient:
     path, _, text = rest.partition("?")
     query = _Query(scheme, text)
     if scheme in SERVICES:
-        return _service(scheme, path, query, options)
-    if scheme == "local":
-        return _local(path, query, options)
-    if scheme == "module":
-        return _module(path, query, options)
-    raise ValueError(f"there is no KMS {scheme[:20]!r}; the forms are {_FORMS}")
+        client = _service(scheme, path, query, options)
+    elif scheme in _OTHERS:
+        client = _OTHERS[scheme](path, query, options)
+    else:
+        raise ValueError(f"there is no KMS {scheme[:20]!r}; the forms are {_FORMS}")
+    client.checks_keys = query.checks_keys
+    return client
 
 
 class _Query:
@@ -88,13 +90,17 @@ class _Query:
         if len({name for name, _ in pairs}) != len(pairs):
             raise ValueError(f"an option of the {scheme}: URL is given twice")
         self.pairs = dict(pairs)
+        check = self.pairs.pop("check", "yes")
+        if check not in ("yes", "no"):
+            raise ValueError(f"the option check of the {scheme}: URL must be yes or no")
+        self.checks_keys = check == "yes"
 
     def arguments(self, known: dict[str, Callable[[str], Any]], options: dict[str, Any]) -> dict[str, Any]:
         found = {}
         for name, text in self.pairs.items():
             if name not in known:
                 raise ValueError(
-                    f"the {self.scheme}: URL has no option {name[:40]!r}; it has {', '.join(sorted(known))}"
+                    f"the {self.scheme}: URL has no option {name[:40]!r}; it has {', '.join(sorted([*known, 'check']))}"
                 )
             try:
                 found[name] = known[name](text)
@@ -157,6 +163,9 @@ def _module(path: str, query: _Query, options: dict[str, Any]) -> KeyManagementC
     made.initialize(query.pairs)
     client: KeyManagementClient = made
     return client
+
+
+_OTHERS = {"local": _local, "module": _module}
 
 
 def _address(path: str, scheme: str) -> str | None:

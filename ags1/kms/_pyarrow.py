@@ -11,11 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.kms._base import KeyManagementClient
 
-
-def pyarrow_client(client: KeyManagementClient) -> Any:
-    """Make the pyarrow client. The class is defined inside because its base class needs PyArrow."""
+def pyarrow_client(client: Any) -> Any:
+    """Make the pyarrow client of a client. The class is defined inside because its base class needs PyArrow."""
     try:
         from pyarrow.parquet.encryption import KmsClient
     except ImportError as error:
@@ -28,6 +26,7 @@ def pyarrow_client(client: KeyManagementClient) -> Any:
             super().__init__()
             self._client = client
             self._key_cache = client._key_cache
+            self.checks_keys = client.checks_keys
 
         def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
             return base64.b64encode(self._client.wrap_key(key_bytes, master_key_identifier))
@@ -40,6 +39,7 @@ def pyarrow_client(client: KeyManagementClient) -> Any:
                     f"{self._client.service} could not unwrap a key with {master_key_identifier!r}: the key material "
                     "of the Parquet file is not base64"
                 ) from None
-            return self._client.unwrap_key(wrapped, master_key_identifier)
+            unwrapped: bytes = self._client.unwrap_key(wrapped, master_key_identifier)
+            return unwrapped
 
     return PyArrowKmsClient()

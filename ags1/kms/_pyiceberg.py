@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ags1.kms._base import KeyManagementClient
 from ags1.kms._load import load
+from ags1.kms.asking import checks_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class PyIcebergKms(_Interface):
                 raise ValueError(f"the catalog needs the property {_KMS}: the URL of a key service, such as 'aws:'")
             client = load(url)
         self._client = client
+        self.checks_keys = checks_keys(client)
 
     def __repr__(self) -> str:
         return f"ags1.kms.PyIcebergKms({self._client!r})"

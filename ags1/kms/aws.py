@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, bytes_of, missing_sdk
+from ags1.kms._transport import limit_botocore
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
@@ -140,7 +141,7 @@ class AwsKms(KeyManagementClient):
             connect_timeout=self._timeout,
             read_timeout=self._timeout,
         )
-        return session.client(
+        client = session.client(
             "kms",
             region_name=self._region or properties.get("client.region"),
             endpoint_url=endpoint,
@@ -149,6 +150,8 @@ class AwsKms(KeyManagementClient):
             aws_session_token=properties.get("client.session-token"),
             config=config,
         )
+        limit_botocore(client)
+        return client
 
     def _is_transient(self, error: Exception) -> bool:
         from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError, SSLError

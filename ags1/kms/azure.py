@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
+from ags1.kms._transport import limit_session
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
@@ -146,7 +147,9 @@ class AzureKms(KeyManagementClient):
 
     def _connect(self) -> Any:
         try:
+            from azure.core.pipeline.transport import RequestsTransport
             from azure.keyvault.keys import KeyClient
+            from requests import Session
         except ImportError as error:
             raise missing_sdk(error, "AzureKms", "azure") from None
         credential = self._credential
@@ -163,6 +166,7 @@ class AzureKms(KeyManagementClient):
             "read_timeout": self._timeout,
             **self._options,
         }
+        options.setdefault("transport", RequestsTransport(session=limit_session(Session()), **options))
         return KeyClient(self._url(), credential, **options)
 
     def _is_transient(self, error: Exception) -> bool:

@@ -6,6 +6,7 @@ import re
 
 from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
+from ags1.kms._transport import limit_session
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
@@ -17,7 +18,7 @@ class GcpKms(KeyManagementClient):
     """Wraps with encrypt and decrypt of Google Cloud KMS, as Iceberg's ``GcpKeyManagementClient`` does.
 
     A key id is the resource name: ``projects/P/locations/L/keyRings/R/cryptoKeys/K``. No additional authenticated data
-    is sent, because Iceberg sends none.
+    is sent, because Iceberg sends none. The checksums of Google's guide to data integrity are sent and checked.
 
     Parameters
     ----------
@@ -47,12 +48,18 @@ class GcpKms(KeyManagementClient):
         self._timeout = timeout
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
-        request = {"name": _named(key_id), "plaintext": key}
-        return bytes_of(self._connection.encrypt(request=request, retry=None, timeout=self._timeout), "ciphertext")
+        request = {"name": _named(key_id), "plaintext": key, "plaintext_crc32c": _crc32c(key)}
+        response = self._connection.encrypt(request=request, retry=None, timeout=self._timeout)
+        wrapped = bytes_of(response, "ciphertext")
+        _check(response.verified_plaintext_crc32c and response.ciphertext_crc32c == _crc32c(wrapped))
+        return wrapped
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
-        request = {"name": _named(key_id), "ciphertext": wrapped}
-        return bytes_of(self._connection.decrypt(request=request, retry=None, timeout=self._timeout), "plaintext")
+        request = {"name": _named(key_id), "ciphertext": wrapped, "ciphertext_crc32c": _crc32c(wrapped)}
+        response = self._connection.decrypt(request=request, retry=None, timeout=self._timeout)
+        key = bytes_of(response, "plaintext")
+        _check(response.plaintext_crc32c == _crc32c(key))
+        return key
 
     def _connect(self) -> Any:
         try:
@@ -66,7 +73,11 @@ class GcpKms(KeyManagementClient):
             credentials = None if token is None else Credentials(token=token)  # type: ignore[no-untyped-call]
         options = {} if self._endpoint is None else {"api_endpoint": self._endpoint}
         # Unlike gRPC, REST works in processes that fork, as PySpark's do.
-        return KeyManagementServiceClient(credentials=credentials, transport="rest", client_options=options or None)
+        client = KeyManagementServiceClient(credentials=credentials, transport="rest", client_options=options or None)
+        session = limit_session(client.transport._session)  # type: ignore[attr-defined]
+        if session._auth_request_session is not None:
+            limit_session(session._auth_request_session)
+        return client
 
     def _hang_up(self, connection: Any) -> None:
         connection.transport.close()
@@ -100,6 +111,21 @@ class GcpKms(KeyManagementClient):
         if isinstance(error, GoogleAPICallError):
             return f"{type(error).__name__}: {error.message}"
         return super()._describe(error)
+
+
+def _check(fits: bool) -> None:
+    if not fits:
+        # The same request is tried again, as Google's guide to data integrity has it.
+        raise ConnectionError("the checksum (CRC32C) says that the request or the answer was damaged on its way")
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for octet in data:
+        crc ^= octet
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
 
 
 def _named(key_id: str) -> str:

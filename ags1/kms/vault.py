@@ -9,12 +9,15 @@ import re
 
 from ags1.kms import _endpoint
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable, missing_sdk
+from ags1.kms._transport import limit_session
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
 _KEY_NAME = re.compile(r"\w(?:[\w.-]*\w)?", re.ASCII)
 _MOUNT = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)
 _CIPHERTEXT = re.compile(rb"[\x21-\x7e]+")
+# Before version 1.3, Vault says it with the status of a fault that passes.
+_WRONG_KEY = "message authentication failed"
 
 
 class VaultKms(KeyManagementClient):
@@ -86,7 +89,7 @@ class VaultKms(KeyManagementClient):
     def _wrap(self, key: bytes, key_id: str) -> bytes:
         text = base64.b64encode(key).decode()
         response = self._transit().encrypt_data(_name(key_id), plaintext=text, mount_point=self._mount_point())
-        return _field(response, "ciphertext").encode()
+        return _wrapped(response)
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         if _CIPHERTEXT.fullmatch(wrapped) is None:
@@ -100,7 +103,7 @@ class VaultKms(KeyManagementClient):
         response = self._transit().generate_data_key(
             _name(key_id), key_type="plaintext", bits=self._bits, mount_point=self._mount_point()
         )
-        return _decoded(_field(response, "plaintext")), _field(response, "ciphertext").encode()
+        return _decoded(_field(response, "plaintext")), _wrapped(response)
 
     def _transit(self) -> Any:
         return self._connection.secrets.transit
@@ -114,6 +117,7 @@ class VaultKms(KeyManagementClient):
     def _connect(self) -> Any:
         try:
             import hvac
+            from requests import Session
         except ImportError as error:
             raise missing_sdk(error, "VaultKms", "vault") from None
         address = self._address
@@ -123,11 +127,14 @@ class VaultKms(KeyManagementClient):
                 raise Unusable("no server was given: pass its URL, or set VAULT_ADDR")
             address = _endpoint.checked(named, "the address of the server")
         verify = _variable("CACERT") or True if self._verify is True else self._verify
+        session = limit_session(Session())
+        session.verify = verify
         return hvac.Client(
             url=address,
+            session=session,
+            verify=verify,
             token=self._found_token(),
             namespace=self._namespace or self._properties.get("vault.namespace") or _variable("NAMESPACE"),
-            verify=verify,
             timeout=self._timeout,
         )
 
@@ -164,7 +171,7 @@ class VaultKms(KeyManagementClient):
             requests.ConnectionError,
             requests.Timeout,
         )
-        if isinstance(error, requests.exceptions.SSLError):
+        if isinstance(error, requests.exceptions.SSLError) or _WRONG_KEY in str(error):
             return False
         return isinstance(error, passing) or super()._is_transient(error)
 
@@ -201,6 +208,14 @@ def _field(response: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise Refusal(f"the service returned no {name}")
     return value
+
+
+def _wrapped(response: Any) -> bytes:
+    """A wrapped key, which :meth:`VaultKms._unwrap` takes again."""
+    wrapped = _field(response, "ciphertext").encode()
+    if _CIPHERTEXT.fullmatch(wrapped) is None:
+        raise Refusal("the service returned a wrapped key that is no text such as vault:v1:...")
+    return wrapped
 
 
 def _decoded(text: str) -> bytes:

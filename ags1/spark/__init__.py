@@ -5,7 +5,7 @@
 ...     spark, "s3a://raw", "s3a://vault", kms="aws:", key_id="alias/lake"
 ... )
 >>> ags1.spark.register(spark)  # doctest: +SKIP
->>> spark.read.format("ags1").option("kms", "aws:").option("decode", "json").load("s3a://vault")  # doctest: +SKIP
+>>> spark.read.format("ags1").option("kms", "aws:").option("decode", "parquet").load("s3a://vault")  # doctest: +SKIP
 
 The functions write and read datasets of :mod:`ags1.dataset`. No plaintext key leaves the driver: executors get wrapped
 keys and call the KMS themselves. All work runs through DataFrames, so it also runs over Spark Connect.
@@ -21,11 +21,9 @@ refuse_older_pyspark()
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.spark.auditing import audit
     from ags1.spark.columns import decrypt_columns, encrypt_columns, register_columns
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
-    from ags1.spark.engine._planning import Unit, plan
     from ags1.spark.engine._results import Result
     from ags1.spark.iceberg import compact_table, decrypt_table, encrypt_table, rekey_table, verify_table
     from ags1.spark.maintenance import clean, rewrap
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Result",
-    "Unit",
-    "audit",
     "clean",
     "compact_table",
     "decrypt_columns",
@@ -47,7 +43,6 @@ __all__ = [
     "encrypt_files",
     "encrypt_parquet",
     "encrypt_table",
-    "plan",
     "register",
     "register_columns",
     "rekey_parquet",
@@ -62,9 +57,7 @@ __all__ = [
 _get, __dir__ = lazy_names(
     __name__,
     {
-        "engine._planning": ("Unit", "plan"),
         "engine._results": ("Result",),
-        "auditing": ("audit",),
         "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
         "decryption": ("decrypt_files",),
         "encryption": ("encrypt_files",),
@@ -76,7 +69,6 @@ _get, __dir__ = lazy_names(
     },
 )
 
-# Only a cluster may have PySpark: the job's --path is asked for without it.
 _MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if not can_import(name)]
 
 

@@ -22,6 +22,7 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.worker import EncryptUnit, cut
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.writing import Options, write_files
+from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
 from ags1.spark.engine._dataset_work import EncryptWork
 from ags1.spark.engine._locations import locate
@@ -129,6 +130,7 @@ def encrypt_files(
     check_arguments(spark, parallelism, part_bytes)
     started = time.monotonic()
     recorder = Recorder(spark, "encrypt")
+    reported(recorder.result, kms_client(kms))
 
     def engine(sealer: Sealer) -> Engine:
         work = EncryptWork(here, there, sealer.opener, again)

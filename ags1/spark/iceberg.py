@@ -35,7 +35,7 @@ from ags1.iceberg.maintenance.compaction import compact
 from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
 from ags1.iceberg.maintenance.selection import Bin
 from ags1.iceberg.metadata.locations import allowing, io_properties_of
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX
+from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.iceberg.walk.table_verification import FileChecker, table_faults
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
 from ags1.iceberg.writing.change import WriteTarget
@@ -352,7 +352,7 @@ def verify_table(
             properties = io_properties_of(place.storage_options, strict=False)
         else:
             properties = io_properties_of(properties)
-        if not metadata_location.endswith(METADATA_SUFFIX):
+        if not is_metadata_file(metadata_location):
             metadata_location = newest_metadata(place.text, properties)
     given = io_settings(allowing(properties, allowed_locations), length_policy, allow_plaintext, table_key_id)
     file_io = EncryptedFileIO(given, kms=kms_client(url))

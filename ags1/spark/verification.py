@@ -23,6 +23,7 @@ from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.worker import cut_entry
 from ags1.errors import KeyAccessError
+from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine._dataset_work import VerifyWork, packed, rows_of
@@ -119,12 +120,12 @@ def verify_files(
 
 
 def _is_table(location: Location) -> bool:
-    if location.path.endswith(".metadata.json"):
+    if is_metadata_file(location.path):
         return True
     if latest_number(location):
         return False
     try:
-        return any(name.endswith(".metadata.json") for name in list_names(location.join("metadata")))
+        return any(is_metadata_file(name) for name in list_names(location.join("metadata")))
     except (FileNotFoundError, NotADirectoryError):
         return False
 

@@ -47,6 +47,7 @@ from ags1.storage.outputs import FsspecOutput, LocalOutput, Output, open_output
 from ags1.storage.pin_files import no_pins, read_pins, write_pins
 from ags1.storage.planned import PlannedSource
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
+from ags1.storage.same_file import is_same, refuse_same, refuse_writing_into
 from ags1.storage.side_by_side import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once
 from ags1.storage.sorted_listing import SortedListing
 from ags1.storage.sources import (
@@ -104,6 +105,7 @@ __all__ = [
     "inside",
     "is_directory",
     "is_directory_mark",
+    "is_same",
     "is_url",
     "iterate_files",
     "list_files",
@@ -120,6 +122,8 @@ __all__ = [
     "read_identified",
     "read_pins",
     "read_whole",
+    "refuse_same",
+    "refuse_writing_into",
     "remove",
     "remove_directories",
     "s3_environment",

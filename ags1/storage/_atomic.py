@@ -2,12 +2,14 @@
 
     target directory:   (an unnamed file, or .NAME.TOKEN.ags1-tmp)   --commit: rename-->   NAME
 
-Where the file system can (Linux: O_TMPFILE), the output has no name until it is complete, so that even SIGKILL leaves
-nothing behind. Elsewhere it has a temporary name beside the target, which any exit but SIGKILL or a power cut removes.
+Where the file system can (Linux: O_TMPFILE, and a hard link that gives such a file its name), the output has no name
+until it is complete, so that even SIGKILL leaves nothing behind. Elsewhere it has a temporary name beside the target,
+which any exit but SIGKILL or a power cut removes.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import weakref
@@ -20,6 +22,7 @@ from ags1.support.typing import Buffer, Self
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _CLOEXEC
+_UNNAMED = getattr(os, "O_TMPFILE", 0) | os.O_RDWR | _CLOEXEC
 TEMPORARY_SUFFIX = ".ags1-tmp"
 
 
@@ -106,19 +109,22 @@ class AtomicFile:
         os.close(self._directory)
 
     def commit_new(self, *, durable: bool = False) -> None:
-        """Publish the file if its name is free. FileExistsError: the name is taken; abort this file."""
+        """Publish the file if its name is free.
+
+        FileExistsError: the name is taken; abort this file. OSError ENOTSUP: the file system has no such operation.
+        """
         if durable:
             os.fsync(self.descriptor)
         try:
             if self._temporary is None:
                 _link(self.descriptor, self._base, self._directory)
             else:
-                os.link(self._temporary, self._base, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+                _rename_new(self._temporary, self._base, self._directory, self.name)
         except FileExistsError:
             raise FileExistsError(17, "File exists", self.name) from None
         if durable:
             _sync_directory(self._directory)
-        # This removes the temporary name only.
+        # This removes a temporary name that is left.
         self.abort()
 
     def _link_new(self) -> bool:
@@ -159,12 +165,34 @@ def _mode_of(base: str, directory: int, follows: bool) -> int | None:
 def _create(base: str, directory: int, permissions: int) -> tuple[int, str | None]:
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         try:
-            return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, permissions, dir_fd=directory), None
+            if _links_unnamed(base, directory):
+                return os.open(".", _UNNAMED, permissions, dir_fd=directory), None
         except OSError:
             # The file system does not support it, or there is a real fault, which the next attempt reports.
             pass
     temporary = temporary_name(base)
     return os.open(temporary, _CREATE, permissions, dir_fd=directory), temporary
+
+
+# Whether an unnamed file can get a name, by the number of the device: some file systems have no hard links.
+_nameable: dict[int, bool] = {}
+
+
+def _links_unnamed(base: str, directory: int) -> bool:
+    """Try it once for each file system, so that it is known before hours of work and not after them."""
+    device = os.fstat(directory).st_dev
+    if device not in _nameable:
+        temporary = temporary_name(base)
+        unnamed = os.open(".", _UNNAMED, 0o600, dir_fd=directory)
+        try:
+            _link(unnamed, temporary, directory)
+            os.unlink(temporary, dir_fd=directory)
+            _nameable[device] = True
+        except OSError:
+            _nameable[device] = False
+        finally:
+            os.close(unnamed)
+    return _nameable[device]
 
 
 def temporary_name(target: str) -> str:
@@ -179,6 +207,26 @@ def _link(descriptor: int, base: str, directory: int) -> None:
     """Give an unnamed file a name. os.link follows the link in /proc only with a directory descriptor."""
     unnamed = f"/proc/self/fd/{descriptor}"
     os.link(unnamed, base, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=True)
+
+
+def _rename_new(temporary: str, base: str, directory: int, name: str) -> None:
+    """Give a file another name that is free: by an exclusive rename, or else by a hard link."""
+    try:
+        native_descriptors.rename_new(os.fsencode(temporary), os.fsencode(base), directory)
+        return
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+    try:
+        os.link(temporary, base, src_dir_fd=directory, dst_dir_fd=directory)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise OSError(
+            errno.ENOTSUP,
+            f"the file system has neither a rename that replaces nothing nor hard links ({error.strerror})",
+            name,
+        ) from None
 
 
 def _sync_directory(directory: int) -> None:

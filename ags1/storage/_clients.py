@@ -91,11 +91,14 @@ def _make(location: Location, options: dict[str, Any]) -> Any:
         import obstore.store as stores
     except ImportError as error:
         raise ImportError(f"{location} needs obstore: pip install 'ags1[objects]'") from error
-    common = _common(options)
     if location.scheme == "s3":
-        return _s3(stores, location, options, common)
+        return _s3(stores, location)
+    common = _common(options)
     if location.scheme == "gs":
         config = _named(options, "gs")
+        # Without this header, the service decompresses objects that are stored with `Content-Encoding: gzip`.
+        headers = common["client_options"].get("default_headers") or {}
+        common["client_options"]["default_headers"] = {"accept-encoding": "gzip", **headers}
         return _checked(stores.GCSStore, location, location.container, config, common)
     config = _named(options, location.scheme)
     container, _, host = location.container.partition("@")
@@ -145,15 +148,18 @@ def _named(options: dict[str, Any], scheme: str) -> dict[str, Any]:
     return config
 
 
-def _s3(stores: Any, location: Location, options: dict[str, Any], common: dict[str, Any]) -> Any:
+def s3_settings(location: Location) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """Settings of a client of S3 by their names in object_store, its timeouts and retries, and a profile."""
+    options = location.storage_options
+    common = _common(options)
     profile = options.get("profile") or options.get("fs.s3a.profile")
     options.pop("fs.s3a.profile", None)
     options.pop("fs.s3a.aws.credentials.provider", None)
     config = _named(options, "s3")
-    secure = _is_true(config.pop("ssl", True))
+    secure = is_true(config.pop("ssl", True))
     path_style = config.pop("path_style", None)
     if path_style is not None:
-        config["virtual_hosted_style_request"] = not _is_true(path_style)
+        config["virtual_hosted_style_request"] = not is_true(path_style)
     environment = s3_environment()
     endpoint = config.get("endpoint") or environment.get("endpoint")
     if endpoint:
@@ -162,20 +168,25 @@ def _s3(stores: Any, location: Location, options: dict[str, Any], common: dict[s
         config["endpoint"] = endpoint
         if endpoint.startswith("http://"):
             common["client_options"].setdefault("allow_http", True)
-    region = config.get("region") or environment.get("region")
-    given = "access_key_id" in config or "aws_access_key_id" in config or _is_true(config.get("skip_signature", False))
+    config["region"] = config.get("region") or environment.get("region")
+    return config, common, profile
+
+
+def _s3(stores: Any, location: Location) -> Any:
+    config, common, profile = s3_settings(location)
+    given = "access_key_id" in config or "aws_access_key_id" in config or is_true(config.get("skip_signature", False))
     if not given and (profile or not _environment("AWS_ACCESS_KEY_ID")):
         session = _boto3_session(profile, location)
         if session is not None:
-            region = region or session.region_name
+            config["region"] = config["region"] or session.region_name
             provider = _credential_provider(session)
             if provider is not None:
                 common["credential_provider"] = provider
-    config["region"] = region or "us-east-1"
+    config["region"] = config["region"] or "us-east-1"
     return _checked(stores.S3Store, location, location.container, config, common)
 
 
-def _is_true(value: object) -> bool:
+def is_true(value: object) -> bool:
     return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
 
 

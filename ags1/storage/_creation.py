@@ -19,9 +19,34 @@ from ags1.storage.whole import read_whole
 _RENAMING = frozenset({"webhdfs"})
 
 
+# Whether a local file system has create-if-absent, by the number of its device.
+_local: dict[int, bool] = {}
+
+
 def can_create(location: Location) -> bool:
-    """Whether the backend has create-if-absent; the interface of fsspec has no such call."""
-    return location.is_local or location.is_object or location.scheme in _RENAMING
+    """Whether the backend has create-if-absent; the interface of fsspec has no such call.
+
+    A local file system without hard links and exclusive renames has none: it is tried once, in the nearest directory.
+    """
+    if not location.is_local:
+        return location.is_object or location.scheme in _RENAMING
+    above = os.path.dirname(os.path.abspath(location.path))
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+    device = os.stat(above).st_dev
+    if device not in _local:
+        probe = temporary_name(os.path.join(above, "probe"))
+        try:
+            with AtomicFile(probe) as output:
+                output.commit_new()
+            os.unlink(probe)
+            _local[device] = True
+        except OSError as error:
+            if error.errno != errno.ENOTSUP:
+                # What is wrong with this directory is an error of the work itself.
+                return True
+            _local[device] = False
+    return _local[device]
 
 
 # Stores that this process has asked, with their settings.

@@ -1,4 +1,4 @@
-"""Objects in S3, GCS and Azure, through obstore: the one module that calls it.
+"""Objects in S3, GCS and Azure, through obstore, and where that cannot name an object of S3 through boto3.
 
 Each call runs on a request thread (:mod:`ags1.storage._requests`), and raises OSErrors. This module checks what obstore
 does not: the length of a range (obstore returns fewer bytes past the end), the etag of every response, and names that
@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 
 from ags1.errors import TruncatedError
+from ags1.storage import _opaque_keys
 from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import changed, naming
+from ags1.storage._opaque_keys import is_path
 from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location
 from ags1.support.interrupts import NOTICE_SECONDS
@@ -42,17 +44,27 @@ _REFUSED_RANGE = ("status code: 416", "InvalidRange", "non-partial")
 # A conditional request is not repeated by the client.
 _CREATE_ATTEMPTS = 3
 _DELETED_AT_ONCE = 1000
+# What obstore says of a key in a listing.
+_NO_PATH = ("empty path segment", "parsing path segment", "parsing Path")
 _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE)
 
 
-def key_of(location: Location) -> str:
-    """The object's key. OSError EINVAL: it has a part or a character that obstore refuses or changes."""
+def _store_of(location: Location) -> tuple[Any, Any, str]:
+    """What has the functions of obstore, the client for it, and the key.
+
+    OSError EINVAL: the key has a part or a character that obstore refuses or changes, and this is not S3.
+    """
     key = location.path
-    parts = key.split("/")
-    if not key or any(part in ("", ".", "..") for part in parts) or any(ord(each) < 32 for each in key):
-        raise OSError(errno.EINVAL, "this name cannot be used: a part of it is empty, . or .., or not printable",
-                      location.text)  # fmt: skip
-    return key
+    if is_path(key):
+        # Called first: its ImportError names the extra to install.
+        client = client_of(location)
+        import obstore
+
+        return obstore, client, key
+    if location.scheme == "s3" and key:
+        return _opaque_keys, _opaque_keys.client_of(location), key
+    text = "this name cannot be used, because a part of it is empty, . or .., or not printable: copy it to another name"
+    raise OSError(errno.EINVAL, text, location.text)
 
 
 def _call(location: Location, call: Callable[[], Result]) -> Result:
@@ -69,21 +81,16 @@ def _meta(found: Any) -> tuple[int, str | None, int]:
 
 def head(location: Location) -> tuple[int, str | None, int]:
     """Length in bytes, etag and time of last change in nanoseconds."""
-    client, key = client_of(location), key_of(location)
-    import obstore
-
-    return _meta(_call(location, lambda: obstore.head(client, key)))
+    store, client, key = _store_of(location)
+    return _meta(_call(location, lambda: store.head(client, key)))
 
 
 def _get(location: Location, begin: int, end: int, etag: str | None) -> tuple[Any, Any]:
-    # Called first: its ImportError names the extra to install.
-    client = client_of(location)
-    import obstore
-
+    store, client, key = _store_of(location)
     options: Any = {"range": (begin, end)}
     if etag is not None and not etag.startswith("W/"):
         options["if_match"] = etag
-    found = obstore.get(client, key_of(location), options=options)
+    found = store.get(client, key, options=options)
     meta = found.meta
     if found.range[0] != begin:
         raise OSError(errno.EIO, "the server ignored the requested range", location.text)
@@ -151,13 +158,11 @@ def get_ending(location: Location, begin: int, end: int) -> tuple[Buffer, str | 
 
 def create(location: Location, data: bytes) -> None:
     """Write an object if there is none. FileExistsError: another writer made one."""
-    client, key = client_of(location), key_of(location)
-    import obstore
-
+    store, client, key = _store_of(location)
     attempts = 1 + min(int(location.storage_options.get("max_retries", 10)), _CREATE_ATTEMPTS - 1)
     for attempt in range(1, attempts + 1):
         try:
-            _call(location, lambda: obstore.put(client, key, data, mode="create"))
+            _call(location, lambda: store.put(client, key, data, mode="create"))
             return
         except FileExistsError:
             # If a response is lost and the request is repeated, the object that exists may be our own.
@@ -185,11 +190,11 @@ def _has(location: Location, data: bytes) -> bool:
 
 def delete(locations: Iterable[Location]) -> None:
     """Remove objects, in no particular order; missing ones are ignored."""
-    for client, same in groupby(locations, key=client_of):
+    for (store, _), same in groupby(locations, key=lambda each: _store_of(each)[:2]):
         while some := list(islice(same, _DELETED_AT_ONCE)):
             try:
-                if len(some) > 1:
-                    _delete(client, some[0], [key_of(each) for each in some])
+                if len(some) > 1 and store is not _opaque_keys:
+                    _delete(some[0], [each.path for each in some])
                     continue
             except OSError as error:
                 if error.errno in _PASSING:
@@ -197,30 +202,54 @@ def delete(locations: Iterable[Location]) -> None:
                 # One is missing, or the service has no bulk delete, or it refused some: one request each shows which.
             for each in some:
                 try:
-                    _delete(client, each, key_of(each))
+                    _delete(each, each.path)
                 except FileNotFoundError:
                     continue
 
 
-def _delete(client: Any, location: Location, keys: str | list[str]) -> None:
-    import obstore
-
-    _call(location, lambda: obstore.delete(client, keys))
-
-
-def copy(source: Location, target: Location) -> None:
-    client, keys = client_of(source), (key_of(source), key_of(target))
-    import obstore
-
-    _call(source, lambda: obstore.copy(client, *keys))
+def _delete(location: Location, keys: str | list[str]) -> None:
+    store, client, _ = _store_of(location)
+    _call(location, lambda: store.delete(client, keys))
 
 
 def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int]]:
     """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order.
 
-    OSError EIO: pages come a second time, so the listing would not end. ETIMEDOUT: the next 1000 keys take longer than
-    ten times the timeout.
+    obstore's listing ends at a key that is no path. In S3, boto3 lists what is behind the last key before that.
+
+    OSError EINVAL: there is such a key, and this is not S3. EIO: pages come a second time, so the listing would not
+    end. ETIMEDOUT: the next 1000 keys take longer than ten times the timeout.
     """
+    last = ""
+    try:
+        for found in _listed_paths(location):
+            last = max(last, found["path"])
+            yield (found["path"], *_meta(found))
+    except OSError as error:
+        if not _is_no_path(error):
+            raise
+        if location.scheme != "s3":
+            raise _unlistable(location, error) from None
+        prefix = location.path.rstrip("/")
+        with naming(location.text):
+            for found in _opaque_keys.list_objects(location, prefix and f"{prefix}/", last):
+                if found["size"] or not found["path"].endswith("/"):
+                    yield (found["path"], *_meta(found))
+
+
+def _is_no_path(error: OSError) -> bool:
+    return any(said in str(error) for said in _NO_PATH)
+
+
+def _unlistable(location: Location, error: OSError) -> OSError:
+    text = (
+        f"an object below it has a name that obstore cannot list ({error.strerror}): copy it to a name without empty "
+        "parts, . and .., and remove it"
+    )
+    return OSError(errno.EINVAL, text, location.text)
+
+
+def _listed_paths(location: Location) -> Iterator[Any]:
     client = client_of(location)
     import obstore
 
@@ -237,8 +266,7 @@ def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int
                 text = f"the store lists {key} again and again, so its listing has no end: have the store repaired"
                 raise OSError(errno.EIO, text, location.text)
             begun.add(key)
-        for found in batch:
-            yield (found["path"], *_meta(found))
+        yield from batch
 
 
 def list_names(location: Location) -> list[str]:
@@ -246,8 +274,17 @@ def list_names(location: Location) -> list[str]:
     client, prefix = client_of(location), location.path.rstrip("/")
     import obstore
 
-    found = _limited(location, lambda: obstore.list_with_delimiter(client, prefix or None))
-    return [each["path"].rpartition("/")[2] for each in found["objects"]]
+    try:
+        if is_path(prefix or "root"):
+            found = _limited(location, lambda: obstore.list_with_delimiter(client, prefix or None))
+            return [each["path"].rpartition("/")[2] for each in found["objects"]]
+    except OSError as error:
+        if not _is_no_path(error):
+            raise
+        if location.scheme != "s3":
+            raise _unlistable(location, error) from None
+    with naming(location.text):
+        return _opaque_keys.list_names(location, prefix and f"{prefix}/")
 
 
 def _limited(location: Location, call: Callable[[], Result]) -> Result:
@@ -277,8 +314,7 @@ class Upload:
 
     def __init__(self, location: Location, expected: int | None) -> None:
         self._location = location
-        self._client = client_of(location)
-        self._key = key_of(location)
+        self._store, self._client, self._key = _store_of(location)
         self._part = PART_LENGTH if expected is not None else 2 * PART_LENGTH
         while expected is not None and self._part * (_MOST_PARTS - 1) < expected:
             self._part *= 2
@@ -324,10 +360,8 @@ class Upload:
             raise OSError(errno.EIO, "the upload ended before all data was written", self._location.text)
 
     def _put_parts(self) -> Any:
-        import obstore
-
         try:
-            return obstore.put(
+            return self._store.put(
                 self._client, self._key, self._taken(), use_multipart=True, chunk_size=self._part,
                 max_concurrency=self._at_once,
             )  # fmt: skip
@@ -361,10 +395,8 @@ class Upload:
             pieces = list(self._pieces)
             self._pieces.clear()
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            import obstore
-
-            made = _call(self._location, lambda: obstore.put(self._client, self._key, data, use_multipart=False))
-            return made.get("e_tag")
+            made = _call(self._location, lambda: self._store.put(self._client, self._key, data, use_multipart=False))
+            return made.get("e_tag")  # type: ignore[no-any-return]
         try:
             with naming(self._location.text):
                 return self._request.result().get("e_tag")  # type: ignore[no-any-return]

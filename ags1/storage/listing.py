@@ -183,7 +183,28 @@ def list_files(
     else:
         found = [_entry(location, row) for row in remote_rows(location, outside)]
     found.sort(key=lambda entry: entry.name)
-    return _without_marks(found) if location.is_object else found
+    return _without_marks(list(apart(found))) if location.is_object else found
+
+
+def apart(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Give each of several objects with one name, in sorted entries of a store, the name that opens it.
+
+    obstore lists ``x/`` as ``x``. What ``x`` opens keeps that name, and an object with contents gets its slash back.
+    """
+    for _, same in groupby(entries, key=lambda entry: entry.name):
+        first, *others = same
+        if not others:
+            yield first
+            continue
+        opened = status(first.location)
+        for each in (first, *others):
+            if each.size == 0 or each.is_same(opened.size, opened.modified, opened.etag):
+                yield each
+            else:
+                text = f"{each.location.text}/"
+                yield Entry(
+                    f"{each.name}/", Location(text, each.location.storage_options), each.size, each.modified, each.etag
+                )
 
 
 def _without_marks(found: list[Entry]) -> list[Entry]:
@@ -193,8 +214,8 @@ def _without_marks(found: list[Entry]) -> list[Entry]:
     from ags1.support.parallel import in_parallel
 
     are_marks = in_parallel(is_directory_mark, empty, _REQUESTS)
-    marks = {each.name for each, is_mark in zip(empty, are_marks, strict=True) if is_mark}
-    return [each for each in found if each.name not in marks]
+    marks = {id(each) for each, is_mark in zip(empty, are_marks, strict=True) if is_mark}
+    return [each for each in found if id(each) not in marks]
 
 
 def is_directory_mark(listed: Entry) -> bool:
@@ -204,10 +225,11 @@ def is_directory_mark(listed: Entry) -> bool:
     there is no object with that name.
     """
     try:
-        status(listed.location)
+        found = status(listed.location)
     except FileNotFoundError:
         return True
-    return False
+    # There is an object with that name too, which is another one.
+    return found.size != 0 or found.etag != listed.etag
 
 
 def iterate_files(location: Location) -> Iterator[Entry]:

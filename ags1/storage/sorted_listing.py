@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from ags1.storage.listing import Entry, Row, remote_rows
+from ags1.storage.listing import Entry, Row, apart, remote_rows
 from ags1.storage.location import Location
 from ags1.support.closing import Closing
 from ags1.support.typing import Any
@@ -54,8 +54,11 @@ class SortedListing(Closing):
         self._file.close()
 
     def __iter__(self) -> Iterator[Entry]:
-        for name, size, modified, etag in _rows(self._file, self._pieces):
-            yield Entry(name, self._location.join(name), size, modified, etag)
+        entries = (
+            Entry(name, self._location.join(name), size, modified, etag)
+            for name, size, modified, etag in _rows(self._file, self._pieces)
+        )
+        return apart(entries) if self._location.is_object else entries
 
     def size_of(self, name: str) -> int | None:
         """Length of a file in bytes, None if there is none. Fastest if names are looked up in about their order."""

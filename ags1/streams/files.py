@@ -24,7 +24,17 @@ from ags1.core.typing import KeyLike
 from ags1.errors import LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.storage import AtomicFile, Location, Output, PipeSource, Source, in_order, open_output, open_source
+from ags1.storage import (
+    AtomicFile,
+    Location,
+    Output,
+    PipeSource,
+    Source,
+    in_order,
+    open_output,
+    open_source,
+    refuse_same,
+)
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
 from ags1.streams.opening import open
 from ags1.streams.reading import Plaintext, piece_length, pieces_within
@@ -357,26 +367,3 @@ class _PipeReading:
         data = self._pipe.read_up_to(len(memory))
         memory[: len(data)] = data
         return len(data)
-
-
-def refuse_same(source: Any, target: Any) -> None:
-    """Raise ValueError if two paths or URLs are one file."""
-    if is_same(source, target):
-        name = Location(source)
-        raise ValueError(f"source and target are the same file ({name}): write to another name, then rename")
-
-
-def is_same(source: Any, target: Any) -> bool:
-    """Whether two paths or URLs are one file."""
-    paths = [
-        Location(file) for file in (source, target)
-        if isinstance(file, (str, bytes, os.PathLike)) and not hasattr(file, "read")
-    ]  # fmt: skip
-    if len(paths) < 2:
-        return False
-    if not (paths[0].is_local and paths[1].is_local):
-        return paths[0] == paths[1]
-    try:
-        return os.path.samefile(paths[0].path, paths[1].path) and os.path.isfile(paths[0].path)
-    except OSError:
-        return False

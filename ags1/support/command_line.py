@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ags1.support.command_options import BUNDLES, EXCLUSIVE, OPTIONS
 from ags1.support.exit_codes import UsageError
@@ -31,20 +32,44 @@ def no_file_left(source: str, include: Sequence[str] | None, exclude: Sequence[s
     return f"{source}: no file is left by {' '.join(patterns)}: correct the patterns" if patterns else None
 
 
+@dataclass(frozen=True)
+class OnSpark:
+    """A command with ``--spark``.
+
+    Attributes
+    ----------
+    function : str
+        Its name in :mod:`ags1.spark`. The options are its parameters.
+    places : mapping
+        Parameters that get the positional arguments, and their help if it differs.
+    options, changes
+        As those of :meth:`CommandParser.add_command`; each command has JOB besides.
+    defaults : mapping
+        Further arguments.
+    """
+
+    function: str
+    places: Mapping[str, str]
+    options: str
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser that raises, and that suggests the command that was probably meant.
 
     `what` is the name for its commands in help and in messages. With `only`, the other commands get a name and no
-    options. `help_options` show the help.
+    options. With `on_spark`, it has the commands with ``--spark`` alone.
     """
 
     def __init__(
-        self, *, what: str = "COMMAND", only: str | None = None, help_options: str = "--help", **settings: Any
+        self, *, what: str = "COMMAND", only: str | None = None, on_spark: bool = False, **settings: Any
     ) -> None:
         super().__init__(formatter_class=Formatter, allow_abbrev=False, **settings)
+        self._on_spark = on_spark
         self._what = what
         self._only = only
-        self._help_options = help_options
+        self._help_options = "--spark --help" if on_spark else "--help"
         self._commands: Any = None
 
     def error(self, message: str) -> NoReturn:
@@ -54,7 +79,8 @@ class CommandParser(argparse.ArgumentParser):
         name, _, others = given.partition(" (choose from ")
         name = name.strip("'\"")
         if choice and known and what == f"argument {self._what}":
-            message = f"there is no such {self._what.lower()}; {_meant(name, known)}there are {', '.join(known)}"
+            where = " on Spark" if self._on_spark else ""
+            message = f"there is no such {self._what.lower()}{where}; {_meant(name, known)}there are {', '.join(known)}"
         elif choice:
             meant = _meant(name, [each.strip("'\")") for each in others.split(", ")])
             message = f"{message}; {meant}".rstrip("; ")
@@ -85,6 +111,7 @@ class CommandParser(argparse.ArgumentParser):
         fields: str = "",
         examples: str = "",
         changes: Mapping[str, Mapping[str, Any]] | None = None,
+        spark: OnSpark | None = None,
         **defaults: Any,
     ) -> None:
         """Add a command.
@@ -104,9 +131,23 @@ class CommandParser(argparse.ArgumentParser):
             Commands, one a line.
         changes : mapping, optional
             Settings of options that differ for this command.
+        spark : OnSpark, optional
+            The command with ``--spark``.
         defaults
             Attributes of the parsed result.
         """
+        if self._on_spark and (options or places):
+            if spark is None:
+                return
+            texts = zip(spark.places.items(), places.values(), strict=True)
+            places = {to: (name.rstrip("."), other or text) for (to, other), (name, text, *_) in texts}
+            options, needs, epilog, fields, examples = f"{spark.options} JOB", "", "", "", ""
+            both = {*(changes or {}), *spark.changes}
+            changes = {each: {**(changes or {}).get(each, {}), **spark.changes.get(each, {})} for each in both}
+            command = f"{self.prog} {name}".partition(" ")[2]
+            defaults = {"function": spark.function, "command": command, **spark.defaults}
+        elif spark is not None:
+            options += " spark"
         if self._commands is None:
             # Without `prog`, argparse formats a usage text to find it, and imports half of shutil for that.
             self._commands = self.add_subparsers(
@@ -120,7 +161,7 @@ class CommandParser(argparse.ArgumentParser):
         parser = self._commands.add_parser(
             name,
             help=summary,
-            help_options=self._help_options,
+            on_spark=self._on_spark,
             usage=f"{usage}{gap}{ways}".rstrip(),
             description=f"{summary[0].upper()}{summary[1:]}. {more}".strip(),
             epilog="\n".join(filter(None, (epilog, fields and _JSON.format(fields), _examples(examples)))) or None,

@@ -116,13 +116,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "master keys": {
         "key-id": {"metavar": "ID", "help": "the master key"},
         "new-key-id": {"metavar": "ID", "help": "the new master key"},
-        "destroyed-key-id": {
-            **_MANY,
-            "dest": "destroyed_key_ids",
-            "default": [],
-            "metavar": "ID",
-            "help": "this old master key was destroyed, so its refusal is a proof (for patterns; may be repeated)",
-        },
         "keys": {
             "action": values.Patterns,
             "metavar": "GLOB=ID",
@@ -446,25 +439,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "location": {"metavar": "URL", "help": "directory of the table (where the catalog puts it)"},
         "set": {"action": values.Pair, "default": {}, "metavar": "NAME=VALUE", "help": "a property of the table"},
-        "to-catalog": {"metavar": "NAME", "help": "create the new table in this catalog (none: a metadata file)"},
-        "to-name": {"metavar": "TABLE", "help": "its name there, such as db.events"},
-    },
-    "branches, tags, properties": {
-        "replace-ref": {
-            "flags": ("--replace",),
-            "dest": "replace_ref",
-            **_FLAG,
-            "help": "move it, or change how long it stays",
-        },
-        "drop": {**_FLAG, "help": "remove it; its snapshots stay until they are expired"},
-        "max-ref-age": {"type": values.duration, "metavar": "TIME", "help": "drop it after this time, such as 90d"},
-        "max-snapshot-age": {
-            "type": values.duration,
-            "metavar": "TIME",
-            "help": "keep its snapshots for this time, such as 5d",
-        },
-        "min-snapshots": {"type": values.count, "metavar": "N", "help": "keep at least N of its snapshots"},
-        "unset": {**_MANY, "default": [], "metavar": "NAME", "help": "remove a property (may be repeated)"},
     },
     "policy": {
         "policy": {"metavar": "FILE", "help": "what must be encrypted, as TOML"},
@@ -564,19 +538,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "dry-run": {**_FLAG, "help": "make every check, report what would be done, and write nothing"},
         "yes": {"flags": ("-y", "--yes"), **_FLAG, "help": "do not ask for confirmation"},
-        "tables-at-once": {
-            "type": values.threads,
-            "default": 4,
-            "metavar": "N",
-            "help": "how many tables to work on at once, of a pattern (4)",
-        },
-        "kms-calls": {
-            "flags": ("--kms-calls-per-second",),
-            "dest": "kms_calls_per_second",
-            "type": values.count,
-            "metavar": "N",
-            "help": "call the KMS no more often than this, for all tables of a pattern together",
-        },
         "jobs": {
             "flags": ("-j", "--jobs"),
             "type": values.threads,
@@ -602,7 +563,6 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "N",
             "help": "tasks for each 100,000 files (as many as useful)",
         },
-        "slots": {"type": values.count, "metavar": "N", "help": "tasks that run at once (CPUs of this machine)"},
         "bits": {**_BITS, "default": 256, "help": "size of the key (256)"},
         "sample": {
             "flags": ("--bytes",),
@@ -686,9 +646,7 @@ BUNDLES = {
     "REQUIREMENTS": "missing-keys require-encrypted allow-unauthenticated-pages expect expect-prefix",
     "TABLE": "catalog KMS expected-table-key-id PINNED allow-plaintext length-policy allow-location property",
     "PINNED": "expected-metadata-hash table-pin repin",
-    "CHANGE": "catalog KMS PINNED allow-location property dry-run SAY",
     "CONVERSION": "catalog KMS PINNED allow-location property dry-run yes SAY",
-    "FLEET": "tables-at-once kms-calls",
     "JOB": "spark json traceback master remote conf",
 }
 
@@ -698,6 +656,5 @@ EXCLUSIVE = (
     ("aad-prefix", "aad-prefix-hex"),
     ("old-aad-prefix", "old-aad-prefix-hex"),
     ("snapshot", "ref", "as-of", "from-snapshot"),
-    ("drop", "replace-ref"),
     ("enable-only", "expire"),
 )

@@ -26,7 +26,6 @@ _OTHER_NAMES = {
     "load_table": "--catalog",
     "rekey_file": "`ags1 parquet rekey`",
     "rekey_table": "`ags1 iceberg rekey`",
-    "relocate_table": "`ags1 iceberg relocate`",
 }
 
 

@@ -7,6 +7,8 @@ from dataclasses import fields, is_dataclass
 from ags1.support.typing import Any
 from ags1.support.words import printable
 
+UNCHECKED = "no key was checked: the KMS URL has check=no, and a key that the service does not open is noticed too late"
+
 
 class Record:
     """What a report has many of; a dataclass."""
@@ -19,7 +21,15 @@ class Record:
 
 
 class Report(Record):
-    """A result with `ok`, `to_dict()` and `str()`; a dataclass."""
+    """A result with `ok`, `to_dict()` and `str()`; a dataclass.
+
+    Attributes
+    ----------
+    keys_checked : bool
+        False if the KMS URL has ``check=no``: nobody has opened the new wrapped keys again.
+    """
+
+    keys_checked = True
 
     @property
     def ok(self) -> bool:
@@ -28,10 +38,14 @@ class Report(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return `ok` and all fields as JSON values."""
-        return {"ok": self.ok, **_fields(self)}
+        return {"ok": self.ok, **_fields(self), **({} if self.keys_checked else {"keys_checked": False})}
 
     def __str__(self) -> str:
-        """Return the report as text for people: here a line for each field that is not empty."""
+        """Return the report as text for people."""
+        return self._text() if self.keys_checked else f"{self._text()}\n{UNCHECKED}"
+
+    def _text(self) -> str:
+        """Here a line for each field that is not empty."""
         shown = {name.replace("_", " "): value for name, value in _fields(self).items()}
         return "\n".join(
             printable(f"{name}: {', '.join(map(_shown, value)) if isinstance(value, list) else _shown(value)}")

@@ -36,6 +36,7 @@ _LINES = 40
 _BIG = 64 << 20
 _PART = 16 << 20
 _COUNTRIES = ("DE", "FR", "IN", "JP", "US")
+_SCHEMA = "order bigint, country string, amount double, card string"
 _QUERY = """
 SELECT country, count(*) AS orders, round(sum(amount), 2) AS revenue
 FROM orders WHERE day >= '2026-11-06' GROUP BY country ORDER BY revenue DESC
@@ -137,14 +138,16 @@ def _query(spark: Any, kms: str, say: Callable[..., None]) -> None:
     ags1.spark.register(spark)
     say(
         "ags1.spark.register(spark)\n"
-        ">>> orders = spark.read.format('ags1').option('kms', kms).option('decode', 'json').load('orders-vault')\n"
-        ">>> orders.createOrReplaceTempView('orders'); spark.sql(query).collect()",
+        ">>> orders = spark.read.format('ags1').option('kms', kms).option('decode', 'text').load('orders-vault')\n"
+        ">>> orders.selectExpr('from_json(value, schema) AS row', 'day').createOrReplaceTempView('orders')",
         "Query it: decrypted in memory, where the rows are needed",
         prompt=">>>",
     )
     print(_QUERY.strip())
-    vault = spark.read.format("ags1").option("kms", kms).option("decode", "json").option("split_bytes", str(_PART))
-    answer, seconds = _asked(spark, vault.load(str(Path("orders-vault").resolve())))
+    vault = spark.read.format("ags1").options(kms=kms, decode="text", split_bytes=str(_PART))
+    lines = vault.load(str(Path("orders-vault").resolve()))
+    orders = lines.selectExpr(f"from_json(value, '{_SCHEMA}') AS row", "day").select("row.*", "day")
+    answer, seconds = _asked(spark, orders)
     plain, plain_seconds = _asked(spark, spark.read.json(str(Path("orders").resolve())))
     print(_as_table(answer))
     print(
@@ -169,7 +172,7 @@ def _as_table(rows: list[Any]) -> str:
 
 
 def _without_key(spark: Any, other_kms: str, say: Callable[..., None]) -> None:
-    from ags1.spark.job_session import as_error
+    from ags1.spark.command_session import as_error
 
     day = Path("orders-vault", "day=2026-11-01")
     say(f"spark.read.json('{day}').columns", "Without the key: no JSON, only ciphertext", prompt=">>>")
@@ -178,12 +181,12 @@ def _without_key(spark: Any, other_kms: str, say: Callable[..., None]) -> None:
     with next(iter(sorted(day.iterdir()))).open("rb") as file:
         print(file.read(32).hex(" "))
     say(
-        "spark.read.format('ags1').option('kms', other_kms).option('decode', 'json').load('orders-vault')",
+        "spark.read.format('ags1').option('kms', other_kms).option('decode', 'text').load('orders-vault')",
         "And with the keys of somebody else",
         prompt=">>>",
     )
     try:
-        reader = spark.read.format("ags1").option("kms", other_kms).option("decode", "json")
+        reader = spark.read.format("ags1").option("kms", other_kms).option("decode", "text")
         count = reader.load(str(Path("orders-vault").resolve())).count()
     except Exception as error:
         refused = as_error(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
 import os
@@ -18,6 +19,9 @@ import pytest
 
 import ags1
 from ags1 import avro
+from ags1.avro import check_schema
+from ags1.avro.codecs import decompressor
+from ags1.errors import FormatError
 from tests import checks
 from tests.checks import KEY, MIB, PREFIX, CountingFile
 from tests.iceberg.avro_lake import avro_bytes
@@ -394,3 +398,52 @@ def test_a_marker_inside_the_data_is_not_taken_for_a_block_silently() -> None:
     for marker in planted:
         with pytest.raises(ags1.FormatError, match=r"only look like its marker|truncated or damaged"):
             read(data, marker - 1)
+
+
+@pytest.mark.parametrize("module", ["bz2", "lzma"])
+def test_blocks_of_several_streams_are_read_whole(module: str) -> None:
+    library = importlib.import_module(module)
+    codec = {"bz2": "bzip2", "lzma": "xz"}[module]
+    draw = random.Random(10)
+    for _ in range(30):
+        parts = [draw.randbytes(draw.randrange(200)) for _ in range(draw.randrange(1, 6))]
+        padding = bytes(4 * draw.randrange(3)) if codec == "xz" else b""
+        assert decompressor(codec)(padding.join(map(library.compress, parts))) == b"".join(parts)
+    with pytest.raises((FormatError, OSError, library.LZMAError if codec == "xz" else OSError)):
+        decompressor(codec)(library.compress(b"a") + library.compress(b"b" * 99)[:-9])
+
+
+def _record(name: str, *types: Any, **named: str) -> dict[str, Any]:
+    fields = [{"name": f"f{place}", "type": kind} for place, kind in enumerate(types)]
+    return {"type": "record", "name": name, "fields": fields, **named}
+
+
+@checks.every(
+    "schema",
+    [
+        _record("R", _record("R", "long", namespace="y"), namespace="x"),
+        _record("x.R", _record("y.R", "long"), "y.R"),
+        _record("R", _record("R", "long", namespace="y"), _record("S", "R", namespace="y"), namespace="x"),
+    ],
+)
+def test_types_of_one_name_in_two_namespaces_are_two_types(schema: Any) -> None:
+    check_schema(schema)
+    fastavro.parse_schema(schema)
+
+
+@checks.every(
+    "schema",
+    [
+        _record("R", ["null", "R"]),
+        _record("R", "R", namespace="x"),
+        _record("x.R", "x.R"),
+        _record("x.R", "R"),
+        _record("R", _record("S", "R"), namespace="x"),
+        _record("R", _record("y.S", "R")),
+        _record("R", _record("S", "x.R", namespace="y"), namespace="x"),
+        _record("R", {"type": "array", "items": _record("y.S", ["null", "y.S"])}),
+    ],
+)
+def test_a_record_inside_itself_is_refused_in_any_namespace(schema: Any) -> None:
+    with pytest.raises(FormatError, match="a record inside itself"):
+        check_schema(schema)

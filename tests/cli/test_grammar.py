@@ -22,17 +22,12 @@ TERSE = {"key_id", "command", "action", "help", "files", "source", "target", "ta
 
 
 def parsers() -> Iterator[CommandParser]:
-    """Every parser with options, those of Spark where that is installed."""
-    roots = [grammar_parser.command_parser(), *(each.command_parser() for each in GROUPS)]
-    try:
-        from ags1.spark import job_parser
-    except ImportError:
-        pass
-    else:
-        roots += [job_parser.command_parser(group) for group in ("", "dataset", "parquet", "iceberg")]
-    for root in roots:
-        yield root
-        yield from root.choices().values()
+    """Every parser with options."""
+    for group in (grammar_parser, *GROUPS):
+        for on_spark in (False, True):
+            root = group.command_parser(on_spark=on_spark)
+            yield root
+            yield from root.choices().values()
 
 
 GROUPS = (dataset_parser, iceberg_parser, parquet_parser)
@@ -87,7 +82,6 @@ def test_where_nothing_is_said_the_dataset_comes_first_and_the_source_before_the
 def test_the_exit_codes_are_one_table(run: Run) -> None:
     table = grammar_parser._EPILOG.partition("\n\n")[0]
     assert table.startswith("exit codes:\n  0    success\n")
-    pytest.importorskip("pyspark")
     assert table in run("--spark", "--help").out
 
 
@@ -129,8 +123,4 @@ def test_an_example_of_help_is_a_command(example: str) -> None:
         words = shlex.split(part)
         if words[:1] != ["ags1"]:
             continue
-        if "--spark" in words:
-            job_parser = pytest.importorskip("ags1.spark.job_parser", exc_type=ImportError)
-            job_parser.parse(words[1:])
-        else:
-            grammar_parser.parse(words[1:])
+        grammar_parser.parse(words[1:])

@@ -26,8 +26,8 @@ from tests.cli.conftest import Run
 
 ACTIONS = (
     "inspect", "files", "scan", "audit", "verify", "cat", "rewrap", "prune",
-    "encrypt", "decrypt", "rekey", "relocate", "expire", "clean",
-    "create", "append", "delete", "branch", "tag", "rollback", "set", "compact", "maintain",
+    "encrypt", "decrypt", "rekey", "expire", "clean",
+    "create", "append", "delete", "compact", "maintain",
 )  # fmt: skip
 
 
@@ -104,7 +104,6 @@ def test_a_new_table_is_not_made_where_its_catalog_was_forgotten(run: Run, work:
     assert (made.code, made.err.count("\n")) == (2, 1)
     assert "give --catalog; for a new directory say ./db.events" in made.err
     assert not (work / "db.events").exists()
-    assert "give --to-catalog and" in run("iceberg", "relocate", "t", "db.events", *make[-2:]).err
     for place in ("./db.events", "events"):
         assert "give --catalog" not in run("iceberg", "create", place, *make).err
 

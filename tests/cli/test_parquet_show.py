@@ -395,3 +395,33 @@ def test_head_names_a_file_that_pyarrow_cannot_read(run: Run, work: Path) -> Non
     shown = run("parquet", "head", "damaged")
     assert shown.code == 1
     assert "damaged: pyarrow cannot read it: " in shown.err
+
+
+# -- values and columns that other forms lack ----------------------------------------------------------------------
+
+
+def test_cat_shows_times_that_python_has_not_at_any_depth(work: Path, run: Run) -> None:
+    huge = pa.array([400_000_000_000_000_000, None, -(2**62)], pa.timestamp("us"))
+    days = pa.array([2**31 - 1, 0, -(2**31)], pa.int32()).cast(pa.date32())
+    columns = {
+        "struct": pa.StructArray.from_arrays([huge, days], ["t", "d"]),
+        "list": pa.ListArray.from_arrays([0, 1, 1, 3], huge),
+        "inner": pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 1, 3], days)], ["l"]),
+        "lasting": pa.ListArray.from_arrays([0, 1, 2, 3], pa.array([2**62, None, 1], pa.duration("us"))),
+    }
+    pq.write_table(pa.table(columns), "times.parquet")
+    for form in ("table", "csv", "json"):
+        shown = run("parquet", "cat", "times.parquet", "--allow-plaintext", "--format", form)
+        assert (shown.code, shown.err) == (0, "")
+        assert "14645" in shown.out
+    first = json.loads(shown.out.splitlines()[0])
+    assert first["list"] == [first["struct"]["t"]]
+    assert first["inner"]["l"] == [first["struct"]["d"]]
+
+
+def test_json_does_not_drop_a_column_of_two_with_one_name(work: Path, run: Run) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"]), "twice.parquet")
+    assert run("parquet", "cat", "twice.parquet", "--allow-plaintext", "--format", "csv").out == "id,id\n1,2\n"
+    refused = run("parquet", "cat", "twice.parquet", "--allow-plaintext", "--format", "json")
+    assert refused.code != 0
+    assert "several are called 'id'" in refused.err

@@ -52,7 +52,6 @@ OPTIONS = {
     "audit": {
         *("--policy", "--html", "--threads", "--json", "--quiet", "-q", "--progress"),
         *("--kms", "--password-file", "--key-file"),
-        "--spark",
     },
     "info": {"--json"},
     "bench": {"--bytes", "--save", "--baseline", "--threshold", "--json"},

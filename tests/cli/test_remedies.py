@@ -14,7 +14,7 @@ PACKAGE = Path(ags1.__file__).parent
 BARE = re.compile(r"(\w+)=(?:True|False)\b")
 ARGUMENT = re.compile(r"`([A-Za-z]\w*)(?:=[^`]*)?`")
 # Whose messages nobody reads on a command line, or whose options are options of Spark's data source.
-OTHERS = ("cli", "bench", "spark/source", "spark/job", "support")
+OTHERS = ("cli", "bench", "spark/source", "support")
 # Commands do not have these, or are commands for one value of them.
 PYTHON_ALONE = {"data_keys", "decrypt", "storage_options", "target_location"}
 

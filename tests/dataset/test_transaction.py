@@ -7,7 +7,6 @@ import multiprocessing
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -240,56 +239,6 @@ def test_any_change_of_a_version_is_noticed(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(FormatError):
             begin(tmp_path)
-
-
-def test_an_applied_transaction_cannot_be_forged_or_forgotten(tmp_path: Path) -> None:
-    with Transaction.begin(Location(tmp_path), client(), "test", keys=KEYS) as transaction:
-        assert transaction.apply_once("nightly", 7)
-        transaction.commit(always=True)
-    commit(tmp_path, {"a": b"1"})
-    assert last(tmp_path).applied == (("nightly", 7, 1),)
-    with Transaction.begin(Location(tmp_path), client(), "test") as transaction:
-        assert not transaction.apply_once("nightly", 7)
-        assert transaction.apply_once("nightly", 8)
-        assert transaction.apply_once("daily", 3)
-        transaction.commit(always=True)
-    assert last(tmp_path).applied == (("daily", 3, 3), ("nightly", 8, 3))
-    path = tmp_path / "_ags1/v-3.json"
-    fields = json.loads(path.read_text())
-    assert fields["applied"] == {"daily": [3, 3], "nightly": [8, 3]}
-    forged: list[Any] = [
-        {"daily": [3, 3], "nightly": [7, 3]},
-        {"daily": [3, 3], "nightly": [8, 2]},
-        {"daily": [3, 3], "weekly": [8, 3]},
-        {"nightly": [8, 3]},
-    ]
-    for value in forged:
-        path.write_text(json.dumps({**fields, "applied": value}, indent=2) + "\n")
-        with pytest.raises(AuthenticationError, match="was changed"):
-            begin(tmp_path)
-    # The first has the same fields in another order, which would be another digest.
-    damaged: list[Any] = [
-        {"nightly": [8, 3], "daily": [3, 3]}, {}, {"nightly": [True, 3]}, {"nightly": [-1, 3]}, {"nightly": ["7", 3]},
-        {"nightly": 7}, {"nightly": [7]}, {"nightly": [7, 3, 3]}, [], None,
-    ]  # fmt: skip
-    for value in damaged:
-        path.write_text(json.dumps({**fields, "applied": value}, indent=2) + "\n")
-        with pytest.raises(FormatError):
-            begin(tmp_path)
-
-
-def test_the_applications_that_came_last_are_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("ags1.dataset.transaction.MAX_APPLIED", 3)
-    begun: dict[str, Any] = {"keys": KEYS}
-    for number, name in enumerate(["b", "c", "a", "b", "d", "c"]):
-        with Transaction.begin(Location(tmp_path), client(), "test", **begun) as transaction:
-            assert transaction.apply_once(name, number)
-            transaction.commit(always=True)
-        begun = {}
-    assert last(tmp_path).applied == (("b", 3, 4), ("c", 5, 6), ("d", 4, 5))
-    assert "which transactions of a were applied is forgotten" in caplog.text
 
 
 def test_a_dataset_of_the_former_format_is_refused_by_name(tmp_path: Path) -> None:

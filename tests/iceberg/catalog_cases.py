@@ -205,10 +205,10 @@ def check_conversions(catalog: Any, names: tuple[Any, Any], place: Path) -> None
     assert copied.verify().ok
 
 
-def check_fleet(catalog: Any, namespace: str, directory: Path) -> None:
-    """A fleet is re-keyed and read, what is done is found to be so, and its tables are compacted and branched."""
+def check_rekeys(catalog: Any, namespace: str, directory: Path) -> None:
+    """Tables are re-keyed and read, nothing is left to the old key, and one is compacted and branched."""
     old, new = {"old": bytes(16)}, {"new": bytes(range(16))}
-    rows, names = pa.table({"id": pa.array([1, 2, 3], pa.int64())}), ("fleet_a", "fleet_b")
+    rows, names = pa.table({"id": pa.array([1, 2, 3], pa.int64())}), ("rekeyed_a", "rekeyed_b")
     for name in names:
         place = (directory / name).as_uri()
         made = iceberg.create_table(
@@ -216,16 +216,15 @@ def check_fleet(catalog: Any, namespace: str, directory: Path) -> None:
         )
         for _ in range(2):
             made.append(rows)
-    fleet = iceberg.Fleet(catalog, f"{namespace}.fleet_*", kms=MemoryKms(old | new))
-    assert fleet.tables() == [f"{namespace}.{name}" for name in names]
-    report = fleet.rekey("new", expire=True)
-    assert report.ok, str(report)
-    assert report.is_proved
-    assert [each.outcome for each in report.tables] == ["done", "done"]
-    assert [each.outcome for each in fleet.rekey("new", expire=True).tables] == ["already done"] * 2
-    only_new = iceberg.Fleet(catalog, f"{namespace}.fleet_*", kms=MemoryKms(new))
-    assert only_new.verify().ok
-    assert only_new.audit().ok
+    for name in names:
+        table = iceberg.load_table(catalog, (namespace, name), kms=MemoryKms(old | new))
+        report = iceberg.rekey_table(table, key_id="new", data_keys=True, expire=True)
+        assert report.ok, str(report)
+        assert report.old_keys is not None
+        assert (report.old_keys.ok, report.old_keys.is_proved, report.old_keys.opened) == (True, True, ["old"])
+        only_new = iceberg.load_table(catalog, (namespace, name), kms=MemoryKms(new))
+        assert only_new.verify().ok
+        assert only_new.audit().ok
     table = iceberg.load_table(catalog, (namespace, names[0]), kms=MemoryKms(new))
     table.table.manage_snapshots().create_branch(table.refs["main"], "side").commit()
     table.append(rows, ref="side")

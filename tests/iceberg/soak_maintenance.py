@@ -1,4 +1,4 @@
-"""Compaction, maintenance and re-keys of fleets that SIGKILL ends at a function call by chance, and that are run again.
+"""Compaction, maintenance and re-keys of tables that SIGKILL ends at a function call by chance, and that are run again.
 
     python -m tests.iceberg.soak_maintenance [--kills 100] [--seed 0] [--seconds N]
 
@@ -26,13 +26,13 @@ from ags1.iceberg.metadata.metadata_document import VERSION_HINT
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from tests.iceberg.test_compaction import NOW, content, new_table, opened, rows
-from tests.iceberg.test_fleet import BOTH, NEW, Lake, check_nothing_old
 from tests.iceberg.test_maintenance import ALL
+from tests.iceberg.test_old_keys import BOTH, NEW, Lake, check_nothing_old
 from tests.iceberg_tables.kills import Bomb, ended, in_child
 
 # So many kills of one table, before it has too many old files.
 _OF_ONE = 5
-FLEET = 3
+TABLES = 3
 
 
 def left_over(table: EncryptedTable, place: Path) -> list[Path]:
@@ -88,31 +88,27 @@ def maintain(table: EncryptedTable) -> Any:
     return table.maintain(replace(ALL, compaction=CompactionOptions(min_input_files=2)))
 
 
-def kills_of_a_fleet(directory: Path, kills: int, chance: random.Random) -> tuple[int, int]:
-    """Kill a re-key of a fleet so often, and finish it; return what :func:`kills_of` does."""
+def kills_of_rekeys(directory: Path, kills: int, chance: random.Random) -> tuple[int, int]:
+    """Kill a re-key of some tables so often, and finish it; return what :func:`kills_of` does."""
     lake = Lake(directory)
-    lake.fill(FLEET)
+    lake.fill(TABLES)
     killed = torn = 0
 
-    def rekey() -> None:
-        report = lake.fleet(at_once=2).rekey("new", expire=True)
-        assert report.ok, str(report)
-
     def check_rows(kms: Any) -> list[EncryptedTable]:
-        tables = [load_table(lake.catalog(), f"db.t{number}", kms=kms) for number in range(FLEET)]
+        tables = [load_table(lake.catalog(), f"db.t{number}", kms=kms) for number in range(TABLES)]
         for number, table in enumerate(tables):
             found = sorted(table.scan().to_arrow()["id"].to_pylist())
             assert found == [10 * number, 10 * number + 1, 10 * number + 5, 10 * number + 6], "other rows"
         return tables
 
     for _ in range(kills):
-        status = ended(in_child(lambda: Bomb(chance.randrange(1000, _CALLS_OF_A_FLEET)).watch(rekey)))
+        status = ended(in_child(lambda: Bomb(chance.randrange(1000, _CALLS_OF_A_REKEY)).watch(lake.rekey_all)))
         assert status in (0, -signal.SIGKILL), f"the work failed: {status}"
         killed += status != 0
         tables = check_rows(MemoryKms(BOTH))
         torn += any(left_over(table, directory / "lake" / "db" / table_name(table)) for table in tables)
-    rekey()
-    check_nothing_old(lake, FLEET)
+    lake.rekey_all()
+    check_nothing_old(lake, TABLES)
     for table in check_rows(MemoryKms(NEW)):
         clean(table, older_than=NOW)
         left = left_over(table.refresh(), directory / "lake" / "db" / table_name(table))
@@ -121,8 +117,8 @@ def kills_of_a_fleet(directory: Path, kills: int, chance: random.Random) -> tupl
     return killed, torn
 
 
-# Half of what a whole re-key takes: each run has less to do.
-_CALLS_OF_A_FLEET = 400_000
+# What a whole re-key takes.
+_CALLS_OF_A_REKEY = 650_000
 
 
 def table_name(table: EncryptedTable) -> str:
@@ -132,7 +128,7 @@ def table_name(table: EncryptedTable) -> str:
 KINDS: dict[str, Callable[[Path, int, random.Random], tuple[int, int]]] = {
     "compaction": lambda place, kills, chance: kills_of(compact, place / "t", kills, chance),
     "maintenance": lambda place, kills, chance: kills_of(maintain, place / "t", kills, chance),
-    "fleet": kills_of_a_fleet,
+    "rekey": kills_of_rekeys,
 }
 
 

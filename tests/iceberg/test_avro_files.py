@@ -516,10 +516,13 @@ def test_a_file_without_field_ids_is_read_by_the_tables_name_mapping(lake: Lake)
     ]
 
 
-def test_a_file_without_field_ids_is_refused_where_the_table_has_no_name_mapping(lake: Lake) -> None:
+def test_a_file_without_field_ids_is_read_by_the_names_of_the_columns_where_the_table_has_no_name_mapping(
+    lake: Lake,
+) -> None:
     lake.write(WITHOUT_IDS, [_NAMED_ROW])
-    with pytest.raises(FormatError, match=r"data\.avro: the Avro schema has no field ids.*name-mapping\.default"):
-        lake.read(MAPPED)
+    assert lake.read(MAPPED).to_pylist() == [
+        {"id": None, "tags": ["a"], "place": {"city": "Bern"}, "scores": [("s", 1)]}
+    ]
 
 
 # -- the container -------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from tests.iceberg.catalog_cases import (
     changed,
     check_conversions,
-    check_fleet,
     check_log,
+    check_rekeys,
     create_in,
     fields_of,
     metadata_files,
@@ -153,5 +153,5 @@ def test_a_table_is_made_written_and_converted(case: GlueCase) -> None:
     assert found["Parameters"]["encryption.key-id"] == "keyB"
 
 
-def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(case: GlueCase, tmp_path: Path) -> None:
-    check_fleet(case.catalog(), case.database, tmp_path)
+def test_tables_are_rekeyed_and_maintained(case: GlueCase, tmp_path: Path) -> None:
+    check_rekeys(case.catalog(), case.database, tmp_path)

@@ -14,7 +14,8 @@ import pytest
 from ags1.errors import ConflictError, FormatError
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata, next_name
-from ags1.iceberg.catalogs.successor import NewMetadata, first, javas_hash, successor, version_of
+from ags1.iceberg.catalogs.successor import NewMetadata, first, javas_hash, successor
+from ags1.iceberg.metadata.metadata_names import version_of
 from ags1.iceberg.writing.metadata import TableMetadata
 from tests.iceberg.catalog_cases import changed, fields_of
 
@@ -26,6 +27,13 @@ from tests.iceberg.catalog_cases import changed, fields_of
         ("s3://b/t/metadata/00007-x.gz.metadata.json", 7),
         ("v12.metadata.json", 12),
         ("v12.gz.metadata.json", 12),
+        ("v12.gzip.metadata.json", 12),
+        ("v12.metadata.json.gz", 12),
+        ("00012-a.gz.metadata.json", 12),
+        ("s3://b/t/metadata/00012-a.metadata.json.gz", 12),
+        ("12345678-1234-1234-1234-123456789012.metadata.json", None),
+        ("v12.zstd.metadata.json", None),
+        ("v12.metadata.json.zst", None),
         ("metadata.json", None),
         ("00011-x.json", None),
         ("snap-11.avro", None),
@@ -41,6 +49,8 @@ def test_the_number_of_a_metadata_file_is_in_its_name(name: str, version: int | 
         ("00009-a.metadata.json", "00010-", ".metadata.json"),
         ("99999-a.gz.metadata.json", "100000-", ".gz.metadata.json"),
         ("v9.metadata.json", "v10.metadata.json", ".metadata.json"),
+        ("v9.metadata.json.gz", "v10.gz.metadata.json", ".gz.metadata.json"),
+        ("00009-a.gzip.metadata.json", "00010-", ".gz.metadata.json"),
     ],
 )
 def test_the_next_file_has_the_next_number_and_one_name(name: str, begin: str, end: str) -> None:

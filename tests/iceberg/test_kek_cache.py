@@ -100,7 +100,8 @@ def test_threads_that_ask_at_once_share_one_call() -> None:
 def test_threads_that_add_at_once_share_one_key_encryption_key() -> None:
     keys, kms = keys_of(), CountingKms()
     ids = at_once(lambda number: keys.add_manifest_list_key(key_metadata(number), kms, "lake"))
-    assert kms.calls == {"wrap": 1}
+    # The unwrapping is the check of the new key.
+    assert kms.calls == {"wrap": 1, "unwrap": 1}
     assert len(keys) == THREADS + 1
     assert [keys.unwrap(key_id, kms) for key_id in ids] == [key_metadata(number) for number in range(THREADS)]
 
@@ -166,7 +167,7 @@ def test_a_client_that_keeps_nothing_is_asked_every_time() -> None:
     keys.unwrap("list-1", kms)
     added = keys.add_manifest_list_key(key_metadata(), kms, "lake-2")
     keys.unwrap(added, kms)
-    assert kms.calls == {"unwrap": 4 - 1, "wrap": 1}
+    assert kms.calls == {"unwrap": 4, "wrap": 1}
     assert len(key_cache_of(kms)) == 0
 
 

@@ -15,7 +15,8 @@ from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
 from ags1.errors import FormatError
-from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, footer_contradictions, write_vectors
+from ags1.iceberg.deletes import DeletionVector
+from ags1.iceberg.scan.deletion_vectors import deleted_positions, footer_contradictions, write_vectors
 from tests.checks import in_child
 
 
@@ -44,6 +45,16 @@ def test_pyiceberg_reads_them() -> None:
     assert {path: sorted(each.to_pylist()) for path, each in read.items()} == {
         path: sorted(positions) for path, positions in vectors
     }
+
+
+def test_a_vector_in_a_file_that_is_no_puffin_file_contradicts_nothing() -> None:
+    data, (vector,) = write_vectors("p", [("a.parquet", BitMap64([1, 7]))])
+    bare = data[vector.offset : vector.offset + vector.size]
+    alone = DeletionVector("p", "a.parquet", 0, vector.size, 2)
+    assert deleted_positions(io.BytesIO(bare), [alone]) == {alone: BitMap64([1, 7])}
+    assert footer_contradictions(io.BytesIO(bare), [alone]) == []
+    with pytest.raises(FormatError, match="does not end as a Puffin file"):
+        footer_contradictions(io.BytesIO(data[:-1]), [vector])
 
 
 def test_bitmaps_of_more_positions_than_the_manifest_says_take_no_memory() -> None:

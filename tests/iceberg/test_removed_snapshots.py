@@ -39,7 +39,7 @@ from ags1.kms import MemoryKms
 from ags1.spark.engine._iceberg_work import _own
 from tests.iceberg import test_leaks as leaks
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, new_table, opened
-from tests.iceberg.test_fleet import Lake, check_nothing_old
+from tests.iceberg.test_old_keys import Lake, check_nothing_old
 from tests.iceberg_tables.keys import keystore
 from tests.iceberg_tables.kills import ended, in_child
 
@@ -108,22 +108,18 @@ def test_what_a_killed_rekey_has_left_is_found_with_the_new_key_alone(tmp_path: 
 
 
 @pytest.mark.parametrize("groups", [0, 1, 2])
-def test_the_next_run_of_a_fleet_removes_what_the_old_key_opens(tmp_path: Path, groups: int) -> None:
+def test_the_next_rekey_removes_what_the_old_key_opens(tmp_path: Path, groups: int) -> None:
     lake = Lake(tmp_path)
-    lake.fill(2)
-    killed(lambda: lake.fleet(at_once=1).rekey("new", expire=True), groups)
-    found = lake.fleet(pattern="db.t0").rekey("new", dry_run=True).tables[0].old_keys
-    assert found is not None
+    lake.fill(1)
+    killed(lake.rekey_all, groups)
+    found = lake.old_keys()
     assert not found.snapshots
     assert len(found.removed) == 2
-    assert "old keys open 2 snapshots that it no longer has" in str(found)
-    report = lake.fleet().rekey("new")
-    assert "old keys open 2 snapshots that are no longer in their tables in 1 table" in str(report)
-    report = lake.fleet().rekey("new", expire=True)
-    assert [each.outcome for each in report.tables] == ["done"] * 2
-    assert all(each.old_keys is not None and not each.old_keys.removed for each in report.tables)
-    check_nothing_old(lake, 2)
-    assert [each.outcome for each in lake.fleet().rekey("new", expire=True).tables] == ["already done"] * 2
+    assert "old keys open 2 snapshots that the table no longer has" in str(found)
+    assert lake.rekey_all() == ["db.t0"]
+    assert not lake.old_keys().removed
+    check_nothing_old(lake, 1)
+    assert lake.rekey_all() == []
 
 
 def test_a_killed_encryption_leaves_no_plaintext_behind_the_next_one(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, GreaterThan, In, IsNull, LessThan, Not, NotIn, NotNull, StartsWith
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -37,20 +38,22 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from ags1.iceberg.scan._filter_text import TextFilter
-from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg import create_table
+from ags1.iceberg.scan._row_filter import RowFilter, parsed
+from ags1.kms import MemoryKms
 from tests.iceberg.avro_lake import Lake, nullable, optional, record, required
 from tests.iceberg.delete_lake import DeleteLake
+from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg_tables.random_tables import Column, RandomTable
+from tests.iceberg_tables.random_values import POOLS, iceberg_type, python_value
 
 NAN = math.nan
 
 
 def passing(schema: Schema, rows: list[dict[str, Any]], row_filter: Any) -> list[int]:
     """Which rows pass."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
     table = pa.Table.from_pylist(rows, schema=schema_to_pyarrow(schema, include_field_ids=False))
-    bound = RowFilter(TextFilter(row_filter) if isinstance(row_filter, str) else row_filter, schema)
+    bound = RowFilter(parsed(row_filter) if isinstance(row_filter, str) else row_filter, schema)
     names = {field.field_id: field.name for field in schema.fields}
     mask = bound.passing(lambda field_id: table.column(names[field_id]).combine_chunks(), table.num_rows)
     assert mask.null_count == 0
@@ -80,129 +83,74 @@ def numbers(name: str, *values: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("row_filter", "wanted"),
     [
-        ("d not in (1.0, 2.0)", [2]),
+        ("d not in (1.0, 2.0)", [2, 3]),
+        ("not d in (1.0, 2.0)", [2, 3]),
         ("d != 1.0", [1, 2]),
         ("not d = 1.0", [1, 2]),
         ("not (d > 1.5)", [0]),
         ("d = 1.0 or d is null", [0, 3]),
         ("not (d = 1.0 or d is null)", [1, 2]),
+        ("not (d != 1.0 and d not in (1.0, 2.0))", [0, 1]),
         ("d < 99999999999999999999999999", [0, 1, 2]),
+        ("d is not null", [0, 1, 2]),
     ],
 )
-def test_a_comparison_with_null_is_null(row_filter: str, wanted: list[int]) -> None:
+def test_null_passes_is_null_and_not_in_alone(row_filter: str, wanted: list[int]) -> None:
     assert passing(NUMBERS, numbers("d", 1.0, 2.0, 3.0, None), row_filter) == wanted
 
 
 @pytest.mark.parametrize("name", ["f", "d"])
-def test_nan_is_itself_and_more_than_any_other(name: str) -> None:
+def test_nan_passes_is_nan_and_unequal_and_not_in_alone(name: str) -> None:
     rows = numbers(name, NAN, math.inf, -1.0, None)
     for row_filter, wanted in (
-        ("> 1000.0", [0, 1]),
-        (">= 1000.0", [0, 1]),
+        ("> 1000.0", [1]),
+        (">= 1000.0", [1]),
         ("< 1000.0", [2]),
-        ("<= 'NaN'", [0, 1, 2]),
-        ("< 'NaN'", [1, 2]),
-        ("> 'NaN'", []),
-        (">= 'NaN'", [0]),
-        ("= 'NaN'", [0]),
-        ("!= 'NaN'", [1, 2]),
+        ("<= 1000.0", [2]),
         ("!= -1.0", [0, 1]),
-        ("in ('NaN', '-1')", [0, 2]),
+        ("in (-1.0, 5.0)", [2]),
+        ("not in (-1.0, 5.0)", [0, 1, 3]),
         ("is nan", [0]),
-        ("is not nan", [1, 2, 3]),
+        ("is not nan", [1, 2]),
     ):
         assert passing(NUMBERS, rows, f"{name} {row_filter}") == wanted, row_filter
+        opposite = [] if row_filter.endswith("in (-1.0, 5.0)") else [3]
+        assert passing(NUMBERS, rows, f"not {name} {row_filter}") == sorted({0, 1, 2, 3}.difference(wanted, opposite))
 
 
 @pytest.mark.parametrize("name", ["f", "d"])
 def test_the_zeros_of_both_signs_are_equal(name: str) -> None:
+    """PyIceberg's own `in` has two zeros."""
     rows = numbers(name, -0.0, 0.0, 1.0, None)
     for zero in ("0.0", "-0.0", "0"):
         assert passing(NUMBERS, rows, f"{name} = {zero}") == [0, 1]
-        assert passing(NUMBERS, rows, f"{name} in ('{zero}', '7.0')") == [0, 1]
-        assert passing(NUMBERS, rows, f"{name} not in ('{zero}', '7.0')") == [2]
         assert passing(NUMBERS, rows, f"{name} < {zero}") == []
         assert passing(NUMBERS, rows, f"{name} >= {zero}") == [0, 1, 2]
+    for number in (0.0, -0.0):
+        assert passing(NUMBERS, rows, In(name, [number, 7.0])) == [0, 1]
+        assert passing(NUMBERS, rows, NotIn(name, [number, 7.0])) == [2, 3]
 
 
-def test_decimals_of_any_scale_are_compared_exactly() -> None:
-    values = [decimal.Decimal(text) for text in ("15.00", "15.25", "-0.01", "123456789012345678.90")]
-    rows = numbers("m", *values, None)
+def test_a_value_is_compared_as_one_of_its_column_or_refused() -> None:
+    """The threat: PyIceberg takes 2.5 for 2, so that rows are lost, or deleted, without a word."""
+    rows = numbers("f", 0.1, None) + numbers("m", decimal.Decimal("15.50")) + numbers("i", 15) + numbers("l", -1)
     for row_filter, wanted in (
-        ("m = 15.0", [0]),
-        ("m = 15", [0]),
-        ("m = 15.000", [0]),
-        ("m > 15.0", [1, 3]),
-        ("m < 15.255", [0, 1, 2]),
-        ("m >= 15.245", [1, 3]),
-        ("m = 15.255", []),
-        ("m != 15.255", [0, 1, 2, 3]),
-        ("m in (15.0, 15.250, 15.255)", [0, 1]),
-        ("m < 10000000000000000000000000000000000", [0, 1, 2, 3]),
+        ("f = 0.1", [0]),
+        ("m = 15.50", [2]),
+        (EqualTo("m", 15.5), [2]),
+        ("m > 15", [2]),
+        ("i = 15.0", [3]),
+        ("i = '15'", [3]),
+        ("l in (-1.0, 2.0)", [4]),
+        ("l < 9223372036854775807", [4]),
     ):
         assert passing(NUMBERS, rows, row_filter) == wanted, row_filter
-    # With floats, as floats: 123456789012345678.90 is the nearest to this one.
-    assert passing(NUMBERS, rows, EqualTo("m", 15.25)) == [1]
-    assert passing(NUMBERS, rows, EqualTo("m", 1.2345678901234568e17)) == [3]
-    assert passing(NUMBERS, rows, NotIn("m", [-0.01, 15.0, 1.2345678901234568e17])) == [1]
-    assert passing(NUMBERS, rows, GreaterThan("m", -math.inf)) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("name", ["i", "l"])
-def test_whole_numbers_are_compared_with_fractions_and_with_numbers_beyond_them(name: str) -> None:
-    rows = numbers(name, -1, 0, 15, None)
-    for row_filter, wanted in (
-        ("< 0.5", [0, 1]),
-        ("<= -0.5", [0]),
-        ("> 14.999", [2]),
-        ("= 15.5", []),
-        ("!= 15.5", [0, 1, 2]),
-        ("= 15.0", [2]),
-        ("not in (0.5, 15.0)", [0, 1]),
-        ("= 100000000000000000000", []),
-        ("in (0, 100000000000000000000)", [1]),
+    for refused in (
+        *("i < 2.5", "l > -0.5", "i in (1, 2147483648)", "i != 99999999999", "l < 9223372036854775808", "i = '2.5'"),
+        *("m = 0.125", EqualTo("m", 0.125), EqualTo("m", 10**30), "l = 1e5", EqualTo("l", 5.0), EqualTo("f", math.inf)),
     ):
-        assert passing(NUMBERS, rows, f"{name} {row_filter}") == wanted, row_filter
-    assert passing(NUMBERS, rows, LessThan(name, 14.5)) == [0, 1]
-    assert passing(NUMBERS, rows, LessThan(name, decimal.Decimal(10**20))) == [0, 1, 2]
-    assert passing(NUMBERS, rows, GreaterThan(name, decimal.Decimal(10**20))) == []
-
-
-@pytest.mark.parametrize("fraction", ["", ".123456", ".123456789"])
-def test_timestamps_of_nanoseconds_take_every_literal(lake: Lake, fraction: str) -> None:
-    schema = Schema(optional(1, "at", TimestampNanoType()))
-    lake.write(
-        record((1, "at", nullable({"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": False}))),
-        [
-            {"at": 1_700_000_000_123_456_789},
-            {"at": 1_700_000_000_123_456_000},
-            {"at": 1_700_000_000_000_000_000},
-            {"at": None},
-        ],
-    )
-    wanted = ["", ".123456", ".123456789"].index(fraction)
-    found = lake.read(schema, row_filter=TextFilter(f"at = '2023-11-14T22:13:20{fraction}'"))
-    assert found["at"].cast(pa.int64()).to_pylist() == [
-        1_700_000_000_000_000_000 + int(fraction[1:].ljust(9, "0") or 0)
-    ]
-    later = lake.read(schema, row_filter=TextFilter(f"at > '2023-11-14T22:13:20{fraction}'"))
-    assert later.num_rows == 2 - wanted
-    moment = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
-    assert lake.read(schema, row_filter=EqualTo("at", moment)).num_rows == 1
-
-
-@given(units=st.integers(-(10**20) + 1, 10**20 - 1), steps=st.integers(-2, 2), data=st.data())
-@settings(deadline=None, max_examples=150)
-def test_decimals_are_compared_with_floats_as_floats(units: int, steps: int, data: Any) -> None:
-    value = decimal.Decimal((units < 0, tuple(map(int, str(abs(units)))), -2))
-    rounded = float(value)
-    other = data.draw(st.just(rounded) | st.floats(allow_nan=False))
-    for _ in range(abs(steps)):
-        other = math.nextafter(other, math.copysign(math.inf, steps))
-    rows = numbers("m", value)
-    assert passing(NUMBERS, rows, EqualTo("m", other)) == [0] * (rounded == other)
-    assert passing(NUMBERS, rows, LessThan("m", other)) == [0] * (rounded < other)
-    assert passing(NUMBERS, rows, GreaterThan("m", other)) == [0] * (rounded > other)
+        with pytest.raises(ValueError, match=r"column .* is (int|long|float|decimal)|does not understand"):
+            passing(NUMBERS, rows, refused)
 
 
 def test_literals_that_no_column_of_the_type_has_are_refused() -> None:
@@ -215,31 +163,28 @@ def test_literals_that_no_column_of_the_type_has_are_refused() -> None:
         optional(6, "u", UUIDType()),
         optional(7, "x", FixedType(4)),
         optional(8, "li", ListType(9, LongType(), False)),
+        optional(10, "n", TimestampNanoType()),
     )
     for row_filter, message in (
-        ("l > 'x'", "column l is long, and cannot be compared with 'x': write a number"),
-        ("l = '5'", "write a number"),
-        ("s > 5", "cannot be compared with 5: write a text in single quotes"),
-        ("z > '2020-01-01T00:00:00'", "write a time with a zone"),
-        ("z > '2020-01-01'", "write a time with a zone"),
-        ("z > '2020-01-01T00:00:00+19:00'", "write a time with a zone"),
-        ("t > '2020-01-01T00:00:00Z'", "write a time without a zone"),
-        ("t > '2020-13-01'", "write a time without a zone"),
-        ("t = '2020-01-01T00:00:00.0000001'", "write a time without a zone"),
-        ("d = '2020-01-01 10:00:00'", "write a date"),
-        ("d = 5", "write a date"),
-        ("u = 'x'", "write a UUID in lower case"),
-        ("x = X'00ff'", "write bytes of its length"),
-        ("l like 'a%'", "column l is long and no text"),
-        ("li = 5", "column li is no single value: write is null or is not null"),
-        (EqualTo("l", "x"), "Could not convert x into a long"),
-        (GreaterThan("s", 5), "Could not convert 5 into a string"),
-        (EqualTo("li", 5), "column li is no single value: it can be compared with null alone"),
+        ("l > 'x'", "column l is long, and cannot be compared with 'x': Could not convert x into a long"),
+        ("s > 5", "column s is string, and cannot be compared with 5"),
+        ("z > '2020-01-01T00:00:00'", "Missing zone offset"),
+        ("z > '2020-01-01'", "column z is timestamptz"),
+        ("t > '2020-01-01T00:00:00Z'", "Invalid timestamp without zone"),
+        ("t > '2020-13-01'", "Invalid timestamp"),
+        ("t = '2020-01-01T00:00:00.0000001'", "Invalid timestamp"),
+        ("d = '2020-01-01 10:00:00'", "column d is date"),
+        (LessThan("d", datetime.datetime(2020, 1, 1, 12)), "PyIceberg would change the value"),
+        ("u = 'x'", "column u is uuid"),
+        ("n = '2020-01-01T00:00:00'", "column n is timestamp_ns"),
+        (EqualTo("x", b"12345"), "different length"),
+        (StartsWith("x", b"1234"), "does not fit its columns"),
+        (StartsWith("l", "5"), "column l is long"),
+        ("li = 5", "column li is no single value: it can be compared with null alone"),
         ("li.element = 5", "column li.element is inside a list or a map"),
-        (EqualTo("x", b"12345"), "into a fixed"),
     ):
         with pytest.raises(ValueError, match=message):
-            RowFilter(TextFilter(row_filter) if isinstance(row_filter, str) else row_filter, schema)
+            RowFilter(parsed(row_filter) if isinstance(row_filter, str) else row_filter, schema)
 
 
 def test_text_binary_and_uuids_are_compared_byte_by_byte(lake: Lake) -> None:
@@ -286,19 +231,18 @@ def test_dates_times_and_booleans_take_literals_of_their_kinds() -> None:
     for row_filter, wanted in (
         ("d = '2020-01-01'", [0]),
         ("d < '1970-01-01'", [1]),
-        (LessThan("d", datetime.datetime(2020, 1, 1, 0, 0, 0, 1)), [0, 1]),
+        (LessThan("d", datetime.datetime(2020, 1, 1)), [1]),
         (EqualTo("d", datetime.datetime(2020, 1, 1)), [0]),
         ("t >= '03:04:05.000006'", [0]),
-        ("t in ('03:04:05.000006', '00:00')", [0, 1]),
+        ("t in ('03:04:05.000006', '00:00:00')", [0, 1]),
         (LessThan("t", datetime.time(3)), [1]),
         ("z = '2020-01-02T04:04:05.000006+01:00'", [0]),
-        ("z < '2020-01-02 03:04:05.000006Z'", [1]),
-        (LessThan("z", datetime.date(2020, 1, 2)), [1]),
-        (NotIn("z", [moment, moment + datetime.timedelta(1)]), [1]),
+        ("z < '2020-01-02T03:04:05.000006+00:00'", [1]),
+        (NotIn("z", [moment, moment + datetime.timedelta(1)]), [1, 2]),
         ("b = true", [0]),
         ("b < true", [1]),
         ("b != 'false'", [0]),
-        ("not b in (true, false)", []),
+        ("not b in (true, false)", [2]),
     ):
         assert passing(schema, rows, row_filter) == wanted, row_filter
 
@@ -323,26 +267,65 @@ def test_rows_of_a_partition_by_a_double_are_found_and_deleted_by_its_exact_valu
         assert table.scan(row_filter=row_filter).to_arrow()["id"].to_pylist() == wanted
 
 
-def test_names_of_any_characters_stand_in_backticks(tmp_path: Path) -> None:
+def test_names_of_any_characters_stand_in_double_quotes(tmp_path: Path) -> None:
     schema = Schema(
         optional(1, "a.b", LongType()),
-        optional(2, "a `b", StringType()),
+        optional(2, "a 'é", StringType()),
         optional(3, "st", StructType(optional(4, "x.y", LongType()))),
     )
     lake = DeleteLake(tmp_path, schema)
-    lake.add([{"a.b": number, "a `b": f"it's {number}", "st": {"x.y": -number}} for number in range(5)], 1)
+    lake.add([{"a.b": number, "a 'é": f"it's {number}", "st": {"x.y": -number}} for number in range(5)], 1)
     table = lake.open()
     for row_filter, wanted in (
-        ("`a.b` > 2", [3, 4]),
         ("a.b > 2", [3, 4]),
-        ("2 < `a.b`", [3, 4]),
-        ("`a ``b` = 'it''s 1'", [1]),
-        ("st.`x.y` in (-1, -3) and `a.b` != 3", [1]),
-        ("`a ``b` like 'it''s%' and not `a.b` = 4", [0, 1, 2, 3]),
-        ("`a ``b` != '`a.b`' and `a.b` is null", []),
+        ('2 < "a"."b"', [3, 4]),
+        ("\"a 'é\" = 'it''s 1'", [1]),
+        ("st.x.y in (-1, -3) and a.b != 3", [1]),
+        ("\"a 'é\" like 'it''s%' and not a.b = 4", [0, 1, 2, 3]),
     ):
         assert table.scan(row_filter=row_filter).to_arrow()["a.b"].to_pylist() == wanted, row_filter
     assert table.scan(columns=["st.x.y", "a.b"]).to_arrow().column_names == ["st", "a.b"]
+
+
+# -- beside PyIceberg ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_of_every_type_pass_as_in_pyiceberg(seed: int, tmp_path: Path) -> None:
+    """Random filters over the same rows, in a table of PyIceberg's and in an encrypted one."""
+    made = RandomTable("t", seed)
+    made.columns = [Column(f"c{place}", kind) for place, kind in enumerate(POOLS)]
+    schema = Schema(
+        required(100, "id", LongType()),
+        *(optional(101 + place, each.name, iceberg_type(each.kind)) for place, each in enumerate(made.columns)),
+    )
+    arrow = schema_to_pyarrow(schema, include_field_ids=False)
+    chance = random.Random(seed)
+
+    def value(kind: str) -> Any:
+        found = None if chance.random() < 0.2 else python_value(kind, chance.choice(POOLS[kind]))
+        # In lists, PyIceberg has two zeros.
+        return found + 0.0 if isinstance(found, float) else found
+
+    catalog = SqlCatalog("plain", uri="sqlite://", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    plain = catalog.create_table("db.t", schema)
+    secret = create_table(None, str(tmp_path / "t"), schema, kms=MemoryKms(MASTER_KEYS), key_id="keyA")
+    for start in range(0, 60, 20):
+        rows = [{"id": start + each, **{name.name: value(name.kind) for name in made.columns}} for each in range(20)]
+        table = pa.Table.from_pylist(rows, arrow)
+        plain.append(table)
+        secret.append(table)
+    matched = 0
+    for _ in range(120):
+        chosen = made.filter().ours
+        if "-0.0" in repr(chosen):
+            continue
+        ours, theirs = (each.scan(row_filter=chosen).to_arrow()["id"].to_pylist() for each in (secret, plain))
+        assert sorted(ours) == sorted(theirs), chosen
+        assert secret.scan(row_filter=chosen).count() == len(ours)
+        matched += 0 < len(ours) < 60
+    assert matched > 60
 
 
 # -- what files lack, and what they call otherwise -----------------------------------------------------------------
@@ -383,7 +366,7 @@ def test_a_field_that_only_the_file_calls_required_is_null_where_its_struct_is(l
 DEFAULTS = [
     (DateType(), datetime.date(2020, 5, 17), "'2020-05-17'", "'2020-05-18'"),
     (TimestampType(), datetime.datetime(2020, 5, 17, 1, 2, 3), "'2020-05-17T01:02:03'", "'2021-01-01T00:00:00'"),
-    (DecimalType(9, 2), decimal.Decimal("1.50"), "1.5", "1.51"),
+    (DecimalType(9, 2), decimal.Decimal("1.50"), "1.50", "1.51"),
     (StringType(), "old", "'old'", "'p'"),
     (LongType(), 7, "7", "8"),
     (DoubleType(), 0.5, "0.5", "0.75"),
@@ -407,7 +390,7 @@ def test_files_that_lack_a_column_have_its_default(
         (f"c = {same}", [*range(25), *range(30, 40)]),
         (f"c < {more}", [*range(25), *range(30, 40)]),
         (f"c >= {more}", []),
-        (f"c not in ({more}, {same})", []),
+        (f"c not in ({more}, {same})", null),
         ("c is null", null),
         ("c is not null", sorted(set(range(41)) - set(null))),
     ):
@@ -437,9 +420,9 @@ def test_a_column_that_was_promoted_is_compared_as_what_it_is_now(tmp_path: Path
     # The float that is nearest to 0.1 is more than that.
     assert table.scan(row_filter="c1 > 0.1").count() == 13
     assert table.scan(row_filter="c1 = 0.1").count() == 0
-    assert table.scan(row_filter="c2 < 3000000000 and c3 = 0.1").count() == 13
+    assert table.scan(row_filter="c2 < 3000000000 and c3 = 0.10").count() == 13
     assert table.scan(row_filter="c2 > 3000000000").plan_files() == []
-    assert table.scan(row_filter="c3 >= 0.105").plan_files() == []
+    assert table.scan(row_filter="c3 > 0.10").plan_files() == []
 
 
 @pytest.mark.parametrize("file_format", [FileFormat.PARQUET, FileFormat.AVRO], ids=["parquet", "avro"])
@@ -461,7 +444,7 @@ def test_lists_and_maps_are_null_or_not(lake: Lake, file_format: FileFormat) -> 
     path = lake.parquet if file_format == FileFormat.PARQUET else lake.avro
 
     def read(row_filter: str) -> list[int]:
-        found = lake.read(schema, path=path, columns=schema.select("id"), row_filter=TextFilter(row_filter))
+        found = lake.read(schema, path=path, columns=schema.select("id"), row_filter=parsed(row_filter))
         return found["id"].to_pylist()
 
     assert read("li is null") == [0]

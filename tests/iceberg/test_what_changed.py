@@ -68,7 +68,7 @@ def test_every_range_of_appends_has_the_rows_of_pyicebergs(table: EncryptedTable
         assert ids(part) == [each for each in ids(table.scan(from_snapshot=ours[start])) if each > 20]
     assert ids(table.scan(from_snapshot=ours[2])) == [*range(30, 33), *range(40, 43)]
     assert table.scan(from_snapshot=ours[-1]).to_arrow().num_rows == 0
-    assert ids(table.scan(from_snapshot=ours[1]).narrowed(row_filter=GreaterThan("id", 40))) == [41, 42]
+    assert ids(table.scan(from_snapshot=ours[1], row_filter=GreaterThan("id", 40))) == [41, 42]
 
 
 def test_rewritten_files_are_no_new_rows(table: EncryptedTable) -> None:
@@ -183,10 +183,3 @@ def test_a_column_of_the_table_with_such_a_name_is_meant(catalog: SqlCatalog) ->
     table.append(named)
     assert ids(table.scan(row_filter="_row_id = 60")) == [2]
     assert ids(table.scan(row_filter="_row_id < 5")) == []
-
-
-def test_engines_filter_by_row_ids_too(table: EncryptedTable) -> None:
-    polars = pytest.importorskip("polars")
-    table.append(rows(0, 10))
-    frame = table.scan(columns=["id", "_row_id"]).to_polars()
-    assert frame.filter(polars.col("_row_id") > 7).collect()["id"].to_list() == [8, 9]

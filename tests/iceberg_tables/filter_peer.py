@@ -38,8 +38,6 @@ def _answer(lake: Lake, request: dict[str, Any]) -> Any:
         lake.create(name, **request["create"])
     for step in request.get("steps", ()):
         _step(lake, name, step)
-    if "view" in request:
-        return lake.sql(f"CREATE TEMPORARY VIEW {name} AS {request['view']}") and None
     if "drop" in request:
         return lake.sql(f"DROP TABLE {name}") and None
     if "filters" in request:

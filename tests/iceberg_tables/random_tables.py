@@ -1,4 +1,4 @@
-"""Random tables for Spark to make, and random filters for them, each as ags1 takes it and as Spark's SQL has it.
+"""Random tables for Spark to make, and random filters for them, each as ags1 takes it and in Spark's SQL.
 
 Everything follows from a seed. Values come from small pools of awkward ones, so that filters hit them.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from pyiceberg import expressions as pyiceberg
-from pyiceberg.expressions.literals import literal
+from pyiceberg.expressions.parser import parse
 
-from ags1.iceberg.scan._filter_text import TextFilter
-from tests.iceberg_tables.random_filters import LONGS, POOLS, WHOLE, WORDS, RandomText, sql_text, sql_type, sql_value
+from tests.iceberg_tables.random_values import POOLS, WORDS, python_value, sql_text, sql_type, sql_value
 
 _WIDER = {"int": "long", "float": "double", "decimal(9, 2)": "decimal(20, 2)"}
 _DAYS = ("days({})", "months({})", "years({})")
@@ -68,7 +66,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter: PyIceberg's expression or a text, and Spark's SQL."""
+    """A filter: PyIceberg's expression, and the same rows in Spark's SQL."""
 
     ours: Any
     sql: str
@@ -196,41 +194,15 @@ class RandomTable:
     def filter(self, depth: int = 2) -> Filter:
         """A random filter."""
         chance = self._chance
-        if chance.random() < 0.6:
-            text = RandomText(chance, [(path, column.kind) for path, column in self._paths()]).filter(depth)
-            return Filter(text, text)
         if depth and chance.random() < 0.55:
             left = self.filter(depth - 1)
             if chance.random() < 0.25:
-                return Filter(pyiceberg.Not(_expression(left.ours)), f"NOT ({left.sql})")
+                return Filter(pyiceberg.Not(left.ours), f"NOT ({left.sql})")
             right = self.filter(depth - 1)
             word, combine = chance.choice((("AND", pyiceberg.And), ("OR", pyiceberg.Or)))
-            return Filter(
-                combine(_expression(left.ours), _expression(right.ours)), f"({left.sql}) {word} ({right.sql})"
-            )
+            return Filter(combine(left.ours, right.ours), f"({left.sql}) {word} ({right.sql})")
         path, column = chance.choice(list(self._paths()))
-        if column.kind not in POOLS or chance.random() < 0.15:
-            word, null = chance.choice((("is null", pyiceberg.IsNull), ("is not null", pyiceberg.NotNull)))
-            return Filter(null(path), f"{path} {word}")
-        if column.kind in ("float", "double") and chance.random() < 0.15:
-            word, nan = chance.choice((("", pyiceberg.IsNaN), ("NOT ", pyiceberg.NotNaN)))
-            return Filter(nan(path), f"{word}isnan({path})")
-        if column.kind == "string" and chance.random() < 0.3:
-            prefix = chance.choice(WORDS)[: chance.choice((1, 2, 30))]
-            word, starts = chance.choice((("", pyiceberg.StartsWith), ("NOT ", pyiceberg.NotStartsWith)))
-            return Filter(starts(path, prefix), f"{word}startswith({path}, {sql_text(prefix)})")
-        if chance.random() < 0.3:
-            listed = [_literal(column.kind, chance) for _ in range(chance.choice((1, 2, 3, 5)))]
-            negated = chance.random() < 0.5
-            made = (pyiceberg.NotIn if negated else pyiceberg.In)(path, [each.value for each in listed])
-            # Spark compares a list in one type, the widest of all; each literal has its own here.
-            among = " OR ".join(f"{path} = {each.sql}" for each in listed)
-            if len({type(each.value) for each in listed}) == 1 and chance.random() < 0.7:
-                among = f"{path} IN ({', '.join(each.sql for each in listed)})"
-            return Filter(made, f"NOT ({among})" if negated else among)
-        compared = _literal(column.kind, chance)
-        operator, made = chance.choice(_OPERATORS)
-        return Filter(made(path, compared.value), f"{path} {operator} {compared.sql}")
+        return _predicate(chance, path, column.kind)
 
     def _paths(self) -> Any:
         for each in self.columns:
@@ -252,52 +224,36 @@ _OPERATORS: tuple[tuple[str, Any], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class _Literal:
-    """A literal: PyIceberg's, and in Spark's SQL."""
-
-    value: Any
-    sql: str
-
-
-def _literal(kind: str, chance: random.Random) -> _Literal:
-    """A random literal that columns of a type can be compared with."""
-    value = chance.choice(POOLS[kind])
-    if kind == "boolean":
-        return _Literal(literal(value), str(value).lower())
-    if kind == "binary":
-        return _Literal(literal(bytes.fromhex(value)), f"X'{value}'")
-    if kind in ("date", "string"):
-        return _Literal(literal(value), sql_value(kind, value))
-    if kind in ("timestamp", "timestamptz"):
-        text = value.replace(" ", chance.choice("T ")) + "+00:00" * (kind == "timestamptz")
-        return _Literal(literal(text), sql_value(kind, value))
-    sort = chance.choice(("whole", "decimal", "double"))
-    if sort == "double":
-        found = float(chance.choice(POOLS["double"] if chance.random() < 0.5 else POOLS[kind]))
-        if found == found:
-            return _Literal(literal(found), f"CAST('{found!r}' AS DOUBLE)")
-        return _Literal(literal("NaN"), "CAST('NaN' AS DOUBLE)") if "decimal" not in kind else _whole(5)
-    if sort == "decimal":
-        pool = ["0.0", "0.1", "0.10", "15.0", "15.25", "15.255", "-0.01", "-2.25"]
-        if kind not in WHOLE:
-            # Spark takes `null < 99999999999999999999.5` for true, if null is a whole number: it goes by the literal.
-            pool.append("99999999999999999999.5")
-        text = chance.choice(POOLS[kind]) if "decimal" in kind and chance.random() < 0.6 else chance.choice(pool)
-        return _Literal(literal(Decimal(text)), text)
-    return _whole(chance.choice((*LONGS, 15) if kind in WHOLE else (*LONGS, 15, 10**20, -(10**20))))
-
-
-def _whole(number: int) -> _Literal:
-    if number == -(2**63):
-        # Spark reads the sign apart from the digits.
-        return _Literal(literal(number), "CAST('-9223372036854775808' AS BIGINT)")
-    sql = f"{number}L" if -(2**63) < number < 2**63 and not -(2**31) < number < 2**31 else str(number)
-    return _Literal(literal(number), sql)
-
-
-def _expression(ours: Any) -> Any:
-    return TextFilter(ours) if isinstance(ours, str) else ours
+def _predicate(chance: random.Random, path: str, kind: str) -> Filter:
+    """A random predicate."""
+    is_float = kind in ("float", "double")
+    if kind not in POOLS or chance.random() < 0.15:
+        word, null = chance.choice((("IS NULL", pyiceberg.IsNull), ("IS NOT NULL", pyiceberg.NotNull)))
+        return Filter(null(path), f"{path} {word}")
+    if is_float and chance.random() < 0.15:
+        # Spark's isnan is false for null, and PyIceberg's is null.
+        word, nan = chance.choice((("=", pyiceberg.IsNaN), ("!=", pyiceberg.NotNaN)))
+        return Filter(nan(path), f"{path} {word} CAST('NaN' AS DOUBLE)")
+    if kind == "string" and chance.random() < 0.3:
+        prefix = chance.choice(WORDS)[: chance.choice((1, 2, 30))]
+        word, starts = chance.choice((("", pyiceberg.StartsWith), ("NOT ", pyiceberg.NotStartsWith)))
+        return Filter(starts(path, prefix), f"{word}startswith({path}, {sql_text(prefix)})")
+    # PyIceberg has no literal of NaN, and no infinite one of 32 bits.
+    pool = [each for each in POOLS[kind] if not (is_float and each in ("NaN", "Infinity", "-Infinity"))]
+    if chance.random() < 0.3:
+        listed = chance.sample(pool, min(len(pool), chance.choice((2, 3, 5))))
+        # To PyIceberg, null is in no list.
+        among = f"{path} IS NOT NULL AND ({' OR '.join(f'{path} = {sql_value(kind, each)}' for each in listed)})"
+        word, made = chance.choice((("", pyiceberg.In), ("NOT ", pyiceberg.NotIn)))
+        return Filter(made(path, [python_value(kind, each) for each in listed]), f"{word}({among})")
+    value = chance.choice(pool)
+    operator, made = chance.choice(_OPERATORS)
+    found = made(path, python_value(kind, value))
+    if kind in ("int", "long") or "decimal" in kind:
+        found = parse(f"{path} {operator} {value}")
+    # To Spark, NaN is more than any other number.
+    more = is_float and operator in (">", ">=")
+    return Filter(found, f"{path} {operator} {sql_value(kind, value)}" + f" AND NOT isnan({path})" * more)
 
 
 def _default(kind: str, value: Any) -> Any:

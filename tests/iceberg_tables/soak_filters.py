@@ -1,31 +1,23 @@
-"""Row filters against Spark's own: random tables, random filters, the same rows.
+"""Row filters against Spark: random tables, random filters of PyIceberg, the same rows.
 
     python -m tests.iceberg_tables.soak_filters --filters 10000 --tables 50 [--seed 0] [--seconds 3600]
-    python -m tests.iceberg_tables.soak_filters --texts --filters 10000
-    python -m tests.iceberg_tables.soak_filters --record tests/iceberg/filters_of_spark.json --filters 420 --seed 5
-    python -m tests.iceberg_tables.soak_filters --engines --filters 10000
 
-Most filters are text; the others are PyIceberg's expressions. With `--texts`, they are compared over the rows of
-`PlainRows`, which is faster; with `--record`, Spark's answers are also written to a file, which
-tests/iceberg/test_filter_text.py reads. With `--engines`, as many filters are given to polars and to DuckDB, each over
-a scan and over the same rows in Arrow. A difference is printed with what is needed to see it again, and the exit status
-is 1. Spark is given many filters as columns of one query, so that it evaluates them itself.
+A difference is printed with what is needed to see it again, and the exit status is 1. Spark is given many filters as
+columns of one query, so that it evaluates them itself; where null and NaN mean something else to PyIceberg, its SQL
+says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -33,8 +25,6 @@ from ags1.iceberg import EncryptedTable, open_table
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.kms import MemoryKms
 from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.random_filters import PlainRows, RandomText
-from tests.iceberg_tables.random_queries import PlainTable
 from tests.iceberg_tables.random_tables import Filter, RandomTable
 from tests.iceberg_tables.warehouse import SparkProcess, available
 from tests.interop.jvm import PeerFailure
@@ -75,16 +65,6 @@ class FilterPeer(SparkProcess):
             part = filters[start : start + _AT_ONCE]
             rows = self.ask({"table": table.request["table"], "filters": [each.sql for each in part]})
             found += [sorted(number for number, marks in rows if marks[index] == "1") for index in range(len(part))]
-        return found
-
-    def truths(self, rows: PlainRows, filters: list[str]) -> list[str]:
-        """For each filter, whether it is true (1), false (0) or null (n), row by row."""
-        self.ask({"table": "plain_rows", "view": rows.view})
-        found: list[str] = []
-        for start in range(0, len(filters), _AT_ONCE):
-            part = filters[start : start + _AT_ONCE]
-            marks = sorted(self.ask({"table": "plain_rows", "filters": part}))
-            found += ["".join(each[1][index] for each in marks) for index in range(len(part))]
         return found
 
     def drop(self, table: RandomTable) -> None:
@@ -165,40 +145,6 @@ def run(peer: FilterPeer, *, filters: int, tables: int, seed: int) -> Iterator[O
         yield compare(peer, seed + index, share)
 
 
-def compare_texts(peer: FilterPeer, path: Path | None, *, filters: int, seed: int) -> int:
-    """Ask Spark for the truth of texts over the rows of `PlainRows`, and write its answers; return the exit status."""
-    rows = PlainRows()
-    made = RandomText(random.Random(seed), rows.columns)
-    texts = list(dict.fromkeys(made.filter() for _ in range(filters)))
-    answers = list(zip(texts, peer.truths(rows, texts), strict=True))
-    if path is not None:
-        path.write_text("[\n" + ",\n".join(json.dumps(each) for each in answers) + "\n]\n")
-    found = 0
-    for text, wanted in answers:
-        try:
-            ours = rows.truths(text)
-        except ValueError as error:
-            ours = str(error)
-        if ours != wanted:
-            found += 1
-            print(f"{text!r}: {ours} instead of {wanted}", flush=True)
-    print(f"{len(texts)} texts over {len(answers[0][1])} rows: {found} differences", flush=True)
-    return 1 if found else 0
-
-
-def _with_engines(filters: int, seed: int) -> int:
-    with tempfile.TemporaryDirectory(prefix="ags1-engines-") as directory:
-        table = PlainTable(Path(directory) / "t")
-        found = 0
-        for compare_with in (table.polars_differences, table.duckdb_differences):
-            started, differences = time.monotonic(), compare_with(seed, filters)
-            print("\n".join(differences))
-            seconds = time.monotonic() - started
-            print(f"{compare_with.__name__}: {len(differences)} of {filters}, {seconds:.0f} s", flush=True)
-            found += len(differences)
-    return 1 if found else 0
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -206,19 +152,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0, help="of the first table; each further one has the next")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no table is begun after so long")
-    parser.add_argument("--texts", action="store_true", help="compare truth, row by row, without tables of Iceberg")
-    parser.add_argument("--record", type=Path, help="so too, and write what Spark says to this file")
-    parser.add_argument("--engines", action="store_true", help="ask polars and DuckDB instead of Spark")
     options = parser.parse_args(arguments)
-    if options.engines:
-        return _with_engines(options.filters, options.seed)
     if (reason := available()) is not None:
         print(f"Spark with Iceberg cannot run here: {reason}")
         return 1 if os.environ.get("AGS1_NO_SKIP") else 0
     total, started = Outcome(), time.monotonic()
     with FilterPeer() as peer:
-        if options.texts or options.record is not None:
-            return compare_texts(peer, options.record, filters=options.filters, seed=options.seed)
         for each in run(peer, filters=options.filters, tables=options.tables, seed=options.seed):
             for line in each.differences:
                 print(line, flush=True)

@@ -16,6 +16,7 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pyspark.sql import SparkSession
 
@@ -122,7 +123,8 @@ def _append(spark: SparkSession, table: Any, file: dict[str, Any]) -> None:
 
 def _reply(spark: SparkSession, request: dict[str, Any]) -> Any:
     import ags1.spark
-    from ags1.spark.job import main
+    from ags1.cli import main
+    from ags1.spark import commands
 
     if "sql" in request:
         return [[str(value) for value in row] for row in spark.sql(request["sql"]).collect()]
@@ -137,8 +139,13 @@ def _reply(spark: SparkSession, request: dict[str, Any]) -> Any:
     if "append_held" in request:
         return _append(spark, _held.pop(), request["append_held"])
     if "job" in request:
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            code = main(request["job"], spark=spark)
+        # The session stays open.
+        with (
+            mock.patch.object(commands, "make_session", return_value=spark),
+            mock.patch.object(commands._Job, "close"),
+            contextlib.redirect_stdout(io.StringIO()) as said,
+        ):
+            code = main([*request["job"], "--spark"])
         return [code, said.getvalue()]
     options = {"kms": KMS, "progress": False, **request["options"]}
     if (share := request.get("kill_at")) is not None:

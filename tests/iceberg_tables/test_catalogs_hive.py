@@ -20,7 +20,7 @@ from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.catalogs.successor import java_form
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.kms import MemoryKms
-from tests.iceberg.catalog_cases import changed, check_fleet, check_log, create_in, fields_of, metadata_files, race
+from tests.iceberg.catalog_cases import changed, check_log, check_rekeys, create_in, fields_of, metadata_files, race
 from tests.iceberg_tables.test_cli import Run, run  # noqa: F401
 from tests.iceberg_tables.warehouse import HiveLake, SparkReadError, SparkTables, local_path
 
@@ -446,8 +446,8 @@ def test_the_command_refuses_metadata_that_the_metastore_does_not_vouch_for(
 
 
 @pytest.mark.parametrize("kind", ["Hive", "REST"])
-def test_a_fleet_is_rekeyed_and_its_tables_are_maintained(kind: str, hive_lake: HiveLake) -> None:
+def test_tables_are_rekeyed_and_maintained(kind: str, hive_lake: HiveLake) -> None:
     if kind == "Hive":
-        check_fleet(hive_lake.catalog(), "tables", hive_lake.directory.resolve())
+        check_rekeys(hive_lake.catalog(), "tables", hive_lake.directory.resolve())
     else:
-        check_fleet(RestCatalog("rest", uri=f"{hive_lake.rest}/whole"), "db", hive_lake.directory.resolve() / "rest")
+        check_rekeys(RestCatalog("rest", uri=f"{hive_lake.rest}/whole"), "db", hive_lake.directory.resolve() / "rest")

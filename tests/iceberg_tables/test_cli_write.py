@@ -16,7 +16,6 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from ags1.cli import main
-from ags1.kms import LocalKms
 from tests.cli.conftest import Result
 from tests.iceberg_tables.keys import keystore
 
@@ -241,57 +240,9 @@ def test_a_file_of_other_values_is_named_with_the_value_and_nothing_is_added(run
 def test_a_catalog_without_the_namespace_is_said(run: Run, named: list[str]) -> None:
     found = run("create", "none.t", *named[1:], "--schema", "rows.csv", "--key-id", "keyA")
     assert (found.code, found.err.startswith("ags1: none.t: the catalog has no such namespace")) == (4, True)
-    assert run("verify", "none.*", *named[1:]).code == 4
     found = run("scan", "db.t", *named[1:3], "--property=uri=sqlite:////none/none.db")
     assert found.code == 4
     assert "unable to open database file" in found.err
-
-
-def test_branches_and_tags_are_made_moved_listed_and_dropped(run: Run, named: list[str]) -> None:
-    run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "-q")
-    assert "no snapshot yet" in run("branch", *named[:1], "b", *named[1:]).err
-    snapshots = [run("append", named[0], "rows.csv", *named[1:], "--json").records[0]["snapshot_id"] for _ in range(2)]
-
-    def ref(kind: str, *more: str, code: int = 0) -> Result:
-        found = run(kind, named[0], *more, *named[1:])
-        assert found.code == code, found.err
-        return found
-
-    def listed(kind: str) -> dict[str, tuple[int, int | None]]:
-        return {each["name"]: (each["snapshot_id"], each["max_ref_age_ms"]) for each in ref(kind, "--json").records}
-
-    would = ref("tag", "checked", "--snapshot", str(snapshots[0]), "--dry-run").out
-    assert would.splitlines() == [f"tag checked would be of snapshot {snapshots[0]}", "nothing was written"]
-    assert listed("tag") == {}
-    ref("tag", "checked", "--snapshot", str(snapshots[0]), "--max-ref-age", "90d")
-    assert listed("tag") == {"checked": (snapshots[0], 90 * 86_400_000)}
-    assert "--replace moves it" in ref("tag", "checked", code=9).err
-    assert "--replace moves it" in run("tag", *named, "checked").err, "its name may stand behind options"
-    assert "not " + str(snapshots[0]) in ref("tag", "checked", "--replace", "--ref", "main").out
-    # What is not said stays.
-    assert listed("tag") == {"checked": (snapshots[1], 90 * 86_400_000)}
-    assert "is a tag" in ref("branch", "checked", "--replace", code=2).err
-    ref("branch", "audit", "--ref", "checked", "--min-snapshots", "3", "--max-snapshot-age", "5d")
-    found = {each["name"]: each for each in ref("branch", "--json").records}
-    assert set(found) == {"main", "audit"}
-    assert (found["audit"]["min_snapshots_to_keep"], found["audit"]["max_snapshot_age_ms"]) == (3, 5 * 86_400_000)
-    assert "audit" in ref("branch").out
-    assert len(run("scan", *named, "--ref", "audit", "--format", "json").records) == 12
-    ref("branch", "audit", "--drop")
-    assert {each["name"] for each in ref("branch", "--json").records} == {"main"}
-    moved = ref("branch", "main", "--replace", "--snapshot", str(snapshots[0]), code=2)
-    assert "`ags1 iceberg rollback` makes an earlier snapshot current" in moved.err
-    ref("branch", "main", "--replace", "--min-snapshots", "4")
-    (main,) = ref("branch", "--json").records
-    assert (main["snapshot_id"], main["min_snapshots_to_keep"]) == (snapshots[1], 4)
-    for kind, name, said in (("branch", "main", "cannot be dropped"), ("tag", "none", "has no tag none")):
-        assert said in ref(kind, name, "--drop", code=2).err
-    assert "is empty" in ref("branch", "", code=2).err
-    assert "--max-ref-age must be more than 0" in ref("tag", "x", "--max-ref-age", "0s", code=2).err
-    assert (
-        "one of" in ref("tag", "x", "--drop", "--replace", code=2).err
-        or "not allowed" in ref("tag", "x", "--drop", "--replace", code=2).err
-    )
 
 
 def test_what_stands_where_a_new_table_is_made_is_said_before_clean_removes_it(run: Run) -> None:
@@ -310,51 +261,6 @@ def test_what_stands_where_a_new_table_is_made_is_said_before_clean_removes_it(r
     assert [line.rpartition("/own/")[2] for line in planned.splitlines()[1:]] == ["data/theirs.parquet", "mine.txt"]
 
 
-def test_a_table_is_rolled_back(run: Run, named: list[str]) -> None:
-    run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "-q")
-    first, second = (
-        run("append", named[0], "rows.csv", *named[1:], "--json").records[0]["snapshot_id"] for _ in range(2)
-    )
-    assert run("rollback", *named).code == 2
-    assert "Nobody can be asked here" in run("rollback", *named, "--snapshot", str(first)).err
-    said = f"{first} would be the current snapshot, not {second}"
-    assert run("rollback", *named, "--snapshot", str(first), "--dry-run").out.splitlines()[0] == said
-    assert len(run("scan", *named, "--format", "json").records) == 12
-    assert run("rollback", *named, "--snapshot", str(first), "--yes", "--json").records[0]["snapshot_id"] == first
-    assert len(run("scan", *named, "--format", "json").records) == 6
-    nothing = run("rollback", *named, "--snapshot", str(first))
-    assert (nothing.code, nothing.out) == (0, f"{first} is the current snapshot already: there is nothing to do\n")
-    refused = run("rollback", *named, "--snapshot", str(second), "--yes")
-    assert refused.code != 0
-    assert "not an ancestor" in refused.err
-
-
-def test_properties_are_set_and_those_of_keys_are_not(run: Run, named: list[str]) -> None:
-    run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "-q")
-    assert run("set", named[0], "a=1", "b=x=y", *named[1:], "--dry-run").out.splitlines()[0] == "a = 1 (was not set)"
-    found = run("set", named[0], "a=1", "b=x=y", *named[1:])
-    assert found.out.splitlines() == ["a = 1 (was not set)", "b = x=y (was not set)"]
-    assert run("set", named[0], "a=2", "--unset", "b", *named[1:]).out.splitlines() == [
-        "a = 2 (was 1)",
-        "b is not set (was x=y)",
-    ]
-    for more, said in (
-        (["encryption.key-id=keyB"], "`rewrap` changes the master key"),
-        (["--unset", "encryption.data-key-length"], "`rekey` all keys"),
-        (["--unset", "none"], "has no such property"),
-        (["a"], "no NAME=VALUE"),
-        ([], "nothing to set"),
-        (["a=1", "--unset", "a"], "set and unset"),
-        (["a=1", "a=2"], "two values"),
-        # Nothing would come of it.
-        (["format-version=2"], "changes nothing"),
-        # With it, no other value could be committed.
-        (["commit.retry.num-retries=x"], "must be a number of 0 or more"),
-    ):
-        refused = run("set", named[0], *more, *named[1:])
-        assert (refused.code, said in refused.err) == (2, True), refused.err
-
-
 def test_appended_and_newer_rows_are_shown(run: Run, named: list[str]) -> None:
     run("create", *named, "--schema", "rows.parquet", "--key-id", "keyA", "-q")
     numbers = [run("append", named[0], "rows.csv", *named[1:], "--json").records[0]["snapshot_id"] for _ in range(3)]
@@ -371,44 +277,3 @@ def test_appended_and_newer_rows_are_shown(run: Run, named: list[str]) -> None:
     ):
         refused = run(*scan, *more)
         assert (refused.code, said in refused.err) == (2, True), refused.err
-
-
-def test_many_tables_are_rekeyed_verified_and_audited(run: Run, named: list[str], tmp_path: Path) -> None:
-    for name in ("db.events", "db.others"):
-        run("create", name, *named[1:], "--schema", "rows.parquet", "--key-id", "keyA", "-q")
-        run("append", name, "rows.csv", *named[1:], "-q")
-    many = ["db.*", *named[1:]]
-    found = run("rekey", *many, "--new-key-id", "keyB", "--dry-run")
-    assert found.out.splitlines()[0] == "rekey of 2 tables (db.*), master key keyB: 2 would be done"
-    assert "Re-key 2 tables" in run("rekey", *many, "--new-key-id", "keyB").err
-    assert "--new-key-id" in run("rekey", *many, "--yes").err
-    found = run("rekey", *many, "--new-key-id", "keyB", "--expire", "--yes", "--json")
-    assert found.code == 0, found.err
-    report = found.records[0]["report"]
-    assert [(each["table"], each["outcome"]) for each in report["tables"]] == [
-        ("db.events", "done"),
-        ("db.others", "done"),
-    ]
-    assert all(each["old_keys"]["opened"] == ["keyA"] and each["old_keys"]["ok"] for each in report["tables"])
-    # Nobody is asked where there is nothing to do.
-    again = run("rekey", *many, "--new-key-id", "keyB", "--expire")
-    assert again.code == 0
-    assert "2 already done" in again.out
-    assert "not looked at: versions and deleted objects of a bucket" in again.out
-    assert run("verify", *many).code == run("audit", *many).code == 0
-    found = run("rewrap", *many, "--new-key-id", "keyA", "--yes")
-    assert (found.code, "old keys STILL open" in found.out) == (0, True)
-    for unasked in (("rewrap", "--new-key-id", "keyA"), ("encrypt", "--key-id", "keyA")):
-        found = run(unasked[0], *many, *unasked[1:])
-        assert (found.code, "2 already done" in found.out) == (0, True)
-    assert run("encrypt", *many, "--key-id", "keyA", "--yes").code == 0
-    for more, said in ((["--pin", "p"], "--pin"), (["--ref", "main"], "--ref")):
-        refused = run("verify", *many, *more)
-        assert (refused.code, f"{said} is for one table" in refused.err) == (2, True)
-    assert run("verify", "db.none*", *named[1:]).code == 4
-    # The old key that cannot be had is said, and is no proof.
-    with LocalKms(tmp_path / "keys.json", key_file=tmp_path / "secret") as client:
-        client.remove_key("keyB")
-    refused = run("audit", *many)
-    assert "NOT tried, because the KMS refused it: keyB, of 2 tables" in refused.out
-    assert refused.code == 3

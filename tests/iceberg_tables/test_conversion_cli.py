@@ -56,8 +56,6 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     assert said["report"]["files"] > 0
     assert said["report"]["key_id"] == "keyB"
     assert said["error"] is None
-    copied = run("relocate", str(place), f"{place}-copy", "--yes", "-q")
-    assert (copied.code, copied.out) == (0, ""), copied.err
     (place / "data" / "orphan").write_bytes(b"")
     for action in (["expire", str(place)], ["clean", str(place), "--older-than", "0s"]):
         refused = run(*action)
@@ -70,11 +68,10 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
             nothing = run(*action, *more)
             assert (nothing.code, "asked" in nothing.err) == (0, False)
             assert json.loads(nothing.out)["report"] is None if more == ("--json",) else "nothing to do" in nothing.out
-    for each in (place, Path(f"{place}-copy")):
-        done = run("decrypt", str(each), "--yes", "--expire")
-        assert done.code == 0, done.err
-        assert not beginning_with(each, ENCRYPTED)
-        assert read_rows(_table(each), table_kms) == rows
+    done = run("decrypt", str(place), "--yes", "--expire")
+    assert done.code == 0, done.err
+    assert not beginning_with(place, ENCRYPTED)
+    assert read_rows(_table(place), table_kms) == rows
 
 
 def test_what_only_an_encrypted_table_has_is_not_planned_for_a_plaintext_one(run: Run, place: Path) -> None:  # noqa: F811

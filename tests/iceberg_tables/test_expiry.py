@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1 import iceberg
-from ags1.errors import ConflictError, UnsupportedError
+from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry
@@ -116,6 +116,53 @@ def test_a_file_in_hdfs_is_one_file_with_and_without_the_name_nodes_port() -> No
     identity = expiry._Identities()
     assert len({identity(location_of(each)) for each in spellings}) == 1
     assert identity(location_of("s3://a/t")) != identity(location_of("s3://b/t"))
+
+
+def test_a_conversion_that_expires_is_refused_before_its_commit_where_others_may_need_the_files(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **{"gc.enabled": "false"})
+    before = sorted(tmp_path.rglob("*"))
+    plan = iceberg.plan_conversion(table, key_id="keyA", data_keys=True, expire=True)
+    assert "gc.enabled" in "".join(plan.problems)
+    for change in (
+        lambda: iceberg.rekey_table(table, key_id="keyB", expire=True),
+        lambda: iceberg.rekey_table(table, data_keys=True, expire=True),
+        lambda: iceberg.decrypt_table(table, expire=True),
+        lambda: iceberg.encrypt_table(table, key_id="keyA", steps=("enable", "convert", "expire")),
+    ):
+        with pytest.raises(UnsupportedError, match=r"gc\.enabled"):
+            change()
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_snapshot_with_manifests_of_its_own_stops_nothing_else(tmp_path: Path) -> None:
+    """Format version 1 may have such snapshots, and they stay when the table is upgraded."""
+    table = make(tmp_path / "t")
+    first, *_, last = table.snapshots()
+
+    def inline(snapshot_id: int) -> Callable[[dict[str, Any]], None]:
+        def change(fields: dict[str, Any]) -> None:
+            (each,) = (each for each in fields["snapshots"] if each["snapshot-id"] == snapshot_id)
+            del each["manifest-list"]
+            each["manifests"] = []
+
+        return change
+
+    table = changed(table, inline(first.snapshot_id))
+    assert table.scan().count() == 30
+    with pytest.raises(FormatError, match=f"snapshot {first.snapshot_id} has no manifest list"):
+        table.scan(snapshot_id=first.snapshot_id).count()
+    assert iceberg.expire_snapshots(table).snapshots == [first.snapshot_id, table.snapshots()[1].snapshot_id]
+    assert table.refresh().scan().count() == 30
+    table = changed(table, inline(last.snapshot_id))
+    with pytest.raises(FormatError, match=f"snapshot {last.snapshot_id} has no manifest list"):
+        iceberg.decrypt_table(table)
+
+
+def test_rows_never_get_the_ids_of_others(tmp_path: Path) -> None:
+    table = changed(make(tmp_path / "t"), lambda fields: fields.pop("next-row-id"))
+    for change in (lambda: table.append(ids(30)), lambda: iceberg.rekey_table(table, data_keys=True)):
+        with pytest.raises(FormatError, match="no next-row-id"):
+            change()
 
 
 def test_clean_refuses_a_table_whose_files_others_may_need(tmp_path: Path) -> None:

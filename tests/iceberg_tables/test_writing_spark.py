@@ -18,6 +18,7 @@ from tests.iceberg_tables.arrow_tables import RandomRows
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import HiveLake, local_path
+from tests.pages import ROOT, blocks
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 PLAINTEXT_MAGICS = (b"Obj\x01", b"PAR1", b"PFA1")
@@ -196,3 +197,16 @@ def test_a_table_of_sparks_is_written_by_ags1(hive_lake: HiveLake) -> None:
     )
     with pytest.raises(ValueError, match=r"s\.c is no column of the table"):
         table.append(pyarrow.table({"id": [3], "s": [{"c": 1}]}))
+
+
+def test_what_the_page_has_for_partitioned_tables_makes_an_encrypted_one(hive_lake: HiveLake) -> None:
+    (page,) = blocks(ROOT / "docs" / "left-out.md", 'sql title="Spark with Iceberg"')
+    counted = [hive_lake.sql(statement) for statement in page.split(";") if statement.strip()][-1]
+    table = load_table(hive_lake.catalog(), ("tables", "sales"), kms=MemoryKms(MASTER_KEYS))
+    assert table.verify().ok
+    assert table.audit().ok
+    rows = table.scan().to_arrow().to_pylist()
+    assert counted == [[len(rows)]] == [[61]]
+    # The partition was replaced, and what came into it was changed.
+    assert [row for row in rows if row["id"] == 100] == [{"id": 100, "day": 2}]
+    assert not [row for row in rows if row["day"] == 1]

@@ -14,6 +14,8 @@ from typing_extensions import Self
 
 # Longer than any answer takes; shorter than a test may.
 PATIENCE = 600.0
+# Between two bytes; far shorter than any timeout of a test.
+_DRIP = 0.02
 
 
 @dataclass
@@ -41,6 +43,10 @@ class Silence(Answer):
 
 class HangUp(Answer):
     """The connection is closed without an answer."""
+
+
+class Drip(Answer):
+    """The body comes byte after byte, and never ends, as long as the client waits."""
 
 
 class LoopbackServer:
@@ -79,9 +85,12 @@ class LoopbackServer:
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(answer.body)))
+                is_endless = isinstance(answer, Drip)
+                self.send_header("Content-Length", str(1 << 20 if is_endless else len(answer.body)))
                 self.end_headers()
                 self.wfile.write(answer.body)
+                while is_endless and not outer._released.wait(_DRIP):
+                    self.wfile.write(b" ")
 
             do_GET = do_PUT = do_POST
 

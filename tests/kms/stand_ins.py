@@ -31,10 +31,25 @@ def as_json(status: int, content: Any, **headers: str) -> Answer:
     return Answer(status, json.dumps(content).encode(), {"Content-Type": "application/json", **headers})
 
 
+def crc32c(data: bytes) -> int:
+    """Castagnoli's CRC, as RFC 3720, B.4 has test vectors of it."""
+    crc = 0xFFFFFFFF
+    for octet in data:
+        crc ^= octet
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 & -(crc & 1))
+    return crc ^ 0xFFFFFFFF
+
+
+def checked(name: str, data: bytes) -> dict[str, str]:
+    """A field of bytes and its checksum, as Google's JSON has them."""
+    return {name: base64.b64encode(data).decode(), f"{name}Crc32c": str(crc32c(data))}
+
+
 class StandInGcp(LoopbackServer):
     """Stands in for Google Cloud KMS over REST: encrypt and decrypt of symmetric keys with versions.
 
-    It is not Google's service: no IAM, no locations, no CRC32C, any token will do.
+    It is not Google's service: no IAM, no locations, any token will do. Its CRC32C is computed bit by bit.
     """
 
     def __init__(self) -> None:
@@ -61,18 +76,21 @@ class StandInGcp(LoopbackServer):
         if versions is None:
             return self.error(404, "NOT_FOUND", f"CryptoKey {found[1]} not found.")
         asked = json.loads(request.body)
+        sent = "plaintext" if found[2] == "encrypt" else "ciphertext"
+        if str(crc32c(base64.b64decode(asked[sent]))) != asked[f"{sent}Crc32c"]:
+            return self.error(400, "INVALID_ARGUMENT", "The checksum in the request does not match the data.")
         if found[2] == "encrypt":
             nonce = os.urandom(12)
             sealed = AESGCM(versions[-1]).encrypt(nonce, base64.b64decode(asked["plaintext"]), None)
             ciphertext = bytes([len(versions)]) + nonce + sealed
             name = f"{found[1]}/cryptoKeyVersions/{len(versions)}"
-            return as_json(200, {"name": name, "ciphertext": base64.b64encode(ciphertext).decode()})
+            return as_json(200, {"name": name, **checked("ciphertext", ciphertext), "verifiedPlaintextCrc32c": True})
         ciphertext = base64.b64decode(asked["ciphertext"])
         try:
             plain = AESGCM(versions[ciphertext[0] - 1]).decrypt(ciphertext[1:13], ciphertext[13:], None)
         except (InvalidTag, IndexError, ValueError):
             return self.error(400, "INVALID_ARGUMENT", "Decryption failed: the ciphertext is invalid.")
-        return as_json(200, {"plaintext": base64.b64encode(plain).decode()})
+        return as_json(200, checked("plaintext", plain))
 
 
 class StandInAzure(LoopbackServer):

@@ -15,7 +15,7 @@ from ags1.kms import GcpKms
 from tests.checks import KEY
 from tests.kms.loopback import PATIENCE, Answer, FakeTime, HangUp, Silence
 from tests.kms.promises import Caching, Failing
-from tests.kms.stand_ins import StandInGcp
+from tests.kms.stand_ins import StandInGcp, as_json, checked, crc32c
 
 LAKE = "projects/p/locations/europe-west3/keyRings/r/cryptoKeys/lake"
 SEA = LAKE.replace("lake", "sea")
@@ -51,9 +51,26 @@ def test_the_calls_are_those_of_iceberg_java(client: GcpKms, server: StandInGcp)
     wrapped = client.wrap_key(KEY, LAKE)
     client.unwrap_key(wrapped, LAKE)
     assert [each.path.partition("?")[0] for each in server.requests] == [f"/v1/{LAKE}:encrypt", f"/v1/{LAKE}:decrypt"]
-    # Neither additional authenticated data nor checksums.
-    assert json.loads(server.requests[0].body) == {"plaintext": base64.b64encode(KEY).decode()}
-    assert json.loads(server.requests[1].body) == {"ciphertext": base64.b64encode(wrapped).decode()}
+    # No additional authenticated data, and the checksums of Google's guide.
+    assert crc32c(b"123456789") == 0xE3069283
+    assert json.loads(server.requests[0].body) == checked("plaintext", KEY)
+    assert json.loads(server.requests[1].body) == checked("ciphertext", wrapped)
+
+
+def test_what_was_damaged_on_its_way_is_asked_for_again(client: GcpKms, server: StandInGcp, time: FakeTime) -> None:
+    wrapped = client.wrap_key(KEY, LAKE)
+    whole = {**checked("ciphertext", wrapped), "verifiedPlaintextCrc32c": True}
+    damaged = [
+        {**whole, "verifiedPlaintextCrc32c": False},
+        {**whole, "ciphertextCrc32c": "7"},
+        {**whole, "ciphertext": base64.b64encode(wrapped[:-1] + b"\0").decode()},
+    ]
+    server.script.extend(as_json(200, each) for each in damaged)
+    assert client.unwrap_key(client.wrap_key(KEY, LAKE), LAKE) == KEY
+    assert len(time.pauses) == 3
+    server.script.extend([as_json(200, {**checked("plaintext", KEY), "plaintextCrc32c": "7"})] * 5)
+    with pytest.raises(ags1.KeyAccessError, match=r"checksum \(CRC32C\) says .*damaged on its way \(tried 5 times\)"):
+        client.unwrap_key(wrapped, LAKE)
 
 
 def test_the_service_generates_no_keys(client: GcpKms) -> None:

@@ -401,7 +401,7 @@ def test_a_failed_call_is_not_remembered() -> None:
     kms = CountingKms({"other": bytes(15) + b"1"})
     config = EncryptionConfig.from_kms(kms, "kf")
     for _ in range(2):
-        with pytest.raises(KeyAccessError, match=r"there is no key with this id; .*could not wrap a key with 'kf'"):
+        with pytest.raises(KeyAccessError, match=r"there is no key with this id; .*did not wrap a key with 'kf'"):
             config.for_file()
     assert kms.wraps == 2
 
@@ -463,7 +463,7 @@ def raising(text: Any) -> Any:
 )
 @pytest.mark.parametrize("double", [True, False])
 def test_a_kms_that_does_not_wrap_is_told_without_the_key(answer: Any, message: str, double: bool) -> None:
-    with pytest.raises(KeyAccessError, match=r"^Answering could not wrap a key with 'kf': ") as caught:
+    with pytest.raises(KeyAccessError, match=r"^Answering did not wrap a key with 'kf': ") as caught:
         EncryptionConfig.from_kms(Answering(answer), "kf", double_wrapping=double).for_file()
     assert message in str(caught.value)
     assert caught.value.__cause__ is None

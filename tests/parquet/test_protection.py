@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import random
@@ -27,7 +28,7 @@ from ags1.parquet import (
 )
 from tests.parquet import corpus, handmade, public_files, reference_writer
 from tests.parquet.reference import open_encrypted, open_plain
-from tests.parquet.reference_thrift import BINARY, LIST, STRUCT, Sequence, Struct
+from tests.parquet.reference_thrift import BINARY, I64, LIST, STRUCT, Sequence, Struct
 from tests.parquet.reference_writer import Encryption, write_plain
 
 FOOTER_KEY = b"footer key, 24 bytes ..."
@@ -278,6 +279,70 @@ def test_no_chunk_is_copied_with_a_length_that_its_pages_contradict(
     encrypt_file(source, target, config)
     assert read_table(target.getvalue(), DecryptionConfig(FOOTER_KEY)).equals(table())
     assert _through_pyarrow(decrypted(target.getvalue(), DecryptionConfig(FOOTER_KEY))) is not None
+
+
+def _with_empty_group(data: bytes, at: int, created_by: bytes) -> bytes:
+    """The file with a row group more, which has no rows and whose chunks start where those behind it do."""
+
+    def change(footer: Struct) -> None:
+        empty = copy.deepcopy(footer[4][at])
+        for chunk in empty[1]:
+            chunk[3].put(5, I64, 0).put(6, I64, 0).put(7, I64, 0)
+        footer[4].items.insert(at, empty.put(2, I64, 0).put(3, I64, 0).remove(5, 6, 7))
+        for group in footer[4]:
+            group.remove(7)
+        footer.put(6, BINARY, created_by)
+
+    return write_plain(open_plain(data), finish=change)
+
+
+@pytest.mark.parametrize("created_by", [b"parquet-mr", b"parquet-mr version 1.2.8 (build x)"])
+@pytest.mark.parametrize("with_key", ["ssn", "city"])
+def test_an_empty_chunk_of_an_old_writer_takes_no_page_of_another_column(created_by: bytes, with_key: str) -> None:
+    rows = pa.table({"ssn": [f"078-05-{n:04}" for n in range(60)], "city": [f"city of {n}" for n in range(60)]})
+    out = io.BytesIO()
+    pq.write_table(rows, out, row_group_size=20, compression="none", use_dictionary=False, write_statistics=False)
+    for at in range(3):
+        data = _with_empty_group(out.getvalue(), at, created_by)
+        assert pq.read_table(io.BytesIO(data)).equals(rows)
+        secret = encrypted(data, column_keys={with_key: KEY})
+        assert rows[with_key][20 * at].as_py().encode() not in secret
+        keys = DecryptionConfig(FOOTER_KEY, column_keys={with_key: KEY})
+        assert verify_file(secret, keys).consistent
+        assert pq.read_table(io.BytesIO(decrypted(secret, keys))).equals(rows)
+
+
+@pytest.mark.parametrize("where", ["memory", "path", "file object"])
+def test_damage_that_a_checksum_shows_is_not_copied(where: str, tmp_path: Path) -> None:
+    plain = written(write_page_checksum=True, compression="none", use_dictionary=False)
+    for column in range(3):
+        chunk = pq.ParquetFile(io.BytesIO(plain)).metadata.row_group(0).column(column)
+        data = bytearray(plain)
+        data[chunk.data_page_offset + chunk.total_compressed_size - 1 - RANDOM.randrange(100)] ^= 1 << RANDOM.randrange(
+            8
+        )
+        source: Any = bytes(data)
+        if where != "memory":
+            (tmp_path / "source.parquet").write_bytes(data)
+            source = tmp_path / "source.parquet"
+        if where == "file object":
+            source = _Unnamed(bytes(data))
+        with pytest.raises(FormatError, match=f"column '{chunk.path_in_schema}'.*its CRC does not match"):
+            encrypt_file(source, io.BytesIO(), EncryptionConfig(FOOTER_KEY, column_keys={"ssn": KEY}))
+
+
+def test_a_file_whose_num_values_is_too_low_is_rekeyed_and_decrypted_as_it_was_encrypted() -> None:
+    def change(footer: Struct) -> None:
+        footer[4][0][1][1][3].put(5, I64, 1)
+
+    data = write_plain(open_plain(written()), finish=change)
+    keys = DecryptionConfig(FOOTER_KEY)
+    secret = encrypted(data)
+    again = io.BytesIO()
+    rekey_file(secret, again, keys, EncryptionConfig(FOOTER_KEY))
+    for each in (secret, again.getvalue()):
+        assert not verify_file(each, keys).failures
+        assert len(pq.read_table(io.BytesIO(decrypted(each, keys)), columns=["id"])) == 200
 
 
 class _Unnamed(io.RawIOBase):

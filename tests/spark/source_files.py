@@ -32,7 +32,7 @@ def rows(file: Plain, chosen: SourceOptions, schema: Any, cuts: list[int]) -> li
     decoder = decoder_for(chosen)
     found: list[dict[str, Any]] = []
     for start, end in itertools.pairwise(cuts):
-        for batch in decoder.read(file, start, end, schema, None):
+        for batch in decoder.read(file, start, end, schema):
             assert batch.schema.equals(schema)
             batch.validate(full=True)
             found += batch.to_pylist()

@@ -60,9 +60,7 @@ def leaked(*objects: Any) -> list[str]:
 
 def test_secrets_are_sealed_and_settings_are_as_they_were(kms_url: str) -> None:
     found = capture(session({**SECRETS, **OPEN}), kms_url, "lake")
-    assert (found.overwrite_mode, found.time_zone) == ("dynamic", "Europe/Berlin")
     options = SourceOptions.parse({"path": "s3a://bucket/vault", "kms": kms_url}, found)
-    assert options.time_zone == "Europe/Berlin"
     assert leaked(found, options) == []
     copy = pickle.loads(pickle.dumps(options)).session
     assert locate("s3a://bucket/vault", copy).storage_options == {
@@ -122,14 +120,6 @@ def test_a_session_without_secrets_needs_no_kms() -> None:
     assert capture(SimpleNamespace()) == CapturedSession()
 
 
-def test_the_option_wins_over_the_zone_of_the_session() -> None:
-    given = {"path": "a", "kms": "aws:", "decode": "json"}
-    captured = CapturedSession(time_zone="Asia/Tokyo")
-    assert SourceOptions.parse(given, captured).time_zone == "Asia/Tokyo"
-    assert SourceOptions.parse({**given, "time_zone": "Europe/Berlin"}, captured).time_zone == "Europe/Berlin"
-    assert SourceOptions.parse(given).time_zone == "UTC"
-
-
 def test_a_writer_and_its_messages_have_no_credentials_of_the_session(
     s3_server: S3Server, s3_bucket: str, kms_url: str
 ) -> None:
@@ -139,7 +129,7 @@ def test_a_writer_and_its_messages_have_no_credentials_of_the_session(
     found = capture(
         session({f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}), kms_url, "lake"
     )
-    options = {"path": f"s3a://{s3_bucket}/vault", "kms": kms_url, "key_id": "lake", "decode": "json"}
+    options = {"path": f"s3a://{s3_bucket}/vault", "kms": kms_url, "key_id": "lake", "decode": "parquet"}
     writer = writer_for(options, StructType([StructField("id", LongType())]), False, found)
     copy = pickle.loads(pickle.dumps(writer))
     message = copy.write(iter([pa.RecordBatch.from_pydict({"id": [1, 2]})]))

@@ -35,28 +35,18 @@ def summary(frame):
 def are_the_same(one, other):
     return summary(one) == summary(other)
 
-# Appended twice under one number, read, and seen in a view that follows.
+# Appended, and read.
 rows = spark.range(0, 40_000, 1, 4).selectExpr("id", "'text ' || id AS text", "CAST(id % 3 AS INT) AS day")
 schema = "id long, text string, day int"
 options = {"kms": kms, "decode": "parquet"}
-write = {"key_id": "lake", "partition_by": "day", **options}
-for _ in range(2):
-    once = rows.write.format("ags1").mode("append").options(txnAppId="nightly", txnVersion=1, **write)
-    once.save(vault)
+write = {"key_id": "lake", **options}
+rows.write.format("ags1").mode("append").options(**write).save(vault)
 said["read"] = are_the_same(spark.read.format("ags1").options(**options).load(vault), rows)
-spark.sql("CREATE TABLE sales_rows (id BIGINT, text STRING, day INT) USING ags1")
-query = f"SELECT * FROM sales_rows WITH (path = '{vault}', kms = '{kms}', decode = 'parquet')"
-spark.sql(f"CREATE TEMPORARY VIEW sales AS {query}")
-said["view before"] = spark.sql("SELECT count(*) FROM sales").first()[0]
-more = spark.range(40_000, 40_100, 1, 1).selectExpr("id", "'text ' || id AS text", "CAST(id % 3 AS INT) AS day")
-more.write.format("ags1").mode("append").options(**write).save(vault)
-said["view after"] = spark.sql("SELECT count(*) FROM sales").first()[0]
-rows = rows.union(more)
-
 # A stream from one dataset into another, with an executor that is killed while it reads.
 read = spark.readStream.format("ags1").schema(schema).options(split_bytes="1m", **options).load(vault)
-writer = read.mapInArrow(losing_an_executor, schema).writeStream.format("ags1").options(key_id="lake", **options)
-query = writer.option("checkpointLocation", f"{work}/checkpoint").trigger(availableNow=True).start(copy)
+save = lambda some, number: some.write.format("ags1").mode("append").options(**write).save(copy)
+writer = read.mapInArrow(losing_an_executor, schema).writeStream.foreachBatch(save)
+query = writer.option("checkpointLocation", f"{work}/checkpoint").trigger(availableNow=True).start()
 query.awaitTermination()
 said["stream"] = are_the_same(spark.read.format("ags1").options(**options).load(copy), rows)
 
@@ -88,9 +78,7 @@ def test_what_a_user_does_comes_out_right_though_executors_and_workers_die(
     done = standalone_cluster(SCRIPT, tmp_path, kms_url, conf=conf)
     said = json.loads(done.stdout.splitlines()[-1])
     files, attempts = said.pop("files"), said.pop("attempts")
-    assert said == {
-        "read": True, "view before": 40_000, "view after": 40_100, "stream": True, "sealed": 0, "columns": True
-    }  # fmt: skip
+    assert said == {"read": True, "stream": True, "sealed": 0, "columns": True}
     assert (files, attempts) == ({"ok": len(CONTENTS)}, 1)
     assert plain_of(tmp_path / "files", kms_url, whole=False) == CONTENTS
     # They did die: two executors, and a worker that encrypted and one that decrypted.

@@ -48,8 +48,8 @@ decrypted = ags1.spark.decrypt_parquet(spark, out + "/tables", out + "/back", km
 said["parquet"] = [[each.counts, each.dataframe.count()] for each in (encrypted, verified, decrypted)]
 ags1.spark.register(spark)
 reader = spark.read.format("ags1").option("kms", kms)
-rows = reader.option("decode", "json").option("include", "*.json").load(vault)
-said["read"] = rows.selectExpr("sum(id)").collect()[0][0]
+rows = reader.option("decode", "text").option("include", "*.json").load(vault)
+said["read"] = rows.selectExpr("sum(from_json(value, 'id int').id)").collect()[0][0]
 people = spark.range(10).selectExpr("id", "'text ' || id AS text")
 given = {"kms": kms, "keys": out + "/keys", "row_key": "id"}
 ags1.spark.encrypt_columns(people, {"text": "lake"}, **given).write.parquet(out + "/people")

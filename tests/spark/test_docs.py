@@ -27,7 +27,7 @@ def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
     run_shell(*_blocks("docs/spark.md", 'sh title="before the examples"'), tmp_path)
     (tmp_path / "column.key").write_bytes(bytes(Key.generate()))
     (tmp_path / "column.key").chmod(0o600)
-    pages = [_blocks(name, 'python title="Spark"') for name in ("docs/spark.md", "docs/batches.md")]
+    pages = [_blocks(name, 'python title="Spark"') for name in ("docs/spark.md", "docs/left-out.md", "docs/batches.md")]
     assert all(pages)
     (tmp_path / "guide").mkdir()
     # The JVM and its workers begin in the current directory of whoever starts them; the guides' scripts do not mind.

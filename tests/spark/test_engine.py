@@ -27,7 +27,7 @@ from pyspark import cloudpickle
 from ags1.dataset.classes import KeyClass
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark import auditing, decryption, encryption, parquet, verification
+from ags1.spark import decryption, encryption, parquet, verification
 from ags1.spark.engine import _captured, _parquet_run, _planning, _progress, _runner
 from ags1.spark.engine._planning import Unit, gathered
 from ags1.spark.engine._progress import Counters, Meter
@@ -191,7 +191,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     for name in _captured._ELSEWHERE.values():
         for each in name:
             monkeypatch.delenv(each, raising=False)
-    for module in (encryption, decryption, verification, _parquet_run, auditing):
+    for module in (encryption, decryption, verification, _parquet_run):
         locate = module.locate
         monkeypatch.setattr(
             module, "locate", lambda name, spark, real=locate: Location(real(name), {"secret_access_key": secret})
@@ -221,14 +221,13 @@ def test_credentials_of_the_storage_travel_sealed(
     options["transfer_key_id"] = "lake"
     assert parquet.verify_parquet(spark, tmp_path / "pme", **options).ok
     assert parquet.decrypt_parquet(spark, tmp_path / "pme", tmp_path / "open", **options).ok
-    assert auditing.audit(spark, tmp_path / "pme", **options).files
-    assert len(sent) == 7
+    assert len(sent) == 6
     written = [path.read_bytes() for path in spark_directory.rglob("*") if path.is_file()]
     for data in [*sent, *written]:
         assert SECRET.encode() not in data
 
 
-@every("read", [parquet.verify_parquet, parquet.decrypt_parquet, auditing.audit])
+@every("read", [parquet.verify_parquet, parquet.decrypt_parquet])
 def test_credentials_that_nothing_seals_stay(
     read: Any,
     spark: SparkSession,
@@ -252,7 +251,7 @@ def test_credentials_that_nothing_seals_stay(
         read(spark, work / "pme", *target, kms=kms_url, progress=False)
     assert SECRET not in str(caught.value)
     with pytest.raises(ValueError, match="transfer_key_id is a master key of the service kms"):
-        auditing.audit(spark, work / "pme", transfer_key_id="lake")
+        parquet.verify_parquet(spark, work / "pme", transfer_key_id="lake", progress=False)
     assert sent == []
     # The machines have credentials of their own.
     with monkeypatch.context() as there:

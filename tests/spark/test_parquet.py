@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from ags1.kms import LocalKms
 from ags1.spark.engine._parquet_run import _Spool
 from ags1.spark.engine._planning import Unit
 from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
+from tests.pages import ROOT, blocks
 from tests.parquet import corpus
 from tests.spark.test_parquet_work import add, flip_page, plain, table_of
 
@@ -239,7 +241,7 @@ def test_a_kms_that_refuses_is_noticed_before_any_task(
     vault = tmp_path / "vault"
     encrypt(spark, lake, vault, kms_url)
     monkeypatch.setattr("ags1.spark.engine._parquet_run.Engine", None)
-    with pytest.raises(KeyAccessError, match="could not wrap a key with 'nobody'"):
+    with pytest.raises(KeyAccessError, match="did not wrap a key with 'nobody'"):
         encrypt(spark, lake, tmp_path / "other", kms_url, column_key_ids={"nobody": ["name"]})
     for work in (decrypt_parquet, verify_parquet):
         places = (vault, tmp_path / "back") if work is decrypt_parquet else (vault,)
@@ -361,6 +363,8 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
 
     if (reason := available()) is not None:
         (pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip)(f"no classes of parquet-java's: {reason}")
+    (block,) = blocks(ROOT / "docs" / "left-out.md", 'python title="Spark with a KMS client for Parquet"')
+    page = f"import ags1.spark\nkms = URL\n{block}"
     # Spark reads no files above partitions, nor those without the suffix.
     for name in (NAMES[0], ".b.parquet.crc"):
         (lake / name).unlink()
@@ -374,6 +378,7 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
     done = run_spark(
         """
         import json
+        import os
         import sys
 
         from pyspark.sql import SparkSession
@@ -382,6 +387,8 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
         from tests.spark.java_kms import URL
 
         lake, vault, written, back = sys.argv[1:]
+        # Where Java finds the relative paths of the page, too.
+        os.chdir(os.path.dirname(lake))
         spark = SparkSession.builder.getOrCreate()
         options = {"kms": URL, "progress": False}
         encrypt_parquet(spark, lake, vault, footer_key_id="lake", column_key_ids={"pii": ["name"]}, **options)
@@ -393,14 +400,15 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
         verified = verify_parquet(spark, written, **options)
         decrypted = decrypt_parquet(spark, written, back, **options)
         print(json.dumps([list(sums), verified.counts, decrypted.counts, spark.read.parquet(back).count()]))
-        """,
+        """
+        + textwrap.indent(page, " " * 8).lstrip(),
         lake,
         tmp_path / "vault",
         tmp_path / "written",
         tmp_path / "back",
         conf=conf,
     )
-    sums, verified, decrypted, count = json.loads(done.stdout.splitlines()[-1])
+    sums, verified, decrypted, count = json.loads(next(line for line in done.stdout.splitlines() if line[:2] == "[["))
     tables = [table_of((lake / name).read_bytes()) for name in (NAMES[1], f"{NAMES[2]}.parquet")]
     numbers = [number for table in tables for number in table["number"].to_pylist()]
     names = {name for table in tables for name in table["name"].to_pylist()} - {None}

@@ -106,7 +106,7 @@ def avro_file(codec: str = "deflate") -> bytes:
 
 def test_avro_has_sparks_types_and_every_row_once() -> None:
     data = avro_file()
-    schema = decoder_for(options(decode="avro")).infer([plain(data)])
+    schema = decoder_for(options(decode="avro")).schema_of(plain(data))
     assert {field.name: str(field.type) for field in schema} == {
         "i": "int32",
         "day": "date32[day]",
@@ -142,7 +142,7 @@ def test_avro_columns_are_found_by_name_and_cast() -> None:
     schema = pa.schema([("none", pa.int32()), ("I", pa.int64()), ("day", pa.string())])
     found = rows(plain(avro_file("null")), options(decode="avro"), schema, [0, END])
     assert found[:2] == [{"none": None, "I": 0, "day": "2026-01-01"}, {"none": None, "I": 1, "day": None}]
-    batches = decoder_for(options(decode="avro")).read(plain(avro_file()), 0, END, pa.schema([]), None)
+    batches = decoder_for(options(decode="avro")).read(plain(avro_file()), 0, END, pa.schema([]))
     assert sum(batch.num_rows for batch in batches) == 12
 
 
@@ -201,7 +201,7 @@ def ipc(new: Any) -> bytes:
 def test_record_batches_of_a_file_are_splits_and_a_stream_is_none(new: Any) -> None:
     data = ipc(new)
     chosen = options(decode="arrow", batch_bytes=300)
-    schema = decoder_for(chosen).infer([plain(data)])
+    schema = decoder_for(chosen).schema_of(plain(data))
     found = rows_cut_everywhere(data, chosen, schema, step=101)
     assert found == [row_of_table(i) for i in range(100)]
     two = rows(plain(data), chosen, pa.schema([("T", pa.int64()), ("none", pa.string())]), [0, END])
@@ -239,7 +239,7 @@ PARQUET = SourceOptions.parse({"path": "x", "keyref": "env:KEY", "decode": "parq
 @pytest.mark.parametrize("given", [{}, {"use_dictionary": False}, {"compression": "zstd", "write_page_index": True}])
 def test_row_groups_are_splits(given: dict[str, Any]) -> None:
     data = parquet(**given)
-    schema = decoder_for(PARQUET).infer([plain(data)])
+    schema = decoder_for(PARQUET).schema_of(plain(data))
     assert rows_cut_everywhere(data, PARQUET, schema, step=499) == [row_of_table(i) for i in range(100)]
 
 
@@ -247,20 +247,8 @@ def test_parquet_columns_that_are_wanted() -> None:
     data = parquet()
     assert rows(plain(data), PARQUET, pa.schema([("U", pa.int64())]), [0, END])[99] == {"U": 99}
     for schema in (pa.schema([]), pa.schema([("none", pa.int64())])):
-        batches = decoder_for(PARQUET).read(plain(data), 0, END, schema, None)
+        batches = decoder_for(PARQUET).read(plain(data), 0, END, schema)
         assert sum(batch.num_rows for batch in batches) == 100
-
-
-def test_row_groups_that_are_not_wanted_are_not_read() -> None:
-    asked = []
-
-    def wanted(group: Any) -> bool:
-        asked.append(group.num_rows)
-        return group.column(0).statistics.min >= 85
-
-    batches = decoder_for(PARQUET).read(plain(parquet()), 0, END, pa.schema([("u", pa.int16())]), wanted)
-    assert [value for batch in batches for value in batch.column(0).to_pylist()] == list(range(85, 100))
-    assert len(asked) == 6
 
 
 def test_what_is_no_parquet_is_an_error() -> None:
@@ -282,7 +270,7 @@ def test_parquet_that_is_encrypted_itself() -> None:
     schema = pa.schema([("name", pa.string()), ("id", pa.int64())])
     for source in (plain(data).source, io.BytesIO(data)):
         file = Plain("f", "f", source, config)
-        assert decoder_for(PARQUET).infer([file]).names == ["id", "name"]
+        assert decoder_for(PARQUET).schema_of(file).names == ["id", "name"]
         for cut in range(0, len(data), 2503):
             found = rows(file, PARQUET, schema, [0, cut, END])
             assert found == [{"name": f"n{i}", "id": i} for i in range(1000)]
@@ -295,7 +283,7 @@ def test_only_the_keys_of_columns_that_are_wanted_are_needed() -> None:
     with pytest.raises(KeyAccessError, match="column"):
         rows(file, PARQUET, pa.schema([("name", pa.string())]), [0, END])
     dropping = SourceOptions.parse({"path": "x", "keyref": "env:KEY", "decode": "parquet", "missing_keys": "drop"})
-    assert decoder_for(dropping).infer([file]).names == ["id"]
+    assert decoder_for(dropping).schema_of(file).names == ["id"]
 
 
 def test_encrypted_parquet_without_a_kms_is_refused() -> None:

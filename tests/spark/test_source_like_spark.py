@@ -1,34 +1,21 @@
-"""CSV and JSON are read as ``spark.read`` reads them: random texts of every form, rows and inferred schemas."""
+"""Parquet, and columns that are directories, are read as ``spark.read`` reads them."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-import ags1.spark
-from ags1 import dataset
+import pyarrow as pa
+
 from ags1.errors import FormatError
-from ags1.kms import load
-from ags1.spark.source._options import WriteOptions
+from ags1.spark.source._directories import constant, inferred, values_of
+from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import decoder_for
-from ags1.spark.source.encoders import encoding_for
-from tests.spark.like_spark import (
-    CORRUPT,
-    JSON_TYPES,
-    SCENARIOS,
-    ZONES,
-    arrow_schema,
-    csv_values,
-    json_lines,
-    ours,
-    text_of,
-    values,
-)
 from tests.spark.source_files import END, options, plain, rows
 
 if TYPE_CHECKING:
@@ -50,11 +37,53 @@ PARQUET = f"""
 """
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_texts_are_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    scenario, count = SCENARIOS[name]
-    for number in range(count):
-        scenario(spark, tmp_path / str(number), random.Random(f"{name} {number}"), number)
+ZONES = ("UTC", "Europe/Berlin", "America/New_York")
+
+
+def comparable(kind: pa.DataType) -> pa.DataType:
+    """A type whose values Python has, whatever they are: numbers for days and times."""
+    types = pa.types
+    if types.is_date(kind):
+        return pa.int32()
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        return pa.int64()
+    if types.is_list(kind):
+        return pa.list_(comparable(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(kind.key_type, comparable(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(each.name, comparable(each.type)) for each in kind])
+    return kind
+
+
+def values(table: pa.Table) -> list[str]:
+    """The rows, as texts that are the same for the same values, NaN included."""
+    columns = [
+        table.column(name).cast(comparable(table.schema.field(name).type)).to_pylist() for name in table.column_names
+    ]
+    columns = [
+        [dict(each) if isinstance(each, list) and each and isinstance(each[0], tuple) else each for each in column]
+        for column in columns
+    ]
+    rows = zip(*columns, strict=True) if columns else [()] * table.num_rows
+    return [repr(dict(zip(table.column_names, row, strict=True))) for row in rows]
+
+
+def ours(data: bytes, schema: pa.Schema, chosen: SourceOptions) -> list[str]:
+    """The rows of a file by the decoder."""
+    decoder = decoder_for(chosen)
+    file = plain(data, 1 << 16, "00000")
+    batches = list(decoder.read(file, 0, END, schema))
+    return values(pa.Table.from_batches(batches, schema))
+
+
+def arrow_schema(given: Any) -> pa.Schema:
+    """The schema in Arrow of a schema of Spark's, or of its text."""
+    from pyspark.sql.types import StructType
+
+    from ags1.spark.source._reader import arrow_schema
+
+    return arrow_schema(StructType.fromDDL(given) if isinstance(given, str) else given)
 
 
 @pytest.mark.parametrize(
@@ -71,83 +100,13 @@ def test_parquet_of_every_type_is_read_as_spark_reads_it(
         spark.sql(f"SELECT {PARQUET} FROM range(2000)").coalesce(1).write.parquet(str(tmp_path / "files"))
         theirs = spark.read.parquet(str(tmp_path / "files"))
         (data,) = [each.read_bytes() for each in (tmp_path / "files").glob("*.parquet")]
-        inferred = decoder_for(options(decode="parquet")).infer([plain(data, 1 << 16)])
+        inferred = decoder_for(options(decode="parquet")).schema_of(plain(data, 1 << 16))
         schema = arrow_schema(theirs.schema)
         assert [str(field.type) for field in inferred] == [str(field.type) for field in schema]
         assert ours(data, inferred, options(decode="parquet")) == values(theirs.toArrow().cast(schema))
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
-
-
-@pytest.mark.parametrize("decode", ["csv", "json"])
-def test_a_dataset_is_read_as_its_plaintext_is(spark: SparkSession, tmp_path: Path, kms_url: str, decode: str) -> None:
-    chance = random.Random(decode)
-    lines = ["a,b,c", *csv_values(chance, 40, 3)] if decode == "csv" else json_lines(chance, 40)
-    for number in range(3):
-        directory = tmp_path / "plain" / f"k={number}"
-        directory.mkdir(parents=True)
-        (directory / f"{number}.txt").write_bytes(text_of([lines[0], *lines[1 + number :: 3]]))
-    dataset.encrypt(tmp_path / "plain", tmp_path / "vault", load(kms_url), "lake").close()
-    ags1.spark.register(spark)
-    given = {"inferSchema": True, "header": True} if decode == "csv" else {}
-    schema = None if decode == "csv" else f"{JSON_TYPES}, {CORRUPT} string, k int"
-    found = []
-    for reader, path in (
-        (spark.read.format("ags1").options(kms=kms_url, decode=decode), "vault"),
-        (spark.read.format(decode), "plain"),
-    ):
-        frame = (reader.schema(schema) if schema else reader).options(**given).load(str(tmp_path / path))
-        found.append((frame.dtypes, sorted(values(frame.toArrow().cast(arrow_schema(frame.schema))))))
-    assert found[0] == found[1]
-    assert len(found[0][1]) > 30
-
-
-_TEXT = ["a", '"', "\\", ",", ";", "\n", "\r", "\t", " ", "é€😀", "\x01", "null", "'", "#", '\\"', "\ufffe"]
-# Spark writes milliseconds, and zones to the minute.
-_MOMENT = "timestamp_millis(-2000000000000L + (id * 1047290000123L) % 250000000000000L)"
-# Columns of Spark from the text t and the number id.
-WRITTEN = {
-    "csv": f"""
-        t, if(id % 7 = 0, null, t) n, id, cast(id % 256 - 128 as tinyint) b, id % 2 = 0 z, {_MOMENT} at,
-        cast({_MOMENT} as timestamp_ntz) local, date_from_unix_date({_DAYS}) day, cast(id / 7 as decimal(38, 10)) g,
-        element_at(array(double('NaN'), double('Infinity'), -double('Infinity'), -0D, 1e300D, 5e-324D),
-            cast(id % 6 + 1 as int)) d,
-        cast(id / 3 as float) f, if(id % 3 = 0, null, cast(-id * 1e-7 as decimal(20, 12))) c
-    """,
-    "text": "translate(t, '\n\r', '') value",
-}
-WRITTEN["json"] = f"""{WRITTEN["csv"]}, cast(t as binary) o, array(t, null, '') a, map(t, {_MOMENT}, 'k', null) m,
-    named_struct('x', t, 'w', array(named_struct('q', id, 'v', {_MOMENT}))) st"""
-
-
-@pytest.mark.parametrize("decode", ["csv", "json", "text"])
-def test_what_is_written_is_to_spark_what_spark_writes(spark: SparkSession, tmp_path: Path, decode: str) -> None:
-    chance = random.Random(decode)
-    texts = ["".join(chance.choices(_TEXT, k=chance.randint(0, 6))) for _ in range(400)]
-    spark.createDataFrame(list(enumerate(texts)), "id bigint, t string").createOrReplaceTempView("texts")
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    try:
-        frame = spark.sql(f"SELECT {WRITTEN[decode]} FROM texts").coalesce(1)
-        # Spark's writer cuts off blanks, which ours keeps.
-        keeping = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"} if decode == "csv" else {}
-        frame.write.format(decode).options(**keeping).save(str(tmp_path / "theirs"))
-        schema = arrow_schema(frame.schema)
-        chosen = WriteOptions.parse({"path": "x", "kms": "local:x", "decode": decode})
-        (tmp_path / "ours").mkdir()
-        with (tmp_path / "ours" / "file").open("wb") as file:
-            encoder = encoding_for(chosen, schema).open(file, 1 << 20)
-            for batch in frame.toArrow().cast(schema).to_batches():
-                encoder.write(batch)
-            encoder.close()
-        reader = spark.read.format(decode).schema(frame.schema)
-        if decode == "csv":
-            reader = reader.option("multiLine", True)
-        found = [values(reader.load(str(tmp_path / name)).toArrow().cast(schema)) for name in ("ours", "theirs")]
-        assert len(found[0]) == len(found[1]) >= 380
-        assert [pair for pair in zip(*found, strict=True) if pair[0] != pair[1]] == []
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_parquet_that_spark_reads_otherwise_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -163,9 +122,47 @@ def test_parquet_that_spark_reads_otherwise_is_refused(spark: SparkSession, tmp_
             spark.range(2).selectExpr("id", column).coalesce(1).write.parquet(str(tmp_path / str(number)))
             (data,) = [each.read_bytes() for each in (tmp_path / str(number)).glob("*.parquet")]
             with pytest.raises(FormatError, match=message):
-                decoder_for(chosen).infer([plain(data)])
+                decoder_for(chosen).schema_of(plain(data))
             # What is not wanted does not matter.
             schema = arrow_schema("id bigint")
             assert rows(plain(data), chosen, schema, [0, END]) == [{"id": 0}, {"id": 1}]
     finally:
         spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
+
+
+# Of each column that is a directory, names that all are of one type, or of types with a common one.
+DIRECTORIES = [
+    "1 -4 007 0 2147483647 -2147483648",
+    "2147483648 1 -9223372036854775808",
+    "1.5 2 -0.25 0.0",
+    "1.5 2147483648",
+    "2024-01-01 2024-02-29 1582-10-20 0001-01-01 9999-12-31",
+    "2024-01-01 2024-02-30",
+    "2024-01-01 1",
+    "true a 1 2024",
+    "é%20x a%2Fb",
+]
+
+
+def test_columns_that_are_directories_are_those_that_spark_makes_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    for seed in range(3):
+        chance, root = random.Random(seed), tmp_path / str(seed)
+        names = []
+        for _ in range(4):
+            few = [chance.choice([*texts.split(), "__HIVE_DEFAULT_PARTITION__"]) for texts in DIRECTORIES]
+            parts = (f"{chance.choice('pP')}{index}={text}/" for index, text in enumerate(few))
+            names.append("".join(parts) + "f.txt")
+        for name in sorted(set(names)):
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_text("x")
+        frame = spark.read.text(str(root)).drop("value")
+        schema = pa.schema(inferred(sorted(set(names))))
+        # Spark has a type of its own for a column that is null everywhere.
+        wanted = [pa.string() if pa.types.is_null(kind) else kind for kind in arrow_schema(frame.schema).types]
+        assert schema.types == wanted, names
+        rows = []
+        for name in set(names):
+            found = {key.lower(): value for key, value in values_of(name).items()}
+            row = [pa.array([constant(found[each.name.lower()], each, name)], each.type) for each in schema]
+            rows += values(pa.Table.from_arrays(row, schema=schema))
+        assert sorted(rows) == sorted(values(frame.toArrow().rename_columns(schema.names).cast(schema))), names

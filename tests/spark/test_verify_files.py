@@ -14,13 +14,14 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset, kms
+from ags1.cli import main
 from ags1.dataset.names import new_object_name, new_run, sort_key
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_version
 from ags1.dataset.views import DatasetView
 from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.spark.commands import _code_of
 from ags1.spark.engine._sealing import kms_client
-from ags1.spark.job import _code_of, main
 from ags1.storage import Location
 from ags1.support.exit_codes import EXIT_KEY
 from tests.checks import MIB, pattern
@@ -82,11 +83,10 @@ def test_the_driver_says_what_it_does_when_no_task_runs(
     spark: SparkSession, vault: Path, kms_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART)
-    ags1.spark.audit(spark, vault)
     said = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("ags1 ") and " files, " not in line
     ]
-    assert said == ["ags1 verify: listing what is stored", "ags1 audit: listing the files"]
+    assert said == ["ags1 verify: listing what is stored"]
     ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART, progress=lambda *told: None)
     assert "listing" not in capsys.readouterr().err
 
@@ -268,7 +268,7 @@ def test_a_rewrap_names_the_class_that_it_leaves_out(
 ) -> None:
     for patterns in ({"x/**": "lake2"}, {}):
         dataset.encrypt(tmp_path / "raw", vault, kms_url, keys={**patterns, "**": "lake"}).close()
-    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", "--kms", kms_url]) == 0
+    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", "--kms", kms_url, "--spark"]) == 0
     assert "under 'lake2', which takes no new files and has none" in capsys.readouterr().out
 
 
@@ -276,9 +276,9 @@ def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp
     """None of these needs a session, because the dataset is local."""
     pin = tmp_path / "pin"
     job = ["--kms", kms_url, "--pin", str(pin)]
-    assert main(["dataset", "clean", str(vault), "--yes", *job]) == 0
+    assert main(["dataset", "clean", str(vault), "--yes", *job, "--spark"]) == 0
     first = dataset.Pins.load(pin)
-    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", *job]) == 0
+    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", *job, "--spark"]) == 0
     now = dataset.Pins.load(pin)
     assert (now.uuid, now.key_id, now.version) == (first.uuid, "lake2", first.version + 1)
     with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
@@ -286,7 +286,7 @@ def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp
     with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
         ags1.spark.clean(None, vault, kms=kms_url, pins=first)
     (vault / f"_ags1/v-{now.version}.json").unlink()
-    assert main(["dataset", "clean", str(vault), *job]) != 0
-    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake", *job]) != 0
-    assert main(["dataset", "clean", str(vault), "--kms", kms_url, "--pin", str(vault / "pin")]) != 0
+    assert main(["dataset", "clean", str(vault), *job, "--spark"]) != 0
+    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake", *job, "--spark"]) != 0
+    assert main(["dataset", "clean", str(vault), "--kms", kms_url, "--pin", str(vault / "pin"), "--spark"]) != 0
     assert dataset.Pins.load(pin) == now

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
 import random
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,24 @@ def test_s3_keeps_the_promises(request: pytest.FixtureRequest, s3_server: object
 
 def test_gcs_keeps_the_promises(request: pytest.FixtureRequest, gcs_server: object) -> None:
     check(_place("gcs", request))
+
+
+def test_gcs_gives_the_stored_bytes_of_an_object_with_an_encoding(
+    request: pytest.FixtureRequest, gcs_server: Any
+) -> None:
+    """The service decompresses such an object for whoever does not say that gzip is taken: other bytes, no ranges."""
+    place = _place("gcs", request)
+    stored = gzip.compress(b"one, two, three" * 1000)
+    address = (
+        f"{gcs_server.endpoint}/upload/storage/v1/b/{place.container}/o?uploadType=media&name=x&contentEncoding=gzip"
+    )
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        urllib.request.Request(address, data=stored, method="POST"), timeout=30
+    ).close()
+    assert [(each.name, each.size) for each in list_files(place)] == [("x", len(stored))]
+    source = open_source(place.join("x"))
+    assert bytes(memoryview(source.read(0, source.size))) == stored
+    assert bytes(memoryview(source.read(5, 20))) == stored[5:25]
 
 
 def test_azure_keeps_the_promises(request: pytest.FixtureRequest, azure_server: object) -> None:

@@ -142,10 +142,10 @@ def test_an_object_that_is_replaced_while_it_is_read_is_noticed(lake: Location) 
 
 
 @pytest.mark.parametrize("name", ["a//b", "a/../b", "a/", "a\nb", "./a"])
-def test_a_name_that_the_client_would_change_is_refused(lake: Location, name: str) -> None:
+def test_a_name_that_the_client_would_change_is_refused(name: str) -> None:
     """The threat: obstore drops slashes, so that one object is taken for another."""
     with pytest.raises(OSError, match="this name cannot be used") as error:
-        put(Location(f"{lake}/{name}", lake.storage_options), b"")
+        put(Location(f"gs://lake/{name}", {"skip_signature": True}), b"")
     assert error.value.errno == errno.EINVAL
 
 

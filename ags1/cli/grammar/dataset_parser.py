@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ags1.cli.grammar.parser import DATASET, lazily
-from ags1.support.command_line import CommandParser
+from ags1.support.command_line import CommandParser, OnSpark
 from ags1.support.option_values import directory, version
 from ags1.support.typing import Any
 
@@ -34,11 +34,12 @@ _SOURCE: dict[str, tuple[Any, ...]] = {"source": ("SOURCE", "directory or file, 
 _NUMBER = {"type": version}
 _PATHS = {"files": ("PATH...", "file or directory in it")}
 _OPEN = "KMS PINS"
-ON_SPARK = ("plan", "clean")
+ON_SPARK = ("clean",)
+_JOB = "part-bytes parallelism quiet report"
 _CALLS = {"default": 20, "help": "how often to begin again when other writers commit meanwhile (20)"}
 
 
-def command_parser(only: str | None = None) -> CommandParser:
+def command_parser(only: str | None = None, on_spark: bool = False) -> CommandParser:
     """The parser of all actions, or with the options of one alone."""
     parser = CommandParser(
         prog="ags1 dataset",
@@ -46,6 +47,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         description="Encrypt directories of files under master keys, and work with them.",
         epilog=_HELP,
         only=only,
+        on_spark=on_spark,
     )
 
     def action(name: str, run: str, *arguments: Any, **settings: Any) -> None:
@@ -53,6 +55,16 @@ def command_parser(only: str | None = None) -> CommandParser:
 
     _add_writing(action)
     _add_reading(action)
+    if on_spark:
+        action(
+            "clean",
+            "",
+            DATASET,
+            "remove what interrupted runs left at a dataset: their records, and with --kms their objects",
+            spark=OnSpark("clean", {"target": ""}, "workers-kms pin grace dry-run yes"),
+            more="The files stay as they are. To resume a run, with the same command, costs less than to start again. "
+            "Without --yes nothing is removed; --dry-run says what would be.",
+        )
     return parser
 
 
@@ -63,7 +75,12 @@ def _add_writing(action: _Action) -> None:
         _SOURCE | {"vault": ("TARGET", "directory or URL of the dataset; made if it is missing", {"type": directory})},
         "encrypt a directory into a dataset, or bring a dataset up to date",
         "key-id keys KMS pin CHOICE delete allow-empty keep-going dry-run no-resume again no-durable single-writer "
-        "attempts spark WORK",
+        "attempts WORK",
+        spark=OnSpark(
+            "encrypt_files",
+            {"source": "", "target": ""},
+            f"key-id! keys workers-kms pin CHOICE again single-writer keep-going no-resume {_JOB}",
+        ),
         more="A new dataset needs --key-id. Each file gets a key of its own. Only what is new, changed or not whole is "
         "encrypted, and what an "
         "interrupted run has done is taken over. Files that the source has no more stay, unless --delete is given, "
@@ -145,7 +162,8 @@ ags1 dataset repair vault/ raw/""",
         "dataset.datasets:rewrap",
         DATASET,
         "put a dataset, or one class of keys, under another master key; no file changes",
-        f"new-key-id! new-kms key-id {_OPEN} attempts dry-run spark SAY",
+        f"new-key-id! new-kms key-id {_OPEN} attempts dry-run SAY",
+        spark=OnSpark("rewrap", {"target": ""}, "new-key-id! key-id workers-kms new-kms pin dry-run"),
         more="Keep the old master key until this has succeeded and `ags1 dataset expire` has removed the older "
         "versions; whoever has a copy of those still needs it.",
         fields=_REWRAP,
@@ -225,7 +243,10 @@ ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K""",
         "dataset.show:verify",
         DATASET,
         "authenticate every file; name what is missing, swapped, damaged or foreign",
-        f"version {_OPEN} spark WORK",
+        f"version {_OPEN} WORK",
+        spark=OnSpark(
+            "verify_files", {"source": ""}, f"workers-kms expected-dataset-key-id expected-version pin {_JOB}"
+        ),
         more="What interrupted runs have left is named, and is no fault. A whole directory that was put back from an "
         "older copy is authentic: only a pin shows that, such as --pin or --expected-version.",
         fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail, refused), seconds, created, "
@@ -239,7 +260,12 @@ ags1 dataset verify vault/ --expected-version 12""",
         "dataset.datasets:decrypt",
         DATASET | {"plain": ("TARGET", "directory or URL; made if it is missing", {"type": directory})},
         "decrypt a dataset into a directory",
-        f"version {_OPEN} CHOICE keep-going dry-run durable overwrite spark WORK",
+        f"version {_OPEN} CHOICE keep-going dry-run durable overwrite WORK",
+        spark=OnSpark(
+            "decrypt_files",
+            {"source": "", "target": ""},
+            "workers-kms expected-dataset-key-id expected-version pin CHOICE keep-going no-resume overwrite " + _JOB,
+        ),
         more="Files of the same names in TARGET that differ are refused before anything is written, unless --overwrite "
         "is given; those of the same length and time, as of an earlier run, stay as they are. Files have the modes and "
         "times of the sources. Nothing is written through a link.",

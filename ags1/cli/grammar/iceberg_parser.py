@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Callable
 
 from ags1.cli.grammar.parser import lazily
-from ags1.support.command_line import CommandParser
+from ags1.support.command_line import CommandParser, OnSpark
 from ags1.support.option_values import directory
 from ags1.support.typing import Any
 
@@ -32,16 +32,6 @@ examples:
 
 `ags1 iceberg ACTION --help` explains each action; `ags1 kms --help`, the URLs.
 The variable AGS1_KMS stands for --kms. Needs the extra: ags1[iceberg].
-"""
-
-_FLEET_HELP = """
-many tables:
-  With --catalog, TABLE may be a pattern in quotes: 'db.*', '*.events', '*.*'.
-  What is to be done is read from each table, so a run that was killed is just
-  begun again. A table that fails stops no other, and the report names it. It
-  says what other master keys still open, which it tries: keep them enabled
-  until then, because a key that is refused proves nothing. Of a key that was
-  destroyed since, --destroyed-key-id says so.
 """
 
 _SCAN_HELP = """
@@ -80,13 +70,6 @@ what happens:
   and one commit makes the new files the table's: until then the table is as it
   was. A run that was killed is resumed by the next one. Old snapshots keep
   their files until they are expired.
-"""
-
-_RETENTION_HELP = """
-how long it stays:
-  --min-snapshots, --max-snapshot-age and --max-ref-age are what Iceberg's own
-  expiry obeys, such as Spark's expire_snapshots. `ags1 iceberg expire` keeps
-  the newest snapshot of every branch and tag, and removes all others.
 """
 
 _CREATE_HELP = """
@@ -142,6 +125,12 @@ _ALL = {"snapshot": {"default": "all"}}
 _BRANCH = {"ref": {"metavar": "BRANCH", "help": "the branch that it works on (main)"}}
 
 
+_ON_SPARK = "its name in the session's SQL, CATALOG.NAMESPACE.TABLE; with --catalog its name there"
+_SPARK_CATALOG = {"catalog": {"help": "a catalog of PyIceberg's configuration on the driver, not the session's"}}
+_STEPS = ("enable", "convert", "expire")
+_SPARK_JOB = "catalog workers-kms workers-threads parallelism dry-run yes quiet"
+
+
 def hint(option: str) -> str | None:
     """What to say of an option that no action has."""
     if option in ("--key", "--key-env", "--key-metadata"):
@@ -167,7 +156,7 @@ def _with_packages(name: str) -> Callable[[argparse.Namespace], int]:
     return run
 
 
-def command_parser(only: str | None = None) -> CommandParser:
+def command_parser(only: str | None = None, on_spark: bool = False) -> CommandParser:
     """The parser of all actions, or with the options of one alone."""
     parser = CommandParser(
         prog="ags1 iceberg",
@@ -175,6 +164,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         description="Read, audit, verify and maintain encrypted Iceberg tables.",
         epilog=_HELP,
         only=only,
+        on_spark=on_spark,
     )
 
     def action(
@@ -202,7 +192,6 @@ def command_parser(only: str | None = None) -> CommandParser:
     _add_reading(action)
     _add_keys(action)
     _add_conversions(action)
-    _add_metadata(action)
     _add_writing(action)
     _add_maintenance(action)
     return parser
@@ -259,29 +248,34 @@ ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet""",
         "audit",
         "iceberg.tables:audit",
         "say what is wrong with the encryption of a table",
-        "TABLE moved-from snapshot ref destroyed-key-id FLEET SAY",
+        "TABLE moved-from snapshot ref SAY",
         more="Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that "
-        "disagree. Data files are not read. Exit code 1 if there are errors; 3 if only keys are missing; 5 if all that "
-        "is wrong is plaintext. Warnings and notes are printed.",
+        "disagree; and what other master keys still open, which it tries. Data files are not read. Exit code 1 if "
+        "there are errors; 3 if only keys are missing; 5 if all that is wrong is plaintext. Warnings and notes are "
+        "printed.",
         fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
         "ags1, error",
-        epilog=_FLEET_HELP,
-        examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json\n"
-        "ags1 iceberg audit 'db.*' --catalog prod --kms local:keys.json",
+        examples="ags1 iceberg audit db.events --catalog prod --kms local:keys.json",
         changes=_ALL,
     )
     action(
         "verify",
         "iceberg.tables:verify",
         "authenticate every block and module of the files of a table, and name those that fail",
-        "TABLE moved-from snapshot ref threads spark FLEET SAY",
+        "TABLE moved-from snapshot ref threads SAY",
+        spark=OnSpark(
+            "verify_table",
+            {"metadata_location": ""},
+            "snapshot workers-kms transfer-key-id expected-table-key-id allow-plaintext length-policy allow-location "
+            "catalog workers-property workers-threads parallelism quiet report",
+            {**_SPARK_CATALOG, "allow-location": {"default": None}},
+            {"on_error": "collect"},
+        ),
         more="Exit code 1 if a file fails; 3 if only keys are missing; 5 if all that is wrong "
         "is plaintext, also where it was allowed.",
         fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
         "snapshot_ids), seconds, error",
-        epilog=_FLEET_HELP,
-        examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current\n"
-        "ags1 iceberg verify 'db.*' --catalog prod --kms local:keys.json",
+        examples="ags1 iceberg verify t/ --kms local:keys.json --snapshot current",
         changes=_ALL,
     )
     action(
@@ -304,11 +298,11 @@ def _add_keys(action: _Action) -> None:
         "rewrap",
         "iceberg.keys:rewrap",
         "put a table under another master key, or the newest version of it; no file of it changes",
-        "new-key-id! new-kms destroyed-key-id FLEET CONVERSION",
+        "new-key-id! new-kms CONVERSION",
         more="Key encryption keys are re-wrapped, and the table's property encryption.key-id names the new master "
         "key. Keep the old one as long as somebody needs older metadata files. In Python this is "
         "rekey_table(key_id=...); `ags1 iceberg rekey` gives every file a new key.",
-        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id") + _FLEET_HELP,
+        epilog=_NEW_METADATA_HELP.format(and_property=", encryption.key-id"),
         fields=fields + "old_key_ids, new_key_id, keys, unopened, untouched, dry_run, error",
         examples="ags1 iceberg rewrap db.events --catalog prod \\\n"
         "    --kms 'aws:?region=eu-central-1' --new-key-id alias/lake-2027 --dry-run",
@@ -335,9 +329,19 @@ def _add_conversions(action: _Action) -> None:
         "encrypt",
         "iceberg.convert:encrypt",
         "encrypt a table in place, or what others added to it as plaintext",
-        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads spark FLEET CONVERSION",
+        "key-id! table-data-key-bits enable-only expire statistics partition-paths threads CONVERSION",
+        spark=OnSpark(
+            "encrypt_table",
+            {"table": _ON_SPARK},
+            f"key-id! table-data-key-bits enable-only expire {_SPARK_JOB}",
+            {
+                **_SPARK_CATALOG,
+                "enable-only": {"action": "store_const", "dest": "steps", "const": _STEPS[:1], "default": _STEPS[:2]},
+                "expire": {"action": "store_const", "dest": "steps", "const": _STEPS, "default": _STEPS[:2]},
+            },
+        ),
         more="Format version 2 becomes 3.",
-        epilog=_CONVERSION_HELP + _FLEET_HELP,
+        epilog=_CONVERSION_HELP,
         fields=fields,
         examples="ags1 iceberg encrypt db.events --catalog prod --kms local:keys.json \\\n"
         "    --key-id lake --dry-run\n"
@@ -347,7 +351,8 @@ def _add_conversions(action: _Action) -> None:
         "decrypt",
         "iceberg.convert:decrypt",
         "make a plaintext table of an encrypted one, in place",
-        "expire threads spark CONVERSION",
+        "expire threads CONVERSION",
+        spark=OnSpark("decrypt_table", {"table": _ON_SPARK}, f"expire {_SPARK_JOB}", _SPARK_CATALOG),
         epilog=_CONVERSION_HELP,
         fields=fields,
         examples="ags1 iceberg decrypt db.events --catalog prod --kms local:keys.json --dry-run",
@@ -356,29 +361,21 @@ def _add_conversions(action: _Action) -> None:
         "rekey",
         "iceberg.convert:rekey",
         "give every file of a table a new key, in place",
-        "new-key-id table-data-key-bits expire statistics partition-paths threads spark destroyed-key-id FLEET "
-        "CONVERSION",
+        "new-key-id table-data-key-bits expire statistics partition-paths threads CONVERSION",
+        spark=OnSpark(
+            "rekey_table",
+            {"table": _ON_SPARK},
+            f"new-key-id table-data-key-bits expire {_SPARK_JOB}",
+            {**_SPARK_CATALOG, "new-key-id": {"dest": "key_id"}},
+            {"data_keys": True},
+        ),
         more="For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file. In Python this is "
         "rekey_table(data_keys=True), and that is rekey_table(key_id=...).",
-        epilog=_CONVERSION_HELP + _FLEET_HELP,
+        epilog=_CONVERSION_HELP,
         fields=fields,
         examples="ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire\n"
-        "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027\n"
-        "ags1 iceberg rekey 'db.*' --catalog prod --kms local:keys.json \\\n"
-        "    --new-key-id lake-2027 --expire",
+        "ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027",
         changes={"new-key-id": {"help": "another master key (the same)"}},
-    )
-    action(
-        "relocate",
-        "iceberg.convert:relocate",
-        "copy a table to another place, encrypted files byte for byte",
-        "key-id to-catalog to-name partition-paths threads moved-from CONVERSION",
-        places={"target": ("TARGET", "directory of the new table; a path or URL", {"type": directory})},
-        more="The source stays as it is. Branches and tags come along, history does not. With --moved-from, it "
-        "restores a copy, to where the table was or to another place.",
-        fields=fields,
-        examples="ags1 iceberg relocate t/ s3://lake/db/t --kms local:keys.json --dry-run",
-        changes={"key-id": {"help": "the new table's master key (that of the old one)"}},
     )
     action(
         "expire",
@@ -454,7 +451,18 @@ def _add_maintenance(action: _Action) -> None:
         "compact",
         "iceberg.maintain:compact",
         "write small files, and files with deletes, again as fewer files with the same rows",
-        "filter target-size sort-by rewrite-all ref spark CONVERSION",
+        "filter target-size sort-by rewrite-all ref CONVERSION",
+        spark=OnSpark(
+            "compact_table",
+            {"table": _ON_SPARK},
+            "filter target-size sort-by rewrite-all ref catalog workers-kms parallelism dry-run yes quiet",
+            {
+                **_SPARK_CATALOG,
+                "filter": {"dest": "where"},
+                "target-size": {"dest": "target_bytes"},
+                "ref": {"default": "main"},
+            },
+        ),
         epilog=_COMPACT_HELP,
         fields=fields,
         examples="""\
@@ -475,62 +483,6 @@ ags1 iceberg compact lake/events --kms local:keys.json --yes \\
             **_BRANCH,
             "older-than": {"help": "keep younger snapshots, for time travel: 12h or 30d (5d)"},
         },
-    )
-
-
-def _add_metadata(action: _Action) -> None:
-    options = "catalog PINNED allow-location property dry-run SAY"
-    fields = "table, snapshot_id, metadata_location, dry_run, error"
-    chosen = {
-        "snapshot": {"help": "the snapshot that it gets (the current one)"},
-        "ref": {"help": "the snapshot of this branch or tag"},
-    }
-    for name, plural, further in (("branch", "branches", "min-snapshots max-snapshot-age "), ("tag", "tags", "")):
-        action(
-            name,
-            f"iceberg.refs:{name}",
-            f"list the {plural} of a table, or make, move or drop one",
-            f"snapshot ref as-of replace-ref drop {further}max-ref-age {options}",
-            places={"name": (f"[{name.upper()}]", f"name of the {name}; without it, all are listed")},
-            more="Needs no KMS.",
-            epilog=_RETENTION_HELP,
-            fields=f"{fields}; of a list name, snapshot_id, min_snapshots_to_keep, max_snapshot_age_ms, "
-            "max_ref_age_ms, error",
-            examples=f"""\
-ags1 iceberg {name} db.events --catalog prod
-ags1 iceberg {name} db.events checked --catalog prod --max-ref-age 90d
-ags1 iceberg {name} db.events checked --catalog prod --replace \\
-    --as-of 2026-11-01
-ags1 iceberg {name} db.events checked --catalog prod --drop""",
-            changes=chosen,
-            subject="table",
-        )
-    action(
-        "rollback",
-        "iceberg.refs:rollback",
-        "make an earlier snapshot the current one",
-        f"snapshot ref as-of yes {options}",
-        more="The snapshot must be among those that the current one was made from. Later ones stay until they are "
-        "expired. Needs no KMS. It asks first.",
-        fields=fields,
-        examples="ags1 iceberg rollback db.events --catalog prod --as-of 2026-11-01T12:30 \\\n    --dry-run",
-        changes={
-            "snapshot": {"help": "the snapshot that becomes the current one"},
-            "ref": {"help": "the snapshot of this tag"},
-        },
-        subject="table",
-    )
-    action(
-        "set",
-        "iceberg.refs:set_properties",
-        "set properties of a table",
-        f"unset {options}",
-        places={"files": ("NAME=VALUE...", "a property and its value", {"nargs": "*", "default": []})},
-        more="Needs no KMS. Properties that begin with encryption. are refused, with the command for them.",
-        fields=fields,
-        examples="ags1 iceberg set db.events --catalog prod gc.enabled=false\n"
-        "ags1 iceberg set db.events --catalog prod --unset gc.enabled --dry-run",
-        subject="table",
     )
 
 

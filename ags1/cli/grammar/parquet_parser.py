@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ags1.cli.grammar.parser import file_places, lazily, source_places
-from ags1.support.command_line import CommandParser
+from ags1.support.command_line import CommandParser, OnSpark
 
 _HELP = """\
 examples:
@@ -74,6 +74,15 @@ sets of files:
 """
 
 
+_BOTH = {"source": "directory or file, or a URL", "target": "directory that the files go to, under the same names"}
+_JOB = "workers-threads parallelism quiet report"
+_MASTERS = "cache-seconds MASTERS kek-bits kms-instance-id kms-instance-url ENCRYPTION"
+_READING = "cache-seconds PREFIX expected-key-ids allow-plaintext no-check-footer expected-algorithm"
+# Of whom the storage has secrets, no master key is known.
+_SECRETS = {"transfer-key-id": {"help": "master key that seals the storage's secrets for tasks (they stay here)"}}
+_V2 = {"data-page-v2": {"default": "java", "help": "form of V2 pages: java, which Spark reads (java), or arrow"}}
+
+
 def hint(option: str) -> str | None:
     """What to say of an option that no action has."""
     if option in ("--key", "--key-env"):
@@ -81,7 +90,7 @@ def hint(option: str) -> str | None:
     return None
 
 
-def command_parser(only: str | None = None) -> CommandParser:
+def command_parser(only: str | None = None, on_spark: bool = False) -> CommandParser:
     """The parser of all actions, or with the options of one alone."""
     parser = CommandParser(
         prog="ags1 parquet",
@@ -89,6 +98,7 @@ def command_parser(only: str | None = None) -> CommandParser:
         description="Work with encrypted Parquet files (Parquet Modular Encryption).",
         epilog=_HELP,
         only=only,
+        on_spark=on_spark,
     )
     fields = "source, target, outcome (done, copied, left out, finished before), bytes, seconds, error"
     of_iceberg = {
@@ -106,7 +116,13 @@ def command_parser(only: str | None = None) -> CommandParser:
         "encrypt",
         sources,
         "encrypt Parquet files without decoding them",
-        "PARQUET-ENCRYPTION missing-columns CHOICE FILES others resume jobs spark WORK",
+        "PARQUET-ENCRYPTION missing-columns CHOICE FILES others resume jobs WORK",
+        spark=OnSpark(
+            "encrypt_parquet",
+            _BOTH,
+            f"footer-key-id! workers-kms {_MASTERS} missing-columns CHOICE others keep-going no-resume {_JOB}",
+            _V2,
+        ),
         needs="(--footer-key KEY | --kms URL --footer-key-id ID | ...)",
         more="Pages are moved, not decoded; statistics, indexes and Bloom filters are kept and protected.",
         epilog=_KEY_HELP + _ENCRYPT_HELP,
@@ -125,7 +141,13 @@ ags1 parquet encrypt data/ vault/ --key-metadata-out keys/""",
         "decrypt",
         sources,
         "decrypt Parquet files without decoding them",
-        "PARQUET-DECRYPTION drop-bloom-filters CHOICE FILES others resume jobs spark WORK",
+        "PARQUET-DECRYPTION drop-bloom-filters CHOICE FILES others resume jobs WORK",
+        spark=OnSpark(
+            "decrypt_parquet",
+            _BOTH,
+            f"workers-kms transfer-key-id {_READING} drop-bloom-filters CHOICE others keep-going no-resume {_JOB}",
+            _SECRETS,
+        ),
         needs="(--footer-key KEY | --kms URL | ...)",
         more="Every module is authenticated before the result appears.",
         epilog=_KEY_HELP,
@@ -144,7 +166,15 @@ ags1 parquet decrypt a.parquet b.parquet --key-for kf=file:f.key""",
         "encrypt encrypted Parquet files in another way",
         "PARQUET-ENCRYPTION new-kms old-footer-key old-column-key old-key-for old-key-metadata old-aad-prefix "
         "old-aad-prefix-hex allow-plaintext no-check-footer plaintext-columns drop-bloom-filters missing-columns "
-        "CHOICE FILES others resume jobs spark WORK",
+        "CHOICE FILES others resume jobs WORK",
+        spark=OnSpark(
+            "rekey_parquet",
+            _BOTH,
+            f"footer-key-id! workers-kms new-kms {_MASTERS} old-aad-prefix old-aad-prefix-hex old-expected-algorithm "
+            "allow-plaintext no-check-footer plaintext-columns drop-bloom-filters missing-columns CHOICE others "
+            f"keep-going no-resume {_JOB}",
+            _V2,
+        ),
         needs="--old-... (--footer-key KEY | ...)",
         more="Other keys, another algorithm or footer, more or fewer encrypted columns. An encrypted column that the "
         "new options do not name would become plaintext: --plaintext-columns says which may. An AAD prefix stays, "
@@ -194,7 +224,14 @@ ags1 parquet rotate vault/ --kms vault:https://kms:8200""",
         "verify",
         files,
         "authenticate every module of Parquet files without decoding them, and name those that fail",
-        "PARQUET-DECRYPTION REQUIREMENTS expect-from spark WORK",
+        "PARQUET-DECRYPTION REQUIREMENTS expect-from WORK",
+        spark=OnSpark(
+            "verify_parquet",
+            {"source": "directory or file, or a URL"},
+            f"workers-kms transfer-key-id {_READING} REQUIREMENTS CHOICE {_JOB}",
+            _SECRETS,
+            {"on_error": "collect"},
+        ),
         needs="(--footer-key KEY | --kms URL | ...)",
         more="A file is authentic, damaged or not protected; so are all of them together. Exit code 1 if anything is "
         "damaged or missing; 3 if a key is missing; 5 if anything is not protected: no footer is authenticated, or "

@@ -23,6 +23,27 @@ examples:
 `ags1 COMMAND --help` explains each command.
 """
 
+_SPARK_EPILOG = f"""\
+{EXIT_CODES}
+on this machine:
+  ags1 dataset encrypt raw/ vault/ --kms 'local:keys.json?key_file=k' \\
+      --key-id lake --spark --master 'local[8]'
+
+on a cluster, ags1_job.py has `from ags1.cli import main` and
+`raise SystemExit(main())`, and every node needs ags1[arrow] and pandas beside
+its Spark, such as in an archive of venv-pack or conda-pack:
+  spark-submit --master yarn --deploy-mode client \\
+      --archives 'env.tgz#environment' \\
+      --conf spark.pyspark.python=./environment/bin/python \\
+      --conf spark.pyspark.driver.python=python \\
+      ags1_job.py dataset encrypt s3a://raw s3a://vault --spark \\
+      --kms 'aws:?region=eu-central-1' --key-id alias/lake
+
+Keys are never arguments: --key-id names a master key, and --kms the
+service that has it, which driver and executors call themselves. The variable
+AGS1_KMS is the default of --kms. `COMMAND --spark --help` explains each.
+"""
+
 _KEY_HELP = """\
 keys:
   A key is never taken from the command line, where every user of the machine
@@ -142,8 +163,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
     UsageError: they make no sense; no value that might be a key is shown. SystemExit: help or the version was shown.
     """
-    if "--spark" in arguments[: arguments.index("--") if "--" in arguments else None]:
-        return argparse.Namespace(run=lambda options: _spark(arguments))
+    on_spark = "--spark" in arguments[: arguments.index("--") if "--" in arguments else None]
+    if on_spark:
+        arguments = [each for each in arguments if each != "--spark"]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
     if arguments and arguments[0] in _GROUPS:
@@ -151,17 +173,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
         group = importlib.import_module(f"ags1.cli.grammar.{_GROUPS[arguments[0]]}")
         words = arguments[1:] if arguments[1:2] != ["help"] else [*arguments[2:3], "--help"]
-        if words and words[0] in getattr(group, "ON_SPARK", ()):
+        if not on_spark and words and words[0] in getattr(group, "ON_SPARK", ()):
             raise UsageError(f"`ags1 {arguments[0]} {words[0]}` runs on Spark: add --spark")
-        options = group.command_parser(words[0] if words else None).parse(words, getattr(group, "hint", None))
+        parser = group.command_parser(words[0] if words else None, on_spark)
+        options = parser.parse(words, None if on_spark else getattr(group, "hint", None))
     elif arguments[:1] == ["--version"]:
         from ags1._version import version
 
         print(f"ags1 {version}")
         raise SystemExit(0)
     else:
-        options = command_parser(arguments[0] if arguments else None).parse(arguments, _hint)
-    if getattr(options, "kms", "") is None and arguments[0] != "parquet":
+        options = command_parser(arguments[0] if arguments else None, on_spark).parse(arguments, _hint)
+    if on_spark:
+        options.run = _on_spark
+    if getattr(options, "kms", "") is None and (on_spark or arguments[0] != "parquet"):
         # There, keys may be named in other ways.
         import os
 
@@ -169,10 +194,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options  # type: ignore[no-any-return]
 
 
-def _spark(arguments: list[str]) -> int:
-    from ags1.spark.job import main
+def _on_spark(options: argparse.Namespace) -> int:
+    from ags1.spark.commands import run
 
-    return main(arguments)
+    return run(options)
 
 
 def _hint(option: str) -> str | None:
@@ -181,13 +206,14 @@ def _hint(option: str) -> str | None:
     return None
 
 
-def command_parser(only: str | None = None) -> CommandParser:
+def command_parser(only: str | None = None, on_spark: bool = False) -> CommandParser:
     """The parser of all commands, or with the options of one alone."""
     parser = CommandParser(
         prog="ags1",
         description="Encrypt, decrypt and examine AES GCM Stream (AGS1) files, the format of encrypted Iceberg tables.",
-        epilog=_EPILOG,
+        epilog=_SPARK_EPILOG if on_spark else _EPILOG,
         only=only,
+        on_spark=on_spark,
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
 
@@ -284,7 +310,7 @@ ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         "audit",
         {"location": ("LOCATION", "directory, file or URL, with all that is below it")},
         "say what of a bucket, directory, dataset or table is encrypted, and what is not",
-        "policy KMS html threads spark SAY",
+        "policy KMS html threads SAY",
         more="Looks at the beginning of each file and at the footers of Parquet, and decrypts no data.",
         epilog=_AUDIT_HELP,
         changes={

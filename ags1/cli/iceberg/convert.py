@@ -1,4 +1,4 @@
-"""``ags1 iceberg encrypt``, ``decrypt``, ``rekey``, ``relocate``, ``expire``, ``clean``: plan, question, work."""
+"""``ags1 iceberg encrypt``, ``decrypt``, ``rekey``, ``expire``, ``clean``: plan, question, work."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import datetime
 
 from ags1.cli import say, say_json, warn
 from ags1.cli.consent import agreed
-from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, is_pattern, opened, refuse_name
+from ags1.cli.iceberg.opening import Opened, opened
 from ags1.cli.report import Reporter
 from ags1.errors import KeyAccessError
-from ags1.support.exit_codes import EXIT_DATA, UsageError
+from ags1.support.exit_codes import EXIT_DATA
 from ags1.support.remedies import in_options
 
 TYPE_CHECKING = False
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 
 def encrypt(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.encrypt(options)
     from ags1.iceberg import encrypt_table, plan_conversion
 
     length = options.data_key_length
@@ -58,8 +55,6 @@ def decrypt(options: argparse.Namespace) -> int:
 
 
 def rekey(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.rekey(options)
     from ags1.iceberg import plan_conversion, rekey_table
 
     length = options.data_key_length
@@ -73,27 +68,6 @@ def rekey(options: argparse.Namespace) -> int:
         lambda table, progress: rekey_table(
             table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
             expire=options.expire, threads=options.threads, progress=progress, **_shown(options),
-        ),
-    )  # fmt: skip
-
-
-def relocate(options: argparse.Namespace) -> int:
-    from ags1.iceberg import plan_conversion, relocate_table
-
-    if (options.to_catalog is None) != (options.to_name is None):
-        raise UsageError("--to-catalog and --to-name belong together")
-    if options.to_catalog is None:
-        refuse_name(options.target, "--to-catalog and --to-name")
-    return planned_and_done(
-        options,
-        ("copying", "copied"),
-        lambda table: plan_conversion(
-            table.target, key_id=options.key_id, target_location=options.target, kms=table.kms,
-            partition_paths=options.partition_paths, catalog=options.to_catalog, identifier=options.to_name,
-        ),
-        lambda table, progress: relocate_table(
-            table.target, options.target, options.to_catalog, options.to_name, key_id=options.key_id, kms=table.kms,
-            threads=options.threads, progress=progress, partition_paths=options.partition_paths,
         ),
     )  # fmt: skip
 

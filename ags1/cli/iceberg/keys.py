@@ -6,8 +6,7 @@ import argparse
 import contextlib
 
 from ags1.cli import say, say_json, warn, warn_some
-from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, is_pattern, opened
+from ags1.cli.iceberg.opening import Opened, opened
 from ags1.cli.kms import new_client_of
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 
 def rewrap(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.rewrap(options)
     with opened(options) as table, contextlib.ExitStack() as stack:
         change = _Change(table, options)
         table.require_kms()
@@ -209,6 +206,6 @@ def _tell_of_catalog(options: argparse.Namespace, change: _Change, new_key_id: s
 
 def _would_write(change: _Change) -> str:
     from ags1.iceberg.catalogs.file import next_name
-    from ags1.iceberg.catalogs.successor import version_of
+    from ags1.iceberg.metadata.metadata_names import version_of
 
     return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ags1.iceberg.files.file_io import EncryptedFileIO
 
 _SHOWN_WARNINGS = 20
-_WILDCARDS = frozenset("*?[")
 
 
 class Opened:
@@ -45,7 +44,7 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(options: argparse.Namespace, *, reads: bool = False) -> Iterator[Opened]:
+def opened(options: argparse.Namespace) -> Iterator[Opened]:
     """The table that the options name; its client is closed at the end. A copy is refused, unless it is only read."""
     from ags1.cli.kms import client_of
     from ags1.iceberg.catalogs.pinned import PinnedTable
@@ -60,8 +59,8 @@ def opened(options: argparse.Namespace, *, reads: bool = False) -> Iterator[Open
         if getattr(options, "kms", None):
             client = stack.enter_context(client_of(options))
         target, location, state = _target(options)
-        if state is None and not (reads or hasattr(options, "moved_from")):
-            # What only reads, or makes a table elsewhere, takes --moved-from.
+        if state is None and not hasattr(options, "moved_from"):
+            # What only reads takes --moved-from.
             target.refuse_copy(target.load())
         if isinstance(target, PinnedTable) and options.pin is None and state is None:
             # Not only the newest of its directory: any metadata file may be read by its hash.
@@ -159,24 +158,8 @@ def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState 
     if moved_from is not None:
         raise UsageError("--moved-from is for a copy that is given by its path: without --catalog")
     target = pinned(options, catalog_table(catalog, options.table, allowed_locations=allowed))
-    try:
-        state = target.load()
-    except FileNotFoundError as error:
-        if is_pattern(options):
-            raise UsageError(
-                f"{options.table} is a pattern, and this command is for one table: encrypt, rekey, rewrap, verify and "
-                "audit take patterns"
-            ) from error
-        raise
+    state = target.load()
     return target, state.metadata_location, state
-
-
-def is_pattern(options: argparse.Namespace) -> bool:
-    """Whether many tables of a catalog are meant."""
-    many = options.catalog is not None and not _WILDCARDS.isdisjoint(options.table)
-    if not many and getattr(options, "destroyed_key_ids", None):
-        raise UsageError("--destroyed-key-id is for a pattern: of one table old master keys are not tried")
-    return many
 
 
 def catalog_of(options: argparse.Namespace) -> Any:
@@ -202,10 +185,10 @@ def refuse_name(place: str, option: str) -> None:
 def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
     from ags1.iceberg.catalogs.file import newest_metadata
     from ags1.iceberg.metadata.locations import local_path
-    from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX
+    from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_metadata_file
 
     table: str = options.table
-    if table.endswith(METADATA_SUFFIX):
+    if is_metadata_file(table):
         return table
     path = local_path(table)
     if path is not None and os.path.lexists(path) and not os.path.isdir(path):

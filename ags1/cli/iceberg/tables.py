@@ -6,10 +6,10 @@ import argparse
 import time
 
 from ags1.cli import say, say_json, warn, warn_some
-from ags1.cli.iceberg import fleet
-from ags1.cli.iceberg.opening import Opened, is_pattern, opened, wanted_snapshots
+from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
 from ags1.cli.report import Reporter, in_time
-from ags1.support.exit_codes import UsageError
+from ags1.errors import UnsupportedError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE, UsageError
 from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by
 
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from ags1.iceberg.walk.table_audit import TableAuditReport
     from ags1.iceberg.walk.table_verification import TableVerifyReport
     from ags1.iceberg.walk.table_walk import TableFile, TableWalk
 
 _KEY_FIELDS = frozenset({"key_metadata"})
+# Findings of an audit: those that say of a key that it could not be had, and those of plaintext.
+_KEY_CODES = frozenset({"kek-does-not-open"})
+_PLAINTEXT_CODES = frozenset({"table-not-encrypted", "snapshot-without-key", "file-plaintext"})
+_NO_KEY = frozenset({"KeyAccessError", "MissingKekError", "ServiceRefusal"})
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -43,16 +48,14 @@ def files(options: argparse.Namespace) -> int:
 
 
 def audit(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.audit(options)
-    from ags1.iceberg.walk.table_audit import audit as look
+    from ags1.iceberg.conversion.old_keys import audit_with_old_keys
     from ags1.iceberg.walk.table_walk import walk
 
     started = time.monotonic()
     with opened(options) as table, Reporter(options, ("looking at", "looked at")):
         table.require_kms()
         found = walk(table.location, table.io, wanted_snapshots(options, table))
-        report = look(found, table.io)
+        report = audit_with_old_keys(found, table.io, table.target)
     problem = None if report.ok else counted(report.severities["error"], "error")
     if options.json:
         say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), **made_by(), "error": problem})
@@ -63,12 +66,10 @@ def audit(options: argparse.Namespace) -> int:
                 warn(f"ags1: {line}")
             elif not options.quiet:
                 say(line)
-    return fleet.code_of(report)
+    return _code_of_audit(report)
 
 
 def verify(options: argparse.Namespace) -> int:
-    if is_pattern(options):
-        return fleet.verify(options)
     from ags1.iceberg.walk.table_verification import verify_table
     from ags1.iceberg.walk.table_walk import walk
 
@@ -85,7 +86,28 @@ def verify(options: argparse.Namespace) -> int:
         say_json({**report.to_dict(), "seconds": round(seconds, 6), **made_by(), "error": problem})
     else:
         _tell(options, report, seconds, _advice(found, table))
-    return fleet.code_of(report)
+    return _code_of(report)
+
+
+def _code_of_audit(report: TableAuditReport) -> int:
+    errors = {each.code for each in report.findings if each.severity == "error"}
+    if not errors:
+        return 0
+    if errors <= _PLAINTEXT_CODES:
+        return EXIT_UNPROTECTED
+    return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
+
+
+def _code_of(report: TableVerifyReport) -> int:
+    if report.ok:
+        return 0
+    if report.outcome == "not protected":
+        return EXIT_UNPROTECTED
+    kinds = {each.error for each in report.failures}
+    if report.outcome == "not checked" and kinds <= _NO_KEY:
+        return EXIT_KEY
+    refused = report.outcome == "not checked" and kinds <= {UnsupportedError.__name__}
+    return EXIT_USAGE if refused else EXIT_DATA
 
 
 def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:

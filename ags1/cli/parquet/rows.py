@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Iterator
 
 from ags1.cli import say, warn
@@ -36,6 +37,7 @@ def head(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace, limit: int | None) -> int:
     from ags1 import parquet
+    from ags1.storage import refuse_writing_into
 
     _pyarrow()
     written = _writer_of(options.format)
@@ -43,6 +45,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = ReadingOptions(options, KeyReferences(), clients)
         for path, name in found:
+            refuse_writing_into(path, sys.stdout)
             config = reading.config(path, name) if reading.named or options.allow_plaintext else None
             view = parquet.open(
                 path, config, columns=options.columns, missing_keys=options.missing_keys, threads=options.threads
@@ -102,7 +105,11 @@ def _batches(view: Any, limit: int | None, path: str) -> Iterator[tuple[list[str
     try:
         # Threads that are still reading when one of them fails can take the process with them at its end.
         file = pyarrow.parquet.ParquetFile(view)
-        names = list(file.schema_arrow.names)
+        # PyArrow gives no array for a struct without fields.
+        names = [field.name for field in file.schema_arrow if _has_values(field.type)]
+        if len(names) < len(file.schema_arrow):
+            hidden = ", ".join(field.name for field in file.schema_arrow if not _has_values(field.type))
+            warn(f"ags1: note: {path}: left out, because they are structs without fields: {hidden}")
         left = file.metadata.num_rows if limit is None else limit
         yield names, []
         if left <= 0:
@@ -121,15 +128,49 @@ def _batches(view: Any, limit: int | None, path: str) -> Iterator[tuple[list[str
         raise kind(f"{path}: pyarrow cannot read it: {error}") from None
 
 
+def _has_values(kind: Any) -> bool:
+    """Whether a type has a leaf: not so for a struct without fields, and what has nothing else inside."""
+    types = _pyarrow().types
+    if types.is_struct(kind):
+        return any(_has_values(field.type) for field in kind)
+    return not kind.num_fields or all(_has_values(kind.field(index).type) for index in range(kind.num_fields))
+
+
 def _values(column: Any) -> list[Any]:
     """The values of a column, as text where Python has no exact form of them."""
-    types = _pyarrow().types
-    if types.is_temporal(column.type) or types.is_decimal(column.type):
+    for texts in (True, False):
         try:
-            column = column.cast(_pyarrow().string())
+            column = column.cast(_shown_type(column.type, texts=texts))
+            break
         except _pyarrow().ArrowException:
-            pass
+            continue
     return [plain_value(each) for each in column.to_pylist()]
+
+
+def _shown_type(kind: Any, *, texts: bool) -> Any:
+    """The type with text, or else numbers, in place of times, dates, durations and decimals at any depth.
+
+    Python's datetime ends at the year 9999 and has no nanoseconds.
+    """
+    pyarrow = _pyarrow()
+    types = pyarrow.types
+    if types.is_decimal(kind) or (types.is_temporal(kind) and texts):
+        return pyarrow.string()
+    if types.is_temporal(kind):
+        return pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64()
+
+    def shown(field: Any) -> Any:
+        return field.with_type(_shown_type(field.type, texts=texts))
+
+    if types.is_struct(kind):
+        return pyarrow.struct([shown(field) for field in kind])
+    if types.is_map(kind):
+        return pyarrow.map_(shown(kind.key_field), shown(kind.item_field))
+    if types.is_large_list(kind):
+        return pyarrow.large_list(shown(kind.value_field))
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
+        return pyarrow.list_(shown(kind.value_field), getattr(kind, "list_size", -1))
+    return kind
 
 
 def plain_value(value: Any) -> Any:
@@ -162,6 +203,12 @@ class _Json:
         """Nothing stands before the rows of a file."""
 
     def write(self, names: list[str], rows: list[Row]) -> None:
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise UnsupportedError(
+                f"{len(names)} columns, of which several are called {repeated!r}: a JSON object has one value for a "
+                "name; choose columns, or --format csv"
+            )
         for row in rows:
             say(json.dumps(dict(zip(names, row, strict=True))))
 

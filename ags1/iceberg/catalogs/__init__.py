@@ -107,15 +107,6 @@ def loaded(catalog: Any, **properties: str) -> Any:
         ) from error
 
 
-def other_catalogs(catalog: Any) -> str:
-    """Which other catalogs share a SQL catalog's database, in words; "" if none does."""
-    if not hasattr(catalog, "engine"):
-        return ""
-    from ags1.iceberg.catalogs._sql import other_catalogs
-
-    return other_catalogs(catalog)
-
-
 def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Mapping[str, str]) -> CatalogTable:
     import importlib
 

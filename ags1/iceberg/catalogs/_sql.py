@@ -62,7 +62,7 @@ class SqlTable(PointerTable):
         with self._catalog.engine.connect() as connection:
             row = connection.execute(select(IcebergTables.metadata_location).where(*self._row())).first()
         if row is None:
-            others = other_catalogs(self._catalog)
+            others = _other_catalogs(self._catalog)
             raise FileNotFoundError(2, f"the catalog has no such table{others}", self.name)
         if not row[0]:
             raise FormatError(f"{self.name}: the catalog has no metadata file for this name")
@@ -78,7 +78,7 @@ class SqlTable(PointerTable):
         )
 
 
-def other_catalogs(catalog: Any) -> str:
+def _other_catalogs(catalog: Any) -> str:
     """Which other catalogs have tables in the same database, in words: only the name tells them apart."""
     from pyiceberg.catalog.sql import IcebergTables
     from sqlalchemy import select

@@ -16,10 +16,19 @@ from typing import Any
 
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, read_state
-from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor, version_of
+from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor
 from ags1.iceberg.keys._document import MAX_DOCUMENT as MAX_DOCUMENT
 from ags1.iceberg.metadata.locations import local_path, location_of, refuse_change, rooted, table_of
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, directories_of
+from ags1.iceberg.metadata.metadata_document import directories_of
+from ags1.iceberg.metadata.metadata_names import (
+    METADATA_SUFFIX,
+    VERSION_HINT,
+    is_compressed,
+    is_metadata_file,
+    not_understood,
+    number_in,
+    version_of,
+)
 from ags1.storage import Location, can_create, create, is_directory, list_names, make_parent, open_output, read_whole
 
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
@@ -35,7 +44,7 @@ class FileTable(CatalogTable):
     def __init__(self, identifier: str, io_properties: Mapping[str, str]) -> None:
         self.name = identifier
         self.io_properties = io_properties
-        self._start = identifier if identifier.endswith(METADATA_SUFFIX) else None
+        self._start = identifier if is_metadata_file(identifier) else None
 
     def load(self) -> TableState:
         """Read the newest metadata file."""
@@ -76,7 +85,7 @@ class FileTable(CatalogTable):
 
     def refuse_taken(self) -> None:
         """Refuse a directory with a metadata file."""
-        if any(version_of(name) is not None for name in _names(self._metadata, self.io_properties)):
+        if any(map(is_metadata_file, _names(self._metadata, self.io_properties))):
             raise self._taken("there is a table already: choose another directory")
 
     def create(self, fields: Mapping[str, Any]) -> TableState:
@@ -115,8 +124,10 @@ class FileTable(CatalogTable):
         """Refuse a metadata file beside which there is one with a higher number."""
         location = state.metadata_location
         number = version_of(location) or 0
-        names = _names(directory_of(location), self.io_properties)
-        newer = sorted(name for name in names if (version_of(name) or 0) > number)
+        directory = directory_of(location)
+        names = {*_names(directory, self.io_properties)} - {location.rpartition("/")[2]}
+        hinted = _hinted(directory, names, self.io_properties)
+        newer = [*_doubtful(names, hinted, number), *sorted(each for each in names if (version_of(each) or 0) > number)]
         if newer:
             raise ConflictError(
                 f"{self.name}: beside {location} there is {newer[-1]}, with a higher number: another writer has "
@@ -165,25 +176,32 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
     FileNotFoundError
         The directory does not exist, or has no metadata file.
     FormatError
-        Two files have this number, as after two commits at once to a catalog, of which one lost.
+        Two files have this number, as after two commits at once to a catalog, of which one lost. Or the newest state
+        seems to be in a file whose form is not known, or that is missing.
     """
     properties = io_properties or {}
     place = directory.rstrip("/") or "/"
     for each in (f"{place.rstrip('/')}/metadata", place):
-        versions: dict[int, list[str]] = {}
-        for name in _names(each, properties):
-            version = version_of(name)
-            if version is not None:
-                versions.setdefault(version, []).append(name)
-        if not versions:
-            continue
-        names = sorted(versions[max(versions)])
+        listed = _names(each, properties)
+        if (hinted := _hinted(each, listed, properties)) >= 0:
+            # Again: a commit writes the hint last.
+            listed = _names(each, properties)
+        versions = {name: version for name in listed if (version := version_of(name)) is not None}
+        newest = max(versions.values(), default=-1)
+        names = sorted(name for name, version in versions.items() if version == newest)
+        if doubtful := _doubtful(listed, hinted, newest):
+            raise FormatError(
+                f"{each}/{doubtful[-1]} is or names a state of the table that is not known here, and seems newer than "
+                f"{' or '.join(names) or 'all others'}: give the metadata file that is the newest, or take that file "
+                "away if it is of no use"
+            )
         if len(names) > 1:
             raise FormatError(
-                f"{each} has {len(names)} metadata files of the number {max(versions)}, as after a commit that lost "
+                f"{each} has {len(names)} metadata files of the number {newest}, as after a commit that lost "
                 f"against another: name the one that the catalog has, {' or '.join(names)}"
             )
-        return f"{each}/{names[0]}"
+        if names:
+            return f"{each}/{names[0]}"
     where = location_of(place, properties)
     if where.is_local and not is_directory(where):
         raise FileNotFoundError(2, "there is no such metadata file or directory", directory)
@@ -199,7 +217,7 @@ def _require_create(where: Location) -> None:
     if not can_create(where):
         raise UnsupportedError(
             f"{where}: this storage cannot create a file only if it is absent, so that of two commits at once one "
-            "would be lost: use a catalog, or a local directory, S3, GCS or Azure"
+            "would be lost: use a catalog, S3, GCS, Azure, or a local file system with hard links"
         )
 
 
@@ -212,6 +230,23 @@ def _names(directory: str, io_properties: Mapping[str, str]) -> list[str]:
             # The bucket does not exist.
             raise
         return []
+
+
+def _doubtful(names: Iterable[str], hinted: int, number: int) -> list[str]:
+    return [*([VERSION_HINT] if hinted > number else []), *not_understood(names, number)]
+
+
+def _hinted(directory: str, names: Iterable[str], io_properties: Mapping[str, str]) -> int:
+    """Return the number that a directory's version hint names; -1 if there is none."""
+    if VERSION_HINT not in names:
+        return -1
+    try:
+        text = bytes(read_whole(location_of(f"{directory}/{VERSION_HINT}", io_properties), 1 << 16))
+    except FileNotFoundError:
+        # It is being replaced.
+        return -1
+    named = text.decode("utf-8", "replace").strip().rpartition("/")[2]
+    return -1 if (found := number_in(named)) is None else found
 
 
 def has_no_catalog(location: str, fields: Mapping[str, Any]) -> bool:
@@ -245,7 +280,7 @@ def _named(version: int, before: str, like: str) -> str:
 
 def _suffix(name: str) -> str:
     # The suffix of the file before: otherwise commits with different compression would have different names.
-    return f".gz{METADATA_SUFFIX}" if name.endswith(f".gz{METADATA_SUFFIX}") else METADATA_SUFFIX
+    return f".gz{METADATA_SUFFIX}" if is_compressed(name) else METADATA_SUFFIX
 
 
 def as_the_table_spells_it(location: str, fields: Mapping[str, Any]) -> str:

@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
 from ags1.iceberg.keys._document import Document
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, properties_of, text_hash
+from ags1.iceberg.metadata.metadata_document import properties_of, text_hash
+from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_compressed, version_of
 
-# 00007-UUID.metadata.json of a catalog, v7.metadata.json of a Hadoop catalog; with .gz in front of .metadata.json.
-_NAME = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json", re.ASCII)
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _PREVIOUS_VERSIONS = 100
 _CODEC = "write.metadata.compression-codec"
@@ -99,7 +98,7 @@ class NewMetadata:
         self.name = name
         self.document = Document(text)
         encoded = text.encode("utf-8")
-        self.data = gzip.compress(encoded, mtime=0) if name.endswith(f".gz{METADATA_SUFFIX}") else encoded
+        self.data = gzip.compress(encoded, mtime=0) if is_compressed(name) else encoded
         self.metadata_hash = text_hash(text) if self.is_javas else None
 
     def __repr__(self) -> str:
@@ -139,12 +138,6 @@ def successor(
 def first(fields: Mapping[str, Any]) -> NewMetadata:
     """Make the first metadata file of a table."""
     return NewMetadata(fields, _fresh_name(0, fields))
-
-
-def version_of(location: str) -> int | None:
-    """Return the number in a metadata file's name; None if it has none."""
-    match = _NAME.fullmatch(location.rpartition("/")[2])
-    return None if match is None else int(match[1] or match[2])
 
 
 def directory_of(location: str) -> str:

@@ -5,7 +5,6 @@ refs --> snapshots, each once --> manifests, each once --> live entries
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -32,8 +31,8 @@ class Contents:
     """The current files of a table. Manifests that are read are added to `kept`, and not read again.
 
     `snapshots` are in the order of the refs, with that of main first. `manifests` has them by path, with live entries
-    only and without the metrics of columns, which are most of the bytes; `listed` has the manifest list's entry of
-    each.
+    only; of data files without the metrics of columns, which are most of the bytes. `listed` has the manifest list's
+    entry of each.
     """
 
     def __init__(self, metadata: TableMetadata, files: SnapshotFiles, kept: Kept | None = None) -> None:
@@ -53,8 +52,11 @@ class Contents:
                     self.listed[each["manifest_path"]] = each
         known = {} if kept is None else kept
         unread = [each for each in self.listed.values() if _name(each) not in known]
-        read = functools.partial(files.manifest, metrics=False)
-        for each, manifest in zip(unread, in_parallel(read, unread, SMALL_FILES_AT_ONCE), strict=True):
+        # Bounds say which data files a position delete file is for.
+        read = in_parallel(
+            lambda each: files.manifest(each, metrics=each["content"] != DATA), unread, SMALL_FILES_AT_ONCE
+        )
+        for each, manifest in zip(unread, read, strict=True):
             manifest.entries = [entry for entry in manifest.entries if entry.is_live]
             known[_name(each)] = manifest
         self.manifests = {path: known[_name(each)] for path, each in self.listed.items()}

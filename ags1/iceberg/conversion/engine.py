@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ags1.core.blocks import usable_cpus
-from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError, UnsupportedError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError, LimitError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
@@ -45,13 +45,15 @@ from ags1.iceberg.conversion.work import (
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import MOVED_FROM, TableLocations
-from ags1.iceberg.metadata.manifests import DATA, ManifestEntry, kind_of
+from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
+from ags1.iceberg.scan.probing import Probe
 from ags1.iceberg.walk.table_walk import FAULTS
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
+from ags1.kms.asking import reported
 from ags1.kms.run_records import FoundRun, RunSeal, found_runs
 from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
@@ -62,6 +64,8 @@ Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable
 
 # Bytes of small files that are kept between their check and the work on them.
 _HELD = 64 << 20
+# Files of which a row group is read at once.
+_READ_AT_ONCE = 4
 
 
 class TableAtOnce:
@@ -74,6 +78,7 @@ class TableAtOnce:
         self.metadata = TableMetadata(state.document.fields)
         self.source = SnapshotFiles.of(state, kms, io_properties)
         self.contents = Contents(self.metadata, self.source, kept)
+        self.document = state.document
 
 
 class Conversion:
@@ -125,13 +130,17 @@ class Conversion:
         # Small files of a store that were read to be checked.
         self._contents: dict[str, Buffer] = {}
         self._held_bytes = 0
-        self.report = ConversionReport(change.name, table.name, change.key_id)
+        # What decides how a file is read, as far as it is known here.
+        self._forms: dict[str, str] = {}
+        self.report = reported(ConversionReport(change.name, table.name, change.key_id), self.kms)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
     def look(self, state: TableState | None = None) -> TableAtOnce:
         """Return the table in its current state, or in a given one. KeyAccessError: not under the key that is held."""
         found = state or self.table.load()
+        if state is None:
+            self.table.check_newest(found)
         said = TableMetadata(found.document.fields).key_id
         # A catalog that knows the master key has compared it; encryption is under the key that the caller names.
         if self.held not in (None, said) and found.table_key_id is None and self.change.name != ENCRYPT:
@@ -145,6 +154,7 @@ class Conversion:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
+        reported(plan, self.kms)
         runs = found_runs(self._journal_directory(view))
         self._take_over(view, runs)
         if any(map(is_maintenance, runs)):
@@ -152,7 +162,6 @@ class Conversion:
                 "maintenance of the table is under way, or was killed: it may remove files that are to be moved; then "
                 "run the conversion again"
             )
-        plan.notes = list(self.report.notes)
         entries = list({each.path: each for each in contents.entries()}.values())
         todo = [each for each in entries if not self._is_done(each)]
         plan.unchanged = len(entries) - len(todo)
@@ -179,6 +188,7 @@ class Conversion:
             plan.statistics = metadata.statistics
         # A key service refuses every file with the same message.
         self._faults = list({_said(each): each for each in self._problems(view, todo)}.values())
+        plan.notes = list(self.report.notes)
         plan.problems = [_said(each) for each in self._faults]
         return plan
 
@@ -203,8 +213,39 @@ class Conversion:
                 return error
             return None
 
+        try:
+            view.metadata.check_upgrade()
+        except UnsupportedError as error:
+            yield error
         todo = [each for each in entries if each.path not in self.moved]
-        return [each for each in in_parallel(look, todo, REQUESTS_AT_ONCE) if each is not None]
+        found = [*in_parallel(look, todo, REQUESTS_AT_ONCE), *self._unreadable(view)]
+        yield from (each for each in found if each is not None)
+
+    def _unreadable(self, view: TableAtOnce) -> Iterable[Exception | None]:
+        """Read rows of one file of each form, which a plan must promise; return why not.
+
+        Nobody is kept from decrypting what ags1 does not read, so only an encryption is refused.
+        """
+        found: dict[Any, tuple[ManifestEntry, Manifest]] = {}
+        for manifest in view.contents.manifests.values():
+            about = (manifest.header.get("schema"), manifest.spec_id, str(manifest.partition))
+            for each in manifest.entries:
+                if each.path in self._forms:
+                    found.setdefault((self._forms[each.path], kind_of(each.file), *about), (each, manifest))
+        if not found:
+            return []
+        probe = Probe(view.document, view.source)
+
+        def read(each: tuple[ManifestEntry, Manifest]) -> Exception | None:
+            try:
+                probe.read(*each)
+            except FAULTS as error:
+                if self.change.name == ENCRYPT and not isinstance(error, (UnsupportedError, LimitError)):
+                    return error
+                self.report.notes.append(f"ags1 does not read the rows of this file, and moves it as it is: {error}")
+            return None
+
+        return in_parallel(read, found.values(), _READ_AT_ONCE)
 
     def _check(self, view: TableAtOnce, entry: ManifestEntry) -> None:
         view.places.check(entry.path)
@@ -217,7 +258,10 @@ class Conversion:
                 )
             if self.perform is None:
                 # With `perform`, each file is checked where it is moved, not from here.
-                self._hold(entry.path, check(self._task(view, entry), self._seal(view), self.places))
+                form, content = check(self._task(view, entry), self._seal(view), self.places)
+                self._hold(entry.path, content)
+            if not self.change.copies(entry.file.get("key_metadata")):
+                self._forms[entry.path] = form
             return
         size = status(self.places.of_source(entry.path)).size
         if size != entry.file["file_size_in_bytes"]:

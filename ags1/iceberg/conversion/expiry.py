@@ -27,13 +27,12 @@ from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import location_of, refuse_change, rooted
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
-    METADATA_SUFFIX,
-    VERSION_HINT,
     claims_encryption,
     directories_of,
     metadata_directory,
     metadata_document,
 )
+from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
 from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
@@ -108,7 +107,8 @@ def expire_snapshots(
 
     def attempt(state: TableState, metadata: TableMetadata, _files: TableFiles) -> bool:
         files.clear()
-        _refuse_shared_files(metadata, opened.name)
+        opened.check_newest(state)
+        refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
         limit = 1000 * (time.time() - older_than.total_seconds()) if older_than else math.inf
         if older_than:
@@ -239,7 +239,7 @@ def clean(
     opened.refuse_copy(state)
     opened.check_newest(state)
     metadata = TableMetadata(state.document.fields)
-    _refuse_shared_files(metadata, opened.name)
+    refuse_shared_files(metadata, opened.name)
     names = TableFiles(metadata, located)
     identity, own = _Identities(), _Own(metadata, located)
     directories = [own.metadata, own.table.join("metadata")]
@@ -377,7 +377,7 @@ def _refuse_other_tables(
         document = metadata_document(entry.path, bytes(read_whole(entry.location, MAX_DOCUMENT)), None)
         return bool(document.fields.get("table-uuid") == uuid)
 
-    found = [each for each in entries if each.name.endswith(METADATA_SUFFIX)]
+    found = [each for each in entries if is_metadata_file(each.name)]
     for each, same in zip(found, in_parallel(is_own, found, SMALL_FILES_AT_ONCE), strict=True):
         if not same:
             raise UnsupportedError(
@@ -397,7 +397,8 @@ def _seen(location: Location) -> Entry | None:
         return None
 
 
-def _refuse_shared_files(metadata: TableMetadata, name: str) -> None:
+def refuse_shared_files(metadata: TableMetadata, name: str) -> None:
+    """Refuse a table whose files others may need."""
     if not metadata.removes_files:
         raise UnsupportedError(f"{name}: the table's property gc.enabled is false: others may need its files")
 
@@ -419,6 +420,10 @@ def _files_of(
 ) -> Iterable[tuple[str, str]]:
     """Return the files that snapshots need, with their kinds; or those that their manifests mark as deleted."""
     listed: dict[str, dict[str, Any]] = {}
+    # A snapshot of format version 1 may name its manifests itself.
+    inline = (path for each in snapshots if "manifest-list" not in each for path in each.get("manifests") or ())
+    listed |= {path: {"manifest_path": path} for path in inline}
+    snapshots = [each for each in snapshots if "manifest-list" in each]
     for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, SMALL_FILES_AT_ONCE), strict=True):
         if not deleted:
             yield snapshot["manifest-list"], "manifest list"

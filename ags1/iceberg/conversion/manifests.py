@@ -91,7 +91,8 @@ class SnapshotConversion:
                     writer.manifests.append(record)
                 elif record is not None:
                     writer.keep(record)
-        merged = merge_position_deletes(manifests, self._paths, self._source, self._files)
+        specs = self._metadata.fields["partition-specs"]
+        merged = merge_position_deletes(manifests, specs, self._paths, self._source, self._files)
         for spec_id, vectors in merged.items():
             like = next(each for each in manifests if each.spec_id == spec_id and each.content == DATA)
             writer.add(like.like(vectors, DELETES), None)

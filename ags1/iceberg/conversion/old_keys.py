@@ -21,13 +21,15 @@ from ags1.iceberg.catalogs.file import as_the_table_spells_it
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
 from ags1.iceberg.conversion.removed_snapshots import logged, older_documents
 from ags1.iceberg.conversion.work import WorkKey
-from ags1.iceberg.files.file_io import file_io_at
+from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 from ags1.iceberg.keys._document import Document
 from ags1.iceberg.keys._entries import EncryptedKey
 from ags1.iceberg.keys._kek import kept_kek
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import location_of
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, metadata_document
+from ags1.iceberg.metadata.metadata_document import metadata_document
+from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.walk.table_audit import TableAuditReport, audit
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
@@ -56,8 +58,6 @@ class OldKeyReport(Report):
         Other master keys that unwrapped a key encryption key of the table, or the key of a journal.
     refused : dict of str to str
         Other master keys that the KMS refused, with the first message. That proves nothing.
-    destroyed : list of str
-        Those that it refused and that were destroyed, as the caller says.
     refs : list of str
         Branches and tags that they open.
     files : int
@@ -78,7 +78,6 @@ class OldKeyReport(Report):
     key_id: str | None
     opened: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    destroyed: list[str] = field(default_factory=list)
     refs: list[str] = field(default_factory=list)
     files: int = 0
     snapshots: list[int] = field(default_factory=list)
@@ -89,37 +88,62 @@ class OldKeyReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing of a branch or a tag was opened."""
-        return not self.refs and not self.files
+        """Whether they open no snapshot, neither one that the table has nor one that it had."""
+        return not (self.refs or self.files or self.snapshots or self.removed)
 
     @property
     def is_proved(self) -> bool:
-        """Whether everything was tried: no master key was refused, but those that were destroyed, and all was read."""
+        """Whether everything was tried: no master key was refused, and all metadata files were read."""
         return not self.refused and not self.unread
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         lines = []
-        if not self.ok:
+        if self.refs or self.files:
             refs = f" ({', '.join(map(printable, self.refs))})" if self.refs else ""
             lines.append(
-                f"{self.table}: old keys STILL open {counted(self.files, 'file')} of its branches and tags{refs}"
+                f"old keys STILL open {counted(self.files, 'file')} of the branches and tags{refs}: `rekey_table` to "
+                "another master key, with new data keys, ends that"
             )
         if self.snapshots:
-            lines.append(f"{self.table}: old keys open {counted(len(self.snapshots), 'snapshot')}")
+            lines.append(
+                f"old keys open {counted(len(self.snapshots), 'snapshot')}: `expire_snapshots` removes those that no "
+                "branch or tag has"
+            )
         if self.removed:
-            lines.append(f"{self.table}: old keys open {counted(len(self.removed), 'snapshot')} that it no longer has")
-        lines += [f"{self.table}: old keys open the journal {each}" for each in self.journals]
-        lines += [f"{self.table}: {name} was refused, which proves nothing" for name in map(printable, self.refused)]
-        lines += [f"{self.table}: {name} was destroyed, as you say" for name in map(printable, self.destroyed)]
-        return "\n".join(lines or [f"{self.table}: old keys open nothing"])
+            lines.append(
+                f"old keys open {counted(len(self.removed), 'snapshot')} that the table no longer has: "
+                "`expire_snapshots` removes what a killed run has left of them, and `ags1 iceberg clean` the rest"
+            )
+        if self.journals:
+            journals = counted(len(self.journals), "journal of a killed conversion", "journals of killed conversions")
+            lines.append(f"old keys open {journals}: `ags1 iceberg clean` removes them")
+        lines += [
+            f"NOT tried, because the KMS refused the old master key {key_id}, which proves nothing: enable it, and "
+            "audit the table again"
+            for key_id in map(printable, self.refused)
+        ]
+        if self.unread:
+            lines.append(f"NOT read: {counted(len(self.unread), 'metadata file')}, which may name old master keys")
+        if lines:
+            lines.append("so do NOT delete the old master keys yet")
+        elif self.opened:
+            lines.append(
+                f"as far as this table goes, the old master keys ({', '.join(map(printable, self.opened))}) may be "
+                f"disabled: they open nothing but key encryption keys in old metadata files; {NOT_COVERED}"
+            )
+        return "\n".join(lines or ["no other master key opens anything of the table"])
 
 
-def what_old_keys_open(
-    table: CatalogTable, kms: Any, state: TableState | None = None, destroyed: Collection[str] = ()
-) -> OldKeyReport:
+def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: CatalogTable | None) -> TableAuditReport:
+    """Audit the files that a walk has found, and try what other master keys open, if that can be tried."""
+    report = audit(found, file_io)
+    if table is not None and found.encrypted and file_io.kms is not None:
+        report.old_keys = what_old_keys_open(table, file_io.kms)
+    return report
+
+
+def what_old_keys_open(table: CatalogTable, kms: Any) -> OldKeyReport:
     """Try every other master key that a metadata file or a journal of a table names.
-
-    Keys that were destroyed, as the caller says, are tried too: one that opens something was not.
 
     Metadata files are those beside the current one, and those in its metadata log. Data files are not read: a key that
     a readable manifest has opens its file.
@@ -129,16 +153,13 @@ def what_old_keys_open(
     Ags1Error, OSError
         The table's own metadata cannot be read.
     """
-    state = table.load() if state is None else state
+    state = table.load()
     report = OldKeyReport(table.name, TableMetadata(state.document.fields).key_id)
     documents = {state.metadata_location: state.document, **_older(table, state, report)}
     opened = _unwrapped(documents, kms, report)
     if opened:
         _look(table, state, kms, list(documents.values()), opened, report)
     _look_at_journals(table, state, kms, report)
-    report.destroyed = [each for each in report.refused if each in destroyed and each not in report.opened]
-    for each in report.destroyed:
-        del report.refused[each]
     return report
 
 
@@ -169,7 +190,7 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
         # Not every reader may list. The log names the files of the last commits.
         report.unread.append(f"{directory}/ (not listed)")
         names = []
-    paths |= dict.fromkeys(f"{directory}/{name}" for name in names if name.endswith(METADATA_SUFFIX))
+    paths |= dict.fromkeys(f"{directory}/{name}" for name in names if is_metadata_file(name))
     paths.pop(current, None)
     found = {}
     for path, each in older_documents(table, state, paths):

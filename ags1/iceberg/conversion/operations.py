@@ -17,8 +17,10 @@ from ags1.iceberg.conversion.expiry import (
     keeps_statistics,
     left_behind,
     parts_of,
+    refuse_shared_files,
     remove_statistics,
 )
+from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.files.file_io import TABLE_KEY_ID
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -106,7 +108,7 @@ def encrypt_table(
     wanted, keeps = _steps(steps), keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
     change = ConversionGoal(ENCRYPT, key_id, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths)
-    state = opened.load()
+    state = _loaded(opened, expire="expire" in wanted)
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
     if "convert" in wanted:
@@ -146,7 +148,7 @@ def decrypt_table(
         As for :func:`encrypt_table`.
     """
     opened, client = parts_of(table, kms)
-    change = _decryption(opened.load(), opened.name)
+    change = _decryption(_loaded(opened, expire=expire), opened.name)
     report = _conversion(table, opened, client, change, threads, progress, perform).run()
     return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
@@ -197,7 +199,7 @@ def rekey_table(
     """
     keeps = keeps_statistics(statistics)
     opened, client = parts_of(table, kms)
-    old = _encrypted(opened.load(), opened.name)
+    old = _encrypted(_loaded(opened, expire=expire), opened.name)
     if data_key_length is not None and not data_keys:
         raise ValueError("`data_key_length` is for new data keys: give `data_keys=True`")
     if key_id is None and not data_keys:
@@ -211,7 +213,10 @@ def rekey_table(
     else:
         report = _changed_metadata(opened, client, change)
         report.notes.append(REWRAPPED)
-    return _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
+    report = _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
+    if data_keys:
+        report.old_keys = what_old_keys_open(opened, client)
+    return report
 
 
 def plan_conversion(
@@ -282,11 +287,12 @@ def plan_conversion(
         before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
         change.apply(after)
         plan.expires, plan.settings = expire, after.fields != before.fields
-    if change.key_id is not None and target_location is None:
-        try:
+    try:
+        _loaded(opened, expire=expire)
+        if change.key_id is not None and target_location is None:
             opened.check_can_encrypt()
-        except UnsupportedError as error:
-            plan.problems.append(str(error))
+    except UnsupportedError as error:
+        plan.problems.append(str(error))
     return plan
 
 
@@ -412,6 +418,14 @@ def _steps(steps: Collection[str]) -> set[str]:
     return wanted
 
 
+def _loaded(table: CatalogTable, *, expire: bool) -> TableState:
+    """Load a table, and refuse one whose snapshots are to be expired and must not be."""
+    state = table.load()
+    if expire:
+        refuse_shared_files(TableMetadata(state.document.fields), table.name)
+    return state
+
+
 def _decryption(state: TableState, name: str) -> ConversionGoal:
     if not claims_encryption(state.document.fields):
         raise ValueError(f"{name} is not encrypted")
@@ -453,6 +467,7 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> 
             keys = EncryptionKeys.from_table_metadata(metadata.fields)
             metadata.fields["encryption-keys"] = keys.rewrap(kms, change.key_id).to_list()
         before = dict(metadata.properties)
+        metadata.check_upgrade()
         change.apply(metadata)
         return change.name == REKEY or before != metadata.properties
 

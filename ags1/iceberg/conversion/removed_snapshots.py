@@ -21,7 +21,8 @@ from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import TableLocations, location_of
 from ags1.iceberg.metadata.manifests import kind_of
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, VERSION_HINT, directories_of, metadata_document
+from ags1.iceberg.metadata.metadata_document import directories_of, metadata_document
+from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
 from ags1.iceberg.walk.table_walk import FAULTS
 from ags1.iceberg.writing.metadata import STAGED, statistics_of
 from ags1.storage import SMALL_FILES_AT_ONCE, read_whole
@@ -115,7 +116,7 @@ def removed_snapshots(
             own.check(path)
         except UnsupportedError:
             raise UnsupportedError(f"{path}: lies outside of the table, where others may have files") from None
-        if path.endswith((METADATA_SUFFIX, VERSION_HINT)) or f"/{DIRECTORY}/" in path:
+        if is_metadata_file(path) or path.endswith(VERSION_HINT) or f"/{DIRECTORY}/" in path:
             raise UnsupportedError(f"{path}: is no file of a snapshot: somebody has written that metadata file")
 
     def is_left(path: str | None) -> bool:

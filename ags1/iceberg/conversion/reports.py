@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.iceberg.conversion.old_keys import OldKeyReport
+
 _LISTED = 20
 _KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
@@ -123,7 +127,7 @@ class ConversionPlan(Report):
         """Number of old snapshots that may have plaintext files."""
         return len(self.plaintext) + len(self.removed_before)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         if self.format_version < 3:
             lines.append(
@@ -228,7 +232,7 @@ class ExpiryReport(Report):
         """Whether there is nothing to remove."""
         return not (self.snapshots or self.paths or self.key_entries)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
         if self.removed_before:
@@ -285,6 +289,8 @@ class ConversionReport(Report):
         What was removed after the conversion.
     notes : list of str
         Work of killed runs that was not believed, and was done again.
+    old_keys : OldKeyReport or None
+        After new data keys: what other master keys than the table's own still open.
     """
 
     change: str
@@ -304,11 +310,13 @@ class ConversionReport(Report):
     dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
     notes: list[str] = field(default_factory=list)
+    old_keys: OldKeyReport | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
-        return self.expired is None or self.expired.ok
+        """Whether nothing was left, see :attr:`ExpiryReport.ok`, and old keys open nothing of the branches and tags."""
+        still = self.old_keys is not None and bool(self.old_keys.refs or self.old_keys.files)
+        return not still and (self.expired is None or self.expired.ok)
 
     @property
     def old_snapshots(self) -> int:
@@ -320,7 +328,7 @@ class ConversionReport(Report):
         """Number of old snapshots that may have plaintext files."""
         return len(self.plaintext) + len(self.removed_before)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
         lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
         if self.reused:
@@ -334,6 +342,8 @@ class ConversionReport(Report):
         lines += _lines(_KEPT, self.statistics)
         lines += _lines("statistics file that was removed", self.dropped_statistics)
         lines += _lines("note", self.notes)
+        if self.old_keys is not None:
+            lines.append(str(self.old_keys))
         return "\n".join(lines)
 
     def _left(self) -> str:
@@ -378,7 +388,7 @@ class CleanReport(Report):
         """Whether there is nothing to remove."""
         return not (self.paths or self.given_up)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.paths), 'file')}, {size_text(self.bytes)}, {what}"]
         lines += _lines(what, self.paths) if self.dry_run else []

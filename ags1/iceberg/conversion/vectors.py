@@ -1,7 +1,7 @@
 """Deletes by position for data files with new paths: deletion vectors, one for each data file.
 
     deletion vector          its positions, in a new Puffin file under the new path
-    position delete files    those that apply to a data file by sequence number and partition, merged into a vector
+    position delete files    those that apply to a data file, merged into a vector
 
 A data file with a vector has no other deletes by position. Source: Iceberg table spec, "Deletion Vectors",
 "Position Delete Files" and "Scan Planning".
@@ -9,16 +9,17 @@ A data file with a vector has no other deletes by position. Source: Iceberg tabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.conversion.contents import is_position_delete, is_vector
+from ags1.iceberg.conversion.contents import is_position_delete
+from ags1.iceberg.deletes import DeleteIndex, DeletionVector, FileScope
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.manifests import DATA, EXISTING, POSITION_DELETES, Manifest, ManifestEntry
-from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
+from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
 
 
@@ -42,69 +43,46 @@ def move_vectors(
     return _written(found, files)
 
 
-@dataclass
-class _Deletes:
-    """A position delete file, and the positions that it has by data file."""
-
-    entry: ManifestEntry
-    spec_id: int
-    positions: dict[str, Any]
-
-    def apply_to(self, data: ManifestEntry, spec_id: int) -> bool:
-        number, least = self.entry.sequence_number, data.sequence_number
-        assert number is not None
-        assert least is not None
-        if number < least:
-            return False
-        if self.entry.file.get("referenced_data_file") is not None or len(self.positions) == 1:
-            # It applies to one data file, in any partition.
-            return True
-        return self.spec_id == spec_id and _comparable(self.entry) == _comparable(data)
-
-
-def _comparable(entry: ManifestEntry) -> dict[int, Any]:
-    """Return the partition of a file in a form in which NaN equals NaN."""
-    return {number: value if value == value else "NaN" for number, value in entry.file["partition"].items()}
-
-
 def merge_position_deletes(
-    manifests: list[Manifest], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
+    manifests: list[Manifest],
+    specs: Iterable[Mapping[str, Any]],
+    paths: Mapping[str, str],
+    source: SnapshotFiles,
+    files: TableFiles,
 ) -> dict[int, list[ManifestEntry]]:
-    """Make vectors of the position delete files of one snapshot, grouped by the data file's partition spec."""
-    deletes = [
-        _Deletes(entry, manifest.spec_id, positions_in(entry, source))
-        for manifest in manifests
-        for entry in manifest.entries
-        if is_position_delete(entry)
-    ]
-    if not deletes:
+    """Make vectors of the position delete files of one snapshot, grouped by the data file's partition spec.
+
+    `specs` are the table's, as the metadata has them.
+    """
+    listed = [(manifest.spec_id, entry) for manifest in manifests for entry in manifest.entries]
+    if not any(is_position_delete(entry) for _, entry in listed):
         return {}
-    by_path: dict[str, list[_Deletes]] = {}
-    for each in deletes:
-        for path in each.positions:
-            by_path.setdefault(path, []).append(each)
-    done = {
-        entry.file.get("referenced_data_file")
-        for manifest in manifests
-        for entry in manifest.entries
-        if is_vector(entry)
-    }
+    partitioned = {each["spec-id"] for each in specs if any(field["transform"] != "void" for field in each["fields"])}
+    scoped = [(FileScope.of(entry, spec_id, spec_id in partitioned), spec_id, entry) for spec_id, entry in listed]
+    data = [each for each in scoped if each[2].file["content"] == DATA]
+    index = DeleteIndex(scope for scope, _, _ in data)
+    for scope, _, entry in scoped:
+        if entry.file["content"] != DATA and index.wants(scope):
+            index.add(scope, entry)
+    read: dict[str, dict[str, Any]] = {}
     found: list[tuple[str, Any, ManifestEntry]] = []
-    specs: list[int] = []
-    for manifest in manifests:
-        for entry in manifest.entries:
-            if entry.file["content"] != DATA or entry.path in done or entry.path not in by_path:
-                continue
-            applying = [each for each in by_path[entry.path] if each.apply_to(entry, manifest.spec_id)]
-            if applying:
-                positions = applying[0].positions[entry.path].copy()
-                for each in applying[1:]:
-                    positions |= each.positions[entry.path]
-                newest = max(applying, key=lambda each: each.entry.sequence_number or 0).entry
-                found.append((paths[entry.path], positions, _like(newest, entry)))
-                specs.append(manifest.spec_id)
+    spec_ids: list[int] = []
+    for scope, spec_id, entry in data:
+        applying = []
+        for each in index.of(scope).position_deletes:
+            if each.path not in read:
+                read[each.path] = positions_in(each, source)
+            if entry.path in read[each.path]:
+                applying.append(each)
+        if applying:
+            positions = read[applying[0].path][entry.path].copy()
+            for each in applying[1:]:
+                positions |= read[each.path][entry.path]
+            newest = max(applying, key=lambda each: each.sequence_number or 0)
+            found.append((paths[entry.path], positions, _like(newest, entry)))
+            spec_ids.append(spec_id)
     made: dict[int, list[ManifestEntry]] = {}
-    for number, vector in zip(specs, _written(found, files), strict=True):
+    for number, vector in zip(spec_ids, _written(found, files), strict=True):
         made.setdefault(number, []).append(vector)
     return made
 

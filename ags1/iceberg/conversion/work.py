@@ -13,6 +13,7 @@ is made, and opened again, in memory.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -20,13 +21,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ags1 import codec
-from ags1.avro import iter_blocks
+from ags1.avro import iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError, TruncatedError
-from ags1.iceberg.keys._kek import check_kms, keep_kek, kept_kek, make_kek
+from ags1.iceberg.keys._kek import check_kms, kept_kek, make_kek
 from ags1.iceberg.metadata.locations import location_of
 from ags1.keys import Key, KeyMetadata
 from ags1.kms.run_records import RunName, RunSeal
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
+from ags1.parquet.native.thrift import Struct
 from ags1.parquet.rewrite.operations import copy_file
 from ags1.parquet.structure.footer import FileMetaData, Footer, RowGroup, read_footer
 from ags1.storage import (
@@ -127,10 +129,11 @@ class FileResult:
     identity: str = ""
 
 
-def check(task: FileTask, seal: RunSeal | None, places: Places) -> Buffer | None:
+def check(task: FileTask, seal: RunSeal | None, places: Places) -> tuple[str, Buffer | None]:
     """Compare a file with its manifest, without writing anything.
 
-    Return the content of a small file in a store, for :func:`run`; else None.
+    Return a digest of what decides how it is read, such as its schema; and the content of a small file in a store, for
+    :func:`run`, else None.
 
     Raises
     ------
@@ -141,8 +144,8 @@ def check(task: FileTask, seal: RunSeal | None, places: Places) -> Buffer | None
     AuthenticationError
         Its key does not open it.
     """
-    with _checked(task, seal, places) as source:
-        return source.data if isinstance(source, HeldSource) else None
+    with _checked(task, seal, places) as (source, form):
+        return form, source.data if isinstance(source, HeldSource) else None
 
 
 def run(
@@ -166,7 +169,7 @@ def run(
     if content is not None:
         length, identity, offsets = _move_held(task, content, target, old, new)
     else:
-        with _checked(task, seal, places) as source:
+        with _checked(task, seal, places) as (source, _):
             if isinstance(source, HeldSource):
                 length, identity, offsets = _move_held(task, source.data, target, old, new)
             else:
@@ -182,8 +185,8 @@ def run(
 
 
 @contextmanager
-def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[Source]:
-    """Open a file that is what its manifest says."""
+def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[tuple[Source, str]]:
+    """Open a file that is what its manifest says; with a digest of its form."""
     try:
         opened = _open(places.of_source(task.source), task.form, task.length)
     except FileNotFoundError:
@@ -195,12 +198,26 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[S
             raise TruncatedError(f"{task.source}: has {opened.size} bytes, but its manifest says {max(promised)}")
         try:
             if task.form == "parquet":
-                _check_rows(task, _footer(opened, key).metadata.integer(FileMetaData.NUM_ROWS))  # type: ignore[union-attr]
-            elif key is None:
-                _check_magic(opened, task.form)
+                metadata = _footer(opened, key).metadata
+                assert metadata is not None
+                _check_rows(task, metadata.integer(FileMetaData.NUM_ROWS))
+                form = _parquet_form(metadata)
+            else:
+                if key is None:
+                    _check_magic(opened, task.form)
+                with _plain(opened, key) as file:
+                    form = read_header(file).metadata.get("avro.schema", b"")
         except Ags1Error as error:
             raise _naming(error, task.source) from None
-        yield opened
+        yield opened, hashlib.sha256(f"{task.form} {task.kind} ".encode() + form).hexdigest()
+
+
+def _parquet_form(metadata: Struct) -> bytes:
+    """What decides how Arrow reads the file: its schema, Arrow's own schema, and the writer."""
+    pairs = metadata.list(FileMetaData.KEY_VALUE_METADATA) or ()
+    arrow = [each for each in pairs if each.binary(1) == b"ARROW:schema"]
+    parts = [*(metadata.list(FileMetaData.SCHEMA) or ()), *arrow]
+    return b"".join(each.encode() for each in parts) + (metadata.binary(FileMetaData.CREATED_BY) or b"")
 
 
 def _move_held(
@@ -332,13 +349,15 @@ def _verify(task: FileTask, made: Source, key: KeyMetadata | None) -> tuple[int,
         return tuple(each for each in starts if each is not None) if None not in starts else ()
     if task.copy and made.size != task.length:
         raise TruncatedError(f"{task.target}: has {made.size} bytes, and {task.length} were copied")
-    if key is None:
-        file: Any = StoredFile(made)
-    else:
-        file = Reader(made, key.encryption_key, aad_prefix=key.aad_prefix or b"", length=made.size)
-    with file:
+    with _plain(made, key) as file:
         _check_rows(task, _avro_rows(file, made.size if key is None else file.size))
     return None
+
+
+def _plain(source: Source, key: KeyMetadata | None) -> Any:
+    if key is None:
+        return StoredFile(source)
+    return Reader(source, key.encryption_key, aad_prefix=key.aad_prefix or b"", length=source.size)
 
 
 def _avro_rows(file: Any, size: int) -> int:
@@ -393,9 +412,7 @@ class WorkKey:
     def make(cls, kms: Any, key_id: str) -> WorkKey:
         """Make a new key; a KeyAccessError if the KMS refused."""
         check_kms(kms)
-        key, wrapped = make_kek(kms, key_id, _NAME, _KEY_LENGTH)
-        keep_kek(kms, wrapped, key_id, key)
-        return cls(key_id, wrapped)
+        return cls(key_id, make_kek(kms, key_id, _NAME, _KEY_LENGTH)[1])
 
     def unwrap(self, kms: Any) -> Key:
         """Unwrap the key by the KMS; a KeyAccessError if the KMS refused."""

@@ -27,13 +27,8 @@ from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.locations import TableLocations, allowed_in, location_of
 from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry, read_entries, read_manifest, readable
-from ags1.iceberg.metadata.metadata_document import (
-    KEY_ID,
-    METADATA_SUFFIX,
-    check_hash,
-    metadata_document,
-    seems_decrypted,
-)
+from ags1.iceberg.metadata.metadata_document import KEY_ID, check_hash, metadata_document, seems_decrypted
+from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_compressed
 from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
 
@@ -231,7 +226,7 @@ class EncryptedInputFile(InputFile):
             The file is damaged, or not the one that the file above it names.
         """
         location = self.location
-        if location.endswith(METADATA_SUFFIX):
+        if location.endswith(METADATA_SUFFIX) or is_compressed(location):
             return self._metadata()
         known = self._io.keys.find(location)
         if known is None:
@@ -421,7 +416,7 @@ class SnapshotFiles:
     """
 
     def __init__(self, file_io: EncryptedFileIO) -> None:
-        self._io = file_io
+        self.io = self._io = file_io
 
     @classmethod
     def of(
@@ -440,7 +435,9 @@ class SnapshotFiles:
 
     def manifests(self, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the entries of a snapshot's manifest list; the FileIO learns the keys of its manifests."""
-        path = snapshot["manifest-list"]
+        path = snapshot.get("manifest-list")
+        if path is None:
+            raise FormatError(f"snapshot {snapshot.get('snapshot-id')} has no manifest list: its engine must write one")
         known = self._io.keys.find(path)
         if known is None:
             known = KnownFile(path, "manifest list", "avro", None, None, self._io.keys.promised)

@@ -11,7 +11,7 @@ from typing import Any
 from ags1.iceberg.keys._entries import shown
 from ags1.keys import Key
 from ags1.kms import key_cache_of, name_of_key
-from ags1.kms.asking import UnfitError, ask, has_methods, returned_key, returned_wrapping
+from ags1.kms.asking import ask, generate_key, has_methods, name_of, returned_key, wrap_key
 
 
 def check_kms(kms: Any, name: str = "kms") -> None:
@@ -26,7 +26,7 @@ def unwrap_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
     A KeyAccessError reports that the service refused, failed, or did not return a key.
     """
     who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
-    return ask(lambda: returned_key(kms.unwrap_key(wrapped, table_key_id)), f"{_name_of(kms)} did not unwrap {who}")
+    return ask(lambda: returned_key(kms.unwrap_key(wrapped, table_key_id)), f"{name_of(kms)} did not unwrap {who}")
 
 
 def kept_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
@@ -35,49 +35,17 @@ def kept_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
     return key_cache_of(kms).get(name, lambda: unwrap_kek(kms, wrapped, table_key_id, key_id))
 
 
-def keep_kek(kms: Any, wrapped: bytes, table_key_id: str, kek: Key) -> None:
-    """Put a new key into its client's cache."""
-    key_cache_of(kms).put(name_of_key(table_key_id, wrapped), kek)
-
-
 def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
-    """Wrap a key encryption key by the KMS; raises as :func:`unwrap_kek`."""
+    """Wrap a key encryption key by the KMS; raises as :func:`ags1.kms.asking.wrap_key`."""
     who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
-    return ask(
-        lambda: _as_wrapped(kms.wrap_key(bytes(kek), table_key_id), kek),
-        f"{_name_of(kms)} did not wrap {who}",
-        kek,
-    )
+    wrapped: bytes = wrap_key(kms, kek, table_key_id, who)
+    return wrapped
 
 
 def make_kek(kms: Any, table_key_id: str, key_id: str, length: int) -> tuple[Key, bytes]:
     """Make and wrap a key encryption key: in the KMS if it can, with a length that the KMS chooses; else here."""
-    who = f"key encryption key under master key {shown(table_key_id)}"
-    made = ask(lambda: _made(kms, table_key_id), f"{_name_of(kms)} did not make a {who}")
+    made = generate_key(kms, table_key_id, f"a key encryption key under master key {shown(table_key_id)}")
     if made is not None:
         return made
     kek = Key.generate(8 * length)
     return kek, wrap_kek(kms, kek, table_key_id, key_id)
-
-
-def _name_of(kms: Any) -> str:
-    # A client in front of another one has the name of that.
-    return str(getattr(kms, "__dict__", {}).get("service") or type(kms).__name__)
-
-
-def _made(kms: Any, table_key_id: str) -> tuple[Key, bytes] | None:
-    can = getattr(kms, "supports_key_generation", False)
-    if not (can() if callable(can) else can):
-        return None
-    made = kms.generate_key(table_key_id)
-    parts = made if isinstance(made, tuple) and len(made) == 2 else ()
-    key, wrapped = parts or (getattr(made, "key", None), getattr(made, "wrapped_key", None))
-    kek = returned_key(key)
-    return kek, _as_wrapped(wrapped, kek)
-
-
-def _as_wrapped(answer: object, kek: Key) -> bytes:
-    wrapped = returned_wrapping(answer, kek)
-    if len(wrapped) <= len(kek):
-        raise UnfitError(f"{len(wrapped)} bytes, which cannot hold a wrapped key of {len(kek)} bytes")
-    return wrapped

@@ -22,7 +22,7 @@ from ags1.core.gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg.keys._document import Document, Metadata
 from ags1.iceberg.keys._entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, list_to_json, shown
-from ags1.iceberg.keys._kek import check_kms, keep_kek, kept_kek, make_kek, unwrap_kek, wrap_kek
+from ags1.iceberg.keys._kek import check_kms, kept_kek, make_kek, wrap_kek
 from ags1.iceberg.keys.key_hierarchy import (
     MissingKekError,
     closure,
@@ -34,6 +34,7 @@ from ags1.iceberg.keys.key_hierarchy import (
     seal_entry,
 )
 from ags1.keys import Key, KeyMetadata
+from ags1.kms.asking import reported
 from ags1.support.forks import ForkSafeLock
 from ags1.support.reports import Report
 
@@ -364,7 +365,6 @@ class EncryptionKeys:
                 key_id, timestamp = self._fresh_id(), str(self._now_ms())
                 kek, wrapped = make_kek(kms, table_key_id, key_id, length)
                 kek_entry = EncryptedKey(key_id, wrapped, table_key_id, {KEY_TIMESTAMP: timestamp})
-                keep_kek(kms, wrapped, table_key_id, kek)
                 self._proven.add((key_id, wrapped))
             else:
                 kek = self._kek(kek_entry, kms)
@@ -426,7 +426,7 @@ class EncryptionKeys:
         Raises
         ------
         KeyAccessError
-            A KMS refused, or did not give back the same key when the new wrapping was verified.
+            A KMS refused, or did not unwrap a key that it had just wrapped.
         AuthenticationError
             A key encryption key, as the KMS unwrapped it, opens none of its entries. This object is unchanged after
             any error, and nothing half-done exists anywhere.
@@ -457,20 +457,13 @@ class EncryptionKeys:
                 )
             unopened += [key_id for key_id, does in opens.items() if not does]
             wrapped = wrap_kek(target, kek, new_table_key_id, entry.key_id)
-            if unwrap_kek(target, wrapped, new_table_key_id, entry.key_id) != kek:
-                raise KeyAccessError(
-                    f"{type(target).__name__} wrapped key encryption key {shown(entry.key_id)} under master key "
-                    f"{shown(new_table_key_id)} and unwrapped it to another key; nothing was changed"
-                )
             result.append(entry.rewrapped(wrapped, new_table_key_id))
             rewrapped.append(entry.key_id)
             old[by] = None
-            if not dry_run:
-                keep_kek(target, wrapped, new_table_key_id, kek)
         report = KeyRewrapReport(
             tuple(rewrapped), tuple(old), new_table_key_id, tuple(unopened), tuple(untouched), bool(dry_run)
         )
-        return self._derived(entries if dry_run else result, report)
+        return self._derived(entries if dry_run else result, reported(report, target))
 
     def prune(self, metadata: Metadata, *, keep: Iterable[str] = ()) -> EncryptionKeys:
         """Drop the entries that nothing uses any more, such as those of expired snapshots.

@@ -33,6 +33,7 @@ from ags1.iceberg.metadata.manifests import DATA, ManifestEntry
 from ags1.iceberg.scan._planning import ScanTask
 from ags1.iceberg.writing.change import RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.table_files import TableFiles
+from ags1.kms.asking import reported
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 
@@ -108,6 +109,7 @@ class _Compaction:
         tasks = [] if self._snapshot is None else _tasks(self._table, target.ref, options.where)
         self._bins = selection.bins(tasks)
         self.report = CompactionReport(self._table.catalog_table.name, target.ref, options.dry_run)
+        reported(self.report, self._table.io.kms)
         count = sum(len(each.tasks) for each in self._bins)
         self.report.unchanged = len(tasks) - count
         if options.dry_run:

@@ -19,6 +19,7 @@ from ags1.iceberg.maintenance.compaction import CompactionOptions, compact
 from ags1.iceberg.maintenance.manifests import rewrite_manifests
 from ags1.iceberg.maintenance.reports import MaintenanceReport
 from ags1.iceberg.writing.change import WriteTarget
+from ags1.kms.asking import reported
 from ags1.kms.run_records import found_runs
 from ags1.streams.files import Progress
 
@@ -75,7 +76,7 @@ def maintain(
 
 
 def _steps(table: Any, policy: MaintenancePolicy, dry_run: bool, progress: Progress | None) -> MaintenanceReport:
-    report = MaintenanceReport(table.catalog_table.name, dry_run)
+    report = reported(MaintenanceReport(table.catalog_table.name, dry_run), table.io.kms)
     for name in policy.branches:
         if policy.compaction is not None:
             _refuse_conversion(table)

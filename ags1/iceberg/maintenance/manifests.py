@@ -21,6 +21,7 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles
+from ags1.kms.asking import reported
 
 _Listed = dict[str, Any]
 
@@ -44,7 +45,7 @@ def rewrite_manifests(target: WriteTarget, *, dry_run: bool = False) -> Manifest
 
     done = target.commit_snapshot(write, "replace")
     report.snapshot_id = done.snapshot_id
-    return report
+    return reported(report, target.table.io.kms)
 
 
 def _has_files(listed: _Listed) -> bool:

@@ -54,7 +54,7 @@ class CompactionReport(Report):
         """Whether there is nothing to do."""
         return not self.files
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         before = f"{counted(self.files, 'file')}, {size_text(self.bytes)}"
         if self.dry_run and self.files:
             lines = [f"{self.table}: {self.ref}: would write {before} again"]
@@ -104,7 +104,7 @@ class ManifestReport(Report):
         """Whether there is nothing to do."""
         return not self.replaced
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         name = f"{self.table}: {self.ref}"
         if self.dry_run and self.replaced:
             return f"{name}: would write {counted(self.replaced, 'manifest')} again, {self.kept:,} stay"
@@ -150,8 +150,8 @@ class MaintenanceReport(Report):
         """Whether no step has anything to do."""
         return all(each.is_empty for each in self._steps())
 
-    def __str__(self) -> str:
-        return "\n".join(map(str, self._steps()))
+    def _text(self) -> str:
+        return "\n".join(each._text() for each in self._steps())
 
     def _steps(self) -> list[CompactionReport | ManifestReport | ExpiryReport | CleanReport]:
         steps = (*self.compactions, *self.manifests, self.expired, self.cleaned)

@@ -284,8 +284,8 @@ class TableLocations:
             tuple(f"{each.rstrip('/')}/" for each in self._roots)
         ):
             raise UnsupportedError(
-                f"{name}: is not changed: its metadata says that the table is in {said}: {_copy(said)}; make a table "
-                f"of it with `relocate_table` and `moved_from={said!r}`"
+                f"{name}: is not changed: its metadata says that the table is in {said}: {_copy(said)}; in Python, "
+                f"relocate_table(load_table(..., moved_from={said!r}), ...) makes a table of it"
             )
 
     def within(self, locate: Callable[[str], Location]) -> Callable[[str], Location]:
@@ -351,7 +351,7 @@ def refuse_change(name: str, properties: Mapping[str, str]) -> None:
         original, copy = json.loads(properties[MOVED_FROM])
         raise UnsupportedError(
             f"{name}: is the copy of a table that was in {original}, and its files name each other there: it can be "
-            f"read, and `relocate_table` makes a table of it; nothing else can change it in {copy}"
+            f"read, and in Python `relocate_table` makes a table of it; nothing else can change it in {copy}"
         )
 
 

@@ -7,7 +7,8 @@
                       data_file        path, partition, counts, bounds, key_metadata, first_row_id, ...
 
 Values keep their Avro types: a date is a number, a decimal is bytes. So an entry that is read and written again has the
-same bytes, whatever the type of its partition. Fields are found by their ids, and must have Iceberg's types. Source:
+same bytes, whatever the type of its partition. Fields are found by their ids, or by their names in files
+without ids, and must have Iceberg's types. Source:
 Iceberg table spec, "Manifests", "Manifest Lists", "First Row ID Inheritance".
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 from ags1.avro import AvroBlock, PlainContainer, check_schema, plain_blocks, read_header
 from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg.metadata.manifest_ids import add_field_ids
 from ags1.support.avro_encoding import container_start, encoded_block
 
 EXISTING, ADDED, DELETED = 0, 1, 2
@@ -35,6 +37,7 @@ POSITION_DELETES, EQUALITY_DELETES = 1, 2
 _VERSION = 3
 _KINDS = ("data", "position deletes", "equality deletes")
 _DATA_FILE, _PARTITION = 2, 102
+_MICROSECONDS = 1000
 # Sizes, counts and bounds of columns, most of the bytes of a manifest.
 _METRICS = frozenset((108, 109, 110, 125, 128, 137))
 # What each of Iceberg's types in a manifest may be in Avro.
@@ -222,8 +225,7 @@ def readable(data: bytes) -> bytes:
 
 def _readable_schema(data: bytes) -> dict[str, Any]:
     """The schema by which any reader of Avro can read the rows."""
-    schema: dict[str, Any] = _declared_schema(data)
-    check_schema(schema)
+    schema = _declared_schema(data)
     partition = partition_of(schema)
     for each in partition["fields"]:
         for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
@@ -233,11 +235,15 @@ def _readable_schema(data: bytes) -> dict[str, Any]:
     return schema if pack_fixed(partition) and not _is_as_declared(data) else declared
 
 
-def _declared_schema(data: bytes) -> Any:
+def _declared_schema(data: bytes) -> dict[str, Any]:
+    """The schema in the header, with the field ids that it may lack."""
     metadata = read_header(io.BytesIO(data)).metadata
     if "avro.schema" not in metadata:
         raise FormatError("the Avro header has no schema")
-    return json.loads(metadata["avro.schema"])
+    schema: dict[str, Any] = json.loads(metadata["avro.schema"])
+    check_schema(schema)
+    add_field_ids(schema, metadata)
+    return schema
 
 
 def _blocks(data: bytes) -> Iterator[AvroBlock]:
@@ -278,6 +284,7 @@ class _Container:
         self.metadata = read_header(io.BytesIO(data)).metadata
         found = _readable_schema(data)
         self.partition = partition_of(_declared_schema(data))
+        self._scaled = _in_microseconds(self.partition)
         self.packed_fixed = not pack_fixed(copy.deepcopy(partition_of(found)))
         self._schema = without_logical_types(found)
 
@@ -289,7 +296,12 @@ class _Container:
         for count, record in enumerate(_rows(self._data, self._schema, schema if without else None)):
             if count >= most:
                 raise FormatError(f"has more than {most:,} entries, which its bytes cannot have the names for")
-            yield _renamed(record, names)
+            made = _renamed(record, names)
+            partition = made["data_file"].get("partition", {}) if self._scaled else {}
+            for field_id in self._scaled:
+                if partition.get(field_id) is not None:
+                    partition[field_id] *= _MICROSECONDS
+            yield made
 
 
 _Names = dict[str, "tuple[str | int, _Names | None]"]
@@ -367,6 +379,23 @@ def _record(schema: dict[str, Any], field_id: int) -> dict[str, Any] | None:
         if isinstance(each, dict) and each.get("type") == "record":
             return each
     return None
+
+
+def _in_microseconds(partition: dict[str, Any]) -> list[int]:
+    """Declare milliseconds of a partition record as the microseconds of Iceberg's types, in place; return their fields.
+
+    Source: Iceberg Java's InternalReader.
+    """
+    found = []
+    for each in partition["fields"]:
+        for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
+            name = kind.get("logicalType", "") if isinstance(kind, dict) else ""
+            if name.endswith("-millis"):
+                kind |= {"type": "long", "logicalType": name.removeprefix("local-").replace("-millis", "-micros")}
+                if name.startswith("local-"):
+                    kind["adjust-to-utc"] = False
+                found.append(each["field-id"])
+    return found
 
 
 def pack_fixed(partition: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
-from ags1.errors import AuthenticationError, FormatError
+from ags1.errors import AuthenticationError, FormatError, UnsupportedError
 from ags1.iceberg.keys._document import Document
 from ags1.iceberg.keys._entries import shown
 
@@ -35,11 +35,14 @@ PYTHON_NAMES = frozenset(
         "statistics_path", "table_uuid", "timestamp_ms", "value_id", "value_required", "value_type", "write_default",
     )
 )  # fmt: skip
-METADATA_SUFFIX, VERSION_HINT = ".metadata.json", "version-hint.text"
-"""What names of metadata files end with; the file that says which is the newest, where there is no catalog."""
 KEY_ID, DATA_KEY_LENGTH = "encryption.key-id", "encryption.data-key-length"
 METADATA_PATH, DATA_PATH = "write.metadata.path", "write.data.path"
 """Properties of a table: its master key, bytes of its data keys, and where its files go."""
+
+RESERVED_NAMES = frozenset(
+    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+)
+"""What every engine calls its columns of metadata."""
 
 # Objects whose names are the users'.
 _FREE = frozenset(("properties", "summary", "initial-default", "write-default", "encryption-keys"))
@@ -92,6 +95,16 @@ def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The table's properties in its metadata."""
     found = fields.get("properties")
     return found if isinstance(found, dict) else {}
+
+
+def refuse_reserved(names: Iterable[str], remedy: str) -> None:
+    """Raise an UnsupportedError if a column of a table has a reserved name, in any case: Spark ignores the case."""
+    for name in names:
+        if name.lower() in RESERVED_NAMES:
+            raise UnsupportedError(
+                f"column {name}: Iceberg reserves this name for a column of its own, and engines would return other "
+                f"values for it: {remedy}"
+            )
 
 
 def number_property(properties: Mapping[str, str], name: str, usual: int, *, least: int = 1) -> int:

@@ -24,7 +24,8 @@ from ags1.avro.items import ItemBound
 from ags1.avro.schemas import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.errors import FormatError
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.scan._projection import FileColumns, Projection, expected_type, name_mapping
+from ags1.iceberg.scan._file_ids import expected_type, mapped_field, name_mapping
+from ags1.iceberg.scan._projection import FileColumns, Projection
 from ags1.iceberg.scan._variant import avro_variants
 from ags1.support.avro_encoding import container_start, encoded_block
 
@@ -55,7 +56,7 @@ def read_task(scan: Any, task: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]
 
 def read_columns(file: Any, fields: Mapping[int, str]) -> list[pyarrow.ChunkedArray]:
     """Return whole columns of an Avro file by their field ids; a FormatError if the file lacks one."""
-    container = _Container(file, None)
+    container = _Container(file, [mapped_field(*each) for each in fields.items()])
     names = {each.id: each.name for each in container.record.fields}
     for field_id, name in fields.items():
         if field_id not in names:
@@ -92,14 +93,7 @@ class _Container:
         if "avro.schema" not in metadata:
             raise FormatError("the Avro header has no schema")
         schema = json.loads(metadata["avro.schema"])
-        if has_field_ids(schema):
-            mapping = None
-        elif mapping is None:
-            raise FormatError(
-                "the Avro schema has no field ids, and the table no name mapping: its columns are not known; set "
-                "the table property schema.name-mapping.default"
-            )
-        self.record = avro_variants(parse(schema, mapping))
+        self.record = avro_variants(parse(schema, None if has_field_ids(schema) else mapping))
 
     def rows(self, keep: frozenset[int]) -> Iterator[list[dict[str, Any]]]:
         """Lists of rows, each of bounded size; only fields with these ids are sure to be in them."""

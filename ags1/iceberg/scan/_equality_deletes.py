@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.types import NestedField
 
 from ags1.errors import FormatError
-from ags1.iceberg.scan._delete_index import EqualityDeletes
+from ags1.iceberg.deletes import EqualityDeletes
 from ags1.iceberg.scan._projection import FurtherColumns
 
 

@@ -1,11 +1,10 @@
 """Which files a scan reads, and which deletes apply to each.
 
-    manifest list --> manifests that may have such rows --> delete files --> index of deletes
-                                                        --> data files that may have such rows, with their deletes
+    manifest list --> manifests that may have such rows --> data files that may have such rows --+--> with their deletes
+                  --> manifests of delete files         --> delete files that may apply to these --+
 
 Manifests are read side by side, entry by entry, and nothing is kept of files that are left out.
-:mod:`ags1.iceberg.scan._row_filter` decides what the row filter excludes: PyIceberg compares partitions and metrics
-unlike Spark for null, NaN, defaults and literals between two values.
+:mod:`ags1.iceberg.scan._row_filter` decides what the row filter excludes.
 
 Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics do not
 describe the rows that it deletes.
@@ -13,9 +12,8 @@ describe the rows that it deletes.
 
 from __future__ import annotations
 
-import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
 from itertools import chain
@@ -25,17 +23,17 @@ from pyiceberg import manifest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, UUIDType
 
 from ags1.errors import FormatError, UnsupportedError
+from ags1.iceberg.deletes import DeleteIndex, Deletes, FileScope
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.manifests import ADDED, DATA, POSITION_DELETES, ManifestEntry, kind_of
-from ags1.iceberg.scan._delete_index import DELETED_PATH, DeleteIndex, Deletes
 from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_lineage, of_partition, of_summaries
-from ags1.iceberg.scan.deletion_vectors import DeletionVector
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
@@ -50,10 +48,7 @@ _METRICS = frozenset(
 
 
 class DataFile(manifest.DataFile):
-    """A data or delete file as in its manifest, without the metrics of its columns.
-
-    Position delete files keep the bounds of the paths.
-    """
+    """A data or delete file as in its manifest, without the metrics of its columns."""
 
     __slots__ = ("_spec_id",)
 
@@ -62,10 +57,6 @@ class DataFile(manifest.DataFile):
         self._data[0] = DataFileContent(file["content"])
         self._data[2] = FileFormat(file["file_format"].upper())
         self._data[3] = Record(*partition)
-        if file["content"] == POSITION_DELETES:
-            for place in (10, 11):
-                pairs = file.get(_FIELDS[place]) or ()
-                self._data[place] = {each["key"]: each["value"] for each in pairs if each["key"] == DELETED_PATH}
         self.spec_id = spec_id
 
     @property
@@ -100,7 +91,7 @@ class ScanTask(FileScanTask):
 
     def __init__(self, found: _Found, deletes: Deletes) -> None:
         super().__init__(found.file, set(deletes.files), found.residual)
-        self.sequence_number = found.sequence_number
+        self.sequence_number = found.scope.number
         self.deletes = deletes
 
 
@@ -123,29 +114,33 @@ def plan_scan(plan: Any, row_filter: RowFilter, appends: Sequence[Any] | None = 
     added_by = None if appends is None else frozenset(each.snapshot_id for each in appends)
     # PyIceberg's cache of manifests is not used: another table could have put one there under the same path.
     lists = [{"manifest-list": each.manifest_list} for each in snapshots]
-    with closing(in_parallel(files.manifests, lists, SMALL_FILES_AT_ONCE)) as found:
-        listed = list(chain.from_iterable(found))
+    with closing(in_parallel(files.manifests, lists, SMALL_FILES_AT_ONCE)) as read:
+        listed = list(chain.from_iterable(read))
     if added_by is not None:
         # A manifest is in the lists of all later snapshots too.
         wanted = (each for each in listed if each["content"] == DATA and each["added_snapshot_id"] in added_by)
         listed = list({each["manifest_path"]: each for each in wanted}.values())
     with naming(snapshots[-1].manifest_list):
         planner = _Planner(plan, row_filter, files, listed, added_by)
-    deletes = DeleteIndex(plan.table_metadata.specs())
-    with closing(in_parallel(planner.passing, planner.deletes, SMALL_FILES_AT_ONCE)) as manifests:
+    with closing(in_parallel(planner.data_files, planner.data, SMALL_FILES_AT_ONCE)) as manifests:
+        found = list(chain.from_iterable(manifests))
+    if not found:
+        return []
+    deletes = DeleteIndex(each.scope for each in found)
+    with closing(
+        in_parallel(lambda each: planner.delete_files(each, deletes), planner.deletes, SMALL_FILES_AT_ONCE)
+    ) as manifests:
         for each in chain.from_iterable(manifests):
-            deletes.add(each.file, each.sequence_number, each.vector)
-    with closing(in_parallel(planner.passing, planner.data, SMALL_FILES_AT_ONCE)) as manifests:
-        return [ScanTask(each, deletes.of(each.file, each.sequence_number)) for each in chain.from_iterable(manifests)]
+            deletes.add(each.scope, each.file)
+    return [ScanTask(each, deletes.of(each.scope)) for each in found]
 
 
 class _Found(NamedTuple):
     """A file of a manifest, and the filter that remains for its rows."""
 
     file: DataFile
-    sequence_number: int
     residual: Any
-    vector: DeletionVector | None
+    scope: FileScope
 
 
 class _Spec:
@@ -155,6 +150,7 @@ class _Spec:
         self.spec_id = spec.spec_id
         self.fields = spec.fields
         self.kinds = [each.field_type for each in spec.partition_type(schema).fields]
+        self.is_partitioned = not all(isinstance(each.transform, VoidTransform) for each in spec.fields)
 
     def values(self, partition: Mapping[int, Any]) -> list[Any]:
         """Return a partition as PyIceberg's object."""
@@ -178,17 +174,16 @@ class _Planner:
         self._io, self._files, self._filter, self._added_by = plan.io, files, row_filter, added_by
         metadata = plan.table_metadata
         self._specs = {number: _Spec(spec, metadata.schema()) for number, spec in metadata.specs().items()}
-        listed = [each for each in listed if self._may_pass(each)]
-        self.data = [each for each in listed if each["content"] == DATA]
-        oldest = min((each["min_sequence_number"] for each in self.data), default=math.inf)
-        self.deletes = [each for each in listed if each["content"] != DATA and each["sequence_number"] >= oldest]
+        self.data = [each for each in listed if each["content"] == DATA and self._may_pass(each)]
+        # Java too applies what names a data file to it, whatever partition it is in.
+        self.deletes = [each for each in listed if each["content"] != DATA]
 
     def _may_pass(self, listed: Mapping[str, Any]) -> bool:
         summaries, spec = listed.get("partitions"), self._specs[listed["partition_spec_id"]]
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
             if column.is_lineage:
-                return of_lineage(column, listed["sequence_number"]) if listed["content"] == DATA else []
+                return of_lineage(column, listed["sequence_number"])
             return of_summaries(column, spec.fields, summaries, spec.kinds) if summaries else []
 
         return True in self._filter.possible(ranges)
@@ -198,53 +193,57 @@ class _Planner:
             return entry.is_live
         return entry.status == ADDED and entry.snapshot_id in self._added_by
 
-    def passing(self, listed: Mapping[str, Any]) -> list[_Found]:
-        """Return the files of a manifest that may have matching rows."""
-        path, of_data = listed["manifest_path"], listed["content"] == DATA
-        spec = self._specs[listed["partition_spec_id"]]
-        found = []
-        for entry in self._files.entries(listed, metrics=not of_data or bool(self._filter.field_ids)):
+    def _entries(self, listed: Mapping[str, Any], *, metrics: bool) -> Iterator[tuple[ManifestEntry, FileScope]]:
+        path, spec = listed["manifest_path"], self._specs[listed["partition_spec_id"]]
+        for entry in self._files.entries(listed, metrics=metrics):
             if not self._is_wanted(entry):
                 continue
-            if (entry.file["content"] == DATA) != of_data:
+            if (entry.file["content"] == DATA) != (listed["content"] == DATA):
                 raise FormatError(f"{path}: has {entry.path} as {kind_of(entry.file)}, and is not for these")
-            with naming(path):
+            if entry.sequence_number is None:
+                raise FormatError(f"{entry.path}: its manifest has no sequence number for it")
+            yield entry, FileScope.of(entry, spec.spec_id, spec.is_partitioned)
+
+    def data_files(self, listed: Mapping[str, Any]) -> list[_Found]:
+        """Return the files of a manifest that may have matching rows."""
+        spec = self._specs[listed["partition_spec_id"]]
+        found = []
+        for entry, scope in self._entries(listed, metrics=bool(self._filter.field_ids)):
+            with naming(listed["manifest_path"]):
                 possible = self._possible(entry, spec)
-            if True not in possible:
-                continue
-            number = self._checked(entry)
-            with naming(path):
-                file = DataFile(entry.file, spec.spec_id, spec.values(entry.file["partition"]))
-            residual = AlwaysTrue() if possible == {True} else self._filter.expression
-            vector = DeletionVector.of(entry.file) if kind_of(entry.file) == "deletion vectors" else None
-            found.append(_Found(file, number, residual, vector))
+            if True in possible:
+                residual = AlwaysTrue() if possible == {True} else self._filter.expression
+                found.append(_Found(self._file(listed, entry), residual, scope))
         return found
 
+    def delete_files(self, listed: Mapping[str, Any], deletes: DeleteIndex) -> list[_Found]:
+        """Return the delete files of a manifest that may apply to the data files."""
+        entries = self._entries(listed, metrics=True)
+        return [_Found(self._file(listed, entry), None, scope) for entry, scope in entries if deletes.wants(scope)]
+
     def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool | None]:
-        """Return the possible values of the filter for the rows of a file."""
-        file = entry.file
+        """Return the possible results of the filter for the rows of a file."""
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
             if column.is_lineage:
-                return of_lineage(column, entry.sequence_number) if file["content"] == DATA else []
-            found = of_partition(column, spec.fields, file["partition"])
-            return [*found, of_file(column, file)] if file["content"] == DATA else found
+                return of_lineage(column, entry.sequence_number)
+            return [*of_partition(column, spec.fields, entry.file["partition"]), of_file(column, entry.file)]
 
         return self._filter.possible(ranges)
 
-    def _checked(self, entry: ManifestEntry) -> int:
-        """Check that a file can be read and is allowed, register its key, and return its sequence number."""
+    def _file(self, listed: Mapping[str, Any], entry: ManifestEntry) -> DataFile:
+        """Return a file that can be read and is allowed, and register its key."""
         file = entry.file
         form, content = file["file_format"].lower(), file["content"]
         if form not in _DATA_FORMATS and not (content == POSITION_DELETES and form == "puffin"):
             kind = DataFileContent(content).name.lower().replace("_", " ")
             raise UnsupportedError(f"{entry.path}: {kind} files of the format {form!r} are not read")
-        if entry.sequence_number is None:
-            raise FormatError(f"{entry.path}: its manifest has no sequence number for it")
         known = self._files.known(file)
         self._io.refuse_plaintext(known)
         self._io.keys.learn([known])
-        return entry.sequence_number
+        spec = self._specs[listed["partition_spec_id"]]
+        with naming(listed["manifest_path"]):
+            return DataFile(file, spec.spec_id, spec.values(file["partition"]))
 
 
 def _value(raw: Any, kind: Any) -> Any:

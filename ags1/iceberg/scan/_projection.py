@@ -16,11 +16,20 @@ from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns, visit_with_partner
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType
+from pyiceberg.types import (
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+)
 from pyroaring import BitMap64
 
 from ags1.errors import FormatError
@@ -37,21 +46,8 @@ LINEAGE = {
 LINEAGE_IDS = frozenset(field.field_id for field in LINEAGE.values())
 
 
-def expected_type(scan: Any, field_id: int) -> Any:
-    """Return a field's type in the scan or else in the table; None if the field was dropped."""
-    for schema in (scan.schema, scan.metadata.schema()):
-        try:
-            return schema.find_type(field_id)
-        except ValueError:
-            continue
-    return None
-
-
-def name_mapping(scan: Any) -> Any:
-    """Return the table's mapping from names to field ids, or None."""
-    return scan.metadata.name_mapping()
-
-
+# Format version 3 lets a date become one of these.
+_FROM_DATES = (TimestampType, TimestampNanoType)
 _WITH_LONG_OFFSETS = {pyarrow.string(): pyarrow.large_string(), pyarrow.binary(): pyarrow.large_binary()}
 
 
@@ -95,7 +91,6 @@ class Projection:
         metadata, file = scan.metadata, task.file
         self._requested, self._columns = scan.schema, columns
         self._constants = _partition_values(file, metadata, columns.lacking)
-        self._downcast = scan.downcast
         first, number = getattr(file, "first_row_id", None), getattr(task, "sequence_number", None)
         is_avro = file.file_format == FileFormat.AVRO
         self._lineage = RowLineage(self._requested, first, number, is_avro=is_avro)
@@ -112,7 +107,7 @@ class Projection:
             return self._lineage.filled(same, start)
         visitor = _Visitor(
             columns.schema,
-            self._downcast,
+            downcast_ns_timestamp_to_us=True,
             projected_missing_fields=self._constants,
             allow_timestamp_tz_mismatch=True,
         )
@@ -158,8 +153,20 @@ def _positions(bitmap: BitMap64) -> pyarrow.Int64Array:
 class _Visitor(ArrowProjectionVisitor):
     """PyIceberg's own visitor turns null lists and maps of structs into empty ones.
 
-    It also fills the required fields of a struct that a file lacks with nulls, which Arrow refuses.
+    It also fills the required fields of a struct that a file lacks with nulls, which Arrow refuses; and it does not
+    know that a date may have become a timestamp.
     """
+
+    def _cast_if_needed(self, field: Any, values: Any) -> Any:
+        try:
+            if pyarrow.types.is_date32(values.type) and isinstance(field.field_type, _FROM_DATES):
+                return values.cast(schema_to_pyarrow(field.field_type))
+            return super()._cast_if_needed(field, values)
+        except (AttributeError, ValueError, ResolveError, pyarrow.ArrowException) as error:
+            raise FormatError(
+                f"the column {field.name!r} is {values.type} in the file and {field.field_type} in the table, and its "
+                f"values cannot be taken for those: {error}"
+            ) from error
 
     def struct(self, struct: Any, struct_array: Any, field_results: Any) -> Any:
         made = super().struct(struct, struct_array, field_results)

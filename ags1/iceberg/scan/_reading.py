@@ -21,14 +21,14 @@ import pyarrow.compute as compute
 from pyiceberg.io.pyarrow import pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask
-from pyiceberg.utils.config import Config
+from pyiceberg.table import FileScanTask
 
 from ags1.core.blocks import usable_cpus
+from ags1.iceberg.deletes import DeletionVector, EqualityDeletes
 from ags1.iceberg.files.file_io import row_group_limit
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.scan._delete_index import EqualityDeletes
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
+from ags1.iceberg.scan._file_ids import with_field_ids
 from ags1.iceberg.scan._planning import ScanTask
 from ags1.iceberg.scan._projection import (
     POSITION,
@@ -36,14 +36,12 @@ from ags1.iceberg.scan._projection import (
     FileColumns,
     FurtherColumns,
     Projection,
-    name_mapping,
     remaining,
 )
 from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
-from ags1.iceberg.scan._variant import ParquetVariants
-from ags1.iceberg.scan.deletion_vectors import DeletionVector, deleted_positions, read_position_deletes
+from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.storage import Location, files_at_once
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
@@ -81,16 +79,13 @@ class EncryptedArrowScan:
     ) -> None:
         self.metadata, self.io, self.schema = metadata, file_io, schema
         self._filter, self._limit = row_filter, limit
-        # PyIceberg's configuration says how nanoseconds of files become a version 2 table's microseconds.
-        said = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE)
-        self.downcast = metadata.format_version <= 2 if said is None else said
         self._groups_at_once, self._use_threads = 1, True
         self._row_groups: Mapping[str, Sequence[int]] = {}
         # Files of a table have few schemas, one after the other.
         self._known: tuple[pyarrow.Schema, Schema, FileColumns] | None = None
         self._whole: dict[tuple[int, ...], tuple[FurtherColumns, EncryptedArrowScan]] = {}
 
-    def _of(self, schema: Schema, row_filter: RowFilter | None = None) -> EncryptedArrowScan:
+    def of(self, schema: Schema, row_filter: RowFilter | None = None) -> EncryptedArrowScan:
         """The same scan of other columns, without a limit."""
         made = copy(self)
         made.schema, made._filter, made._limit = schema, row_filter, None
@@ -104,7 +99,7 @@ class EncryptedArrowScan:
         found = self._whole.get(wanted)
         if found is None:
             columns = FurtherColumns(self.schema, self.metadata, wanted)
-            found = self._whole[wanted] = columns, self._of(columns.schema, self._filter)
+            found = self._whole[wanted] = columns, self.of(columns.schema, self._filter)
         return found
 
     @cached_property
@@ -185,7 +180,7 @@ class EncryptedArrowScan:
         columns, whole = self._whole_of(field_ids)
         own = range(columns.width)
         most = self._limit
-        with closing(whole._batches(task, positions)) as batches:
+        with closing(whole.batches(task, positions)) as batches:
             # What only the filter needs is not copied.
             needed = range(len(columns.schema.fields)) if groups else own
             left = (self._passing(batch.select(needed), batch, start, positions, columns) for start, batch in batches)
@@ -261,14 +256,12 @@ class EncryptedArrowScan:
 
     def _read_keys(self, file: Any, columns: FurtherColumns) -> pyarrow.Table:
         with naming(file.file_path, _PROBLEM):
-            batches = [batch for _, batch in self._of(columns.schema)._batches(FileScanTask(file), None)]
+            batches = [batch for _, batch in self.of(columns.schema).batches(FileScanTask(file), None)]
             if batches:
                 return pyarrow.Table.from_batches(batches)
             return schema_to_pyarrow(columns.schema, include_field_ids=False).empty_table()
 
-    def _batches(
-        self, task: Any, positions: list[Any] | None
-    ) -> Generator[tuple[int, pyarrow.RecordBatch], None, None]:
+    def batches(self, task: Any, positions: list[Any] | None) -> Generator[tuple[int, pyarrow.RecordBatch], None, None]:
         """Return rows of a data file as the scan's columns, each batch with the position of its first row.
 
         The file has deletes at `positions`, which the caller leaves out.
@@ -297,7 +290,7 @@ class EncryptedArrowScan:
                 source = RowGroups(file, limit, is_remote=remote, at_once=at_once, use_threads=self._use_threads)
             else:
                 source = _OrcFile(file)
-            file_schema, columns = self._columns_of(source.schema)
+            file_schema, columns = self._columns_of(source.schema, is_parquet=isinstance(source, RowGroups))
             projection = Projection(self, task, columns)
             # Positions and row ids count all rows.
             counted = bool(positions) or not {ROW_ID, POSITION}.isdisjoint(self.schema.field_ids)
@@ -311,21 +304,16 @@ class EncryptedArrowScan:
                         yield start, projection.rows(batch, start)
                         start += batch.num_rows
 
-    def _columns_of(self, physical: pyarrow.Schema) -> tuple[Schema, FileColumns]:
+    def _columns_of(self, physical: pyarrow.Schema, *, is_parquet: bool) -> tuple[Schema, FileColumns]:
         """Return the schema of a Parquet or ORC file, and what is read of it; UnsupportedError: a shredded variant."""
         # What writers say about a file beside its fields.
         physical = physical.remove_metadata()
         known = self._known
         if known is None or not known[0].equals(physical, check_metadata=True):
-            variants = ParquetVariants(physical, self.metadata)
-            file_schema = pyarrow_to_schema(
-                variants.schema,
-                name_mapping(self),
-                downcast_ns_timestamp_to_us=self.downcast,
-                format_version=self.metadata.format_version,
-            )
+            # What only version 3 has may be in files of any version.
+            known_ids = with_field_ids(physical, self, is_parquet=is_parquet)
+            file_schema = pyarrow_to_schema(known_ids, format_version=3)
             columns = FileColumns(self, file_schema)
-            variants.check(columns.schema)
             known = self._known = physical, file_schema, columns
         return known[1:]
 

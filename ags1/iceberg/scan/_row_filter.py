@@ -1,67 +1,196 @@
-"""Row filters: text and PyIceberg's expressions, evaluated as Spark evaluates them.
+"""Row filters: expressions of PyIceberg, or text that PyIceberg's parser reads, over rows and over ranges of values.
 
-    text or expression  --bound to the table's columns-->  tree  --over projected rows-->  true, false or null for each
-                                                                 --over value ranges-->    which of the three can be
+    text  --PyIceberg's parser-->  expression  --bound to columns-->  over projected rows: which of them pass
+                                                                      over value ranges: whether rows can pass
 
-Rows are filtered after projection: with the scan's types, names and defaults, whatever the file has. The same tree over
-a file's ranges decides whether a row can pass; only if none can is the file skipped.
+Rows are filtered by PyIceberg's own ``expression_to_pyarrow``, but after projection: with the scan's types, names and
+defaults, whatever the file has. PyIceberg's evaluators of metrics and partitions are not used, because they lose rows:
+they take missing bounds for nulls only, fail on bounds from before a promotion, and never look for the nulls of a
+required field in an optional struct.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow
-from pyiceberg import expressions as written
+import pyarrow.acero as acero
+import pyarrow.compute as compute
+from pyiceberg import expressions
+from pyiceberg.expressions import literals, visitors
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, FloatType, NestedField, UUIDType
+from pyiceberg.utils.decimal import decimal_to_unscaled
 
-from ags1.iceberg.scan._filter_nodes import (
-    Arrays,
-    Both,
-    Constant,
-    FilterNode,
-    IsNan,
-    IsNull,
-    Not,
-    Ranges,
-    StartsWith,
-    Truth,
-    among,
-    column_of,
-    less,
-)
-from ags1.iceberg.scan._filter_text import TextFilter, bound_text
-from ags1.iceberg.scan._literal_values import value_of
-from ags1.iceberg.scan._projection import LINEAGE
+from ags1.iceberg.scan._projection import LINEAGE, path_to
+from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange
 from ags1.iceberg.scan._variant import is_variant
+
+Arrays = Callable[[int], pyarrow.Array]
+Ranges = Callable[[FilteredColumn], Iterable[ValueRange]]
+Outcomes = frozenset[bool | None]
+_NONE, _NULL, _NEVER, _ALWAYS = Outcomes(), Outcomes((None,)), Outcomes((False,)), Outcomes((True,))
+_BOTH = _ALWAYS | _NEVER
+_ANY = _BOTH | _NULL
+_DAY = 86_400_000_000
+
+
+def parsed(text: str) -> Any:
+    """Return PyIceberg's expression of a filter as text; a ValueError refuses what its parser would change."""
+    from pyiceberg.expressions.parser import parse
+
+    for quoted in re.findall(r"'[^']*'|\"[^\"]*\"", text):
+        # The parser expands tabs, ends at line ends, and takes \' for a quote but keeps its backslash.
+        if re.search(r"[\t\r\n]|\\(?!%)", quoted):
+            _refuse(
+                text,
+                f"PyIceberg's parser does not take a tab, a line end or a backslash in {quoted!r} as it is. Give an "
+                "expression object instead, such as pyiceberg.expressions.EqualTo(column, value)",
+            )
+    try:
+        return parse(text)
+    except Exception as error:
+        place = getattr(error, "loc", None)
+        where = f": {str(error).splitlines()[0]}" if place is None else f" from {text[place : place + 20]!r} on"
+        _refuse(
+            text,
+            f"PyIceberg's parser does not understand it{where}. Write, for example, amount > 10 and country = 'CH', "
+            "and a name with other characters than letters, digits and _ in double quotes",
+        )
+
+
+def _refuse(text: str, reason: str) -> NoReturn:
+    shown = text if len(text) <= 300 else f"{text[:300]}..."
+    raise ValueError(f"the filter {shown!r} is refused: {reason}") from None
 
 
 class RowFilter:
     """A filter that is bound to the schema of the table or of its snapshot, and to the columns of row lineage.
 
-    `field_ids` are the columns that it needs. A ValueError reports a column that does not exist, or a type that cannot
-    be compared with a literal.
+    `field_ids` are the columns that it needs. A ValueError reports a column that does not exist, or a value that does
+    not fit its column.
     """
 
     def __init__(self, expression: Any, schema: Schema, case_sensitive: bool = True) -> None:
+        if not isinstance(expression, expressions.BooleanExpression):
+            raise ValueError(f"row_filter must be text or an expression of PyIceberg, not {type(expression).__name__}")
         self.expression = expression
-        self._root = _bound(expression, _with_lineage(schema), case_sensitive)
-        self.field_ids = tuple(dict.fromkeys(each.field_id for each in self._root.columns()))
+        binding = _Binding(_with_lineage(schema), case_sensitive)
+        try:
+            self._bound = visitors.visit(expression, binding)
+        except RecursionError:
+            raise ValueError("the filter is nested too deeply: write it with fewer parentheses") from None
+        self.field_ids = tuple(binding.columns)
+        kinds = {each.field_id: _kind(each) for each in binding.columns.values()}
+        try:
+            # Arrow refuses now what it cannot compare.
+            self.passing(lambda field_id: pyarrow.array([], schema_to_pyarrow(kinds[field_id])), 0)
+        except pyarrow.ArrowException as error:
+            raise ValueError(f"the filter {expression} does not fit its columns: {error}") from None
 
     def passing(self, columns: Arrays, count: int) -> pyarrow.Array:
         """Return which of `count` rows pass, as booleans without nulls; `columns` returns the array of a field id."""
-        found = self._root.evaluate(columns, count)
-        return found.fill_null(False) if found.null_count else found
+        if not self.field_ids:
+            return pyarrow.repeat(True in self._bound.possible(lambda column: ()), count)
+        return _evaluated(self._bound.rows, {each: columns(each) for each in self.field_ids})
 
-    def possible(self, ranges: Ranges) -> frozenset[Truth]:
-        """Return the values that the filter may have for any of the rows; never too few.
+    def possible(self, ranges: Ranges) -> Outcomes:
+        """Return the results that the filter may have for any of the rows; never too few.
 
         `ranges` returns the known ranges of a column in these rows; all of them hold.
         """
-        return self._root.possible(ranges)
+        return self._bound.possible(ranges)
+
+
+def _evaluated(expression: Any, columns: dict[int, pyarrow.Array]) -> pyarrow.Array:
+    made = []
+    for array in columns.values():
+        if isinstance(array.type, pyarrow.BaseExtensionType):
+            array = array.storage
+        if pyarrow.types.is_floating(array.type):
+            # -0.0 becomes 0.0: Arrow's is_in has two zeros.
+            array = compute.add(array, pyarrow.scalar(0.0, array.type))
+        made.append(array)
+    table = pyarrow.Table.from_arrays(made, [str(each) for each in columns])
+    steps = [("table_source", acero.TableSourceNodeOptions(table)), ("project", acero.ProjectNodeOptions([expression]))]
+    found = acero.Declaration.from_sequence([acero.Declaration(*each) for each in steps]).to_table(use_threads=False)
+    return found.column(0).combine_chunks().fill_null(False)
 
 
 # -- binding -------------------------------------------------------------------------------------------------------
+
+
+class _Bound(NamedTuple):
+    """A filter, or a part of one: for Arrow, with field ids as names, and over ranges."""
+
+    rows: Any
+    possible: Callable[[Ranges], Outcomes]
+
+
+class _Binding(visitors.BooleanExpressionVisitor[_Bound]):
+    """Binds a filter. PyIceberg's rows have the logic of SQL: `not` of null is null, and `not (x > 1)` passes NaN."""
+
+    def __init__(self, schema: Schema, case_sensitive: bool) -> None:
+        self._schema, self._case_sensitive = schema, case_sensitive
+        self.columns: dict[int, FilteredColumn] = {}
+
+    def visit_true(self) -> _Bound:
+        return _Bound(compute.scalar(True), lambda ranges: _ALWAYS)
+
+    def visit_false(self) -> _Bound:
+        return _Bound(compute.scalar(False), lambda ranges: _NEVER)
+
+    def visit_not(self, child_result: _Bound) -> _Bound:
+        child = child_result.possible
+        return _Bound(~child_result.rows, lambda ranges: _opposite(child(ranges)))
+
+    def visit_and(self, left_result: _Bound, right_result: _Bound) -> _Bound:
+        left, right = left_result.possible, right_result.possible
+        return _Bound(left_result.rows & right_result.rows, lambda ranges: _joined(left(ranges), right(ranges), False))
+
+    def visit_or(self, left_result: _Bound, right_result: _Bound) -> _Bound:
+        left, right = left_result.possible, right_result.possible
+        return _Bound(left_result.rows | right_result.rows, lambda ranges: _joined(left(ranges), right(ranges), True))
+
+    def visit_bound_predicate(self, predicate: Any) -> NoReturn:
+        raise ValueError(f"row_filter must be an unbound expression, not {type(predicate).__name__}")
+
+    def visit_unbound_predicate(self, predicate: Any) -> _Bound:
+        column = self._column(predicate.term.name)
+        if not isinstance(predicate, (expressions.IsNull, expressions.NotNull)) and (
+            is_variant(column.field_id, column.type) or not column.type.is_primitive
+        ):
+            raise ValueError(f"column {column.name} is no single value: it can be compared with null alone")
+        # PyIceberg's terms have the names of one level, and no null for a required field in a null struct.
+        kind = _kind(column)
+        field = NestedField(column.field_id, str(column.field_id), kind, required=False)
+        values: list[Any] = []
+        if isinstance(predicate, expressions.SetPredicate):
+            values.append({_converted(each, column, kind) for each in predicate.literals})
+        elif isinstance(predicate, expressions.LiteralPredicate):
+            values.append(_converted(predicate.literal, column, kind))
+        bound = type(predicate)(expressions.Reference(field.name), *values).bind(Schema(field))
+        if isinstance(bound, (expressions.AlwaysTrue, expressions.AlwaysFalse)):
+            return visitors.visit(bound, self)
+        try:
+            rows = expression_to_pyarrow(bound)
+        except (ArithmeticError, TypeError, pyarrow.ArrowException, UnicodeError) as error:
+            raise ValueError(
+                f"column {column.name} is {column.type}, and {predicate} does not fit it: {error}"
+            ) from None
+        self.columns[column.field_id] = column
+        return _Bound(rows, _possible(column, bound))
+
+    def _column(self, name: str) -> FilteredColumn:
+        found: NestedField = self._schema.find_field(name, case_sensitive=self._case_sensitive)
+        path = path_to(self._schema.fields, found.field_id)
+        if path is None:
+            raise ValueError(f"column {name} is inside a list or a map: a filter is on one value of each row")
+        return FilteredColumn(found.field_id, name, found.field_type, nested=len(path) > 1)
 
 
 def _with_lineage(schema: Schema) -> Schema:
@@ -71,45 +200,158 @@ def _with_lineage(schema: Schema) -> Schema:
     return Schema(*schema.fields, *further, schema_id=schema.schema_id)
 
 
-def _bound(expression: Any, schema: Schema, case_sensitive: bool) -> FilterNode:
-    if isinstance(expression, TextFilter):
-        return bound_text(expression.root, schema, case_sensitive)
-    if isinstance(expression, (written.AlwaysTrue, written.AlwaysFalse)):
-        return Constant(isinstance(expression, written.AlwaysTrue))
-    if isinstance(expression, written.Not):
-        return Not(_bound(expression.child, schema, case_sensitive))
-    if isinstance(expression, (written.And, written.Or)):
-        left, right = (_bound(each, schema, case_sensitive) for each in (expression.left, expression.right))
-        return Both(left, right, either=isinstance(expression, written.Or))
-    if not isinstance(expression, (written.UnaryPredicate, written.SetPredicate, written.LiteralPredicate)):
-        raise ValueError(f"row_filter must be an unbound expression, not {type(expression).__name__}")
-    term: Any = expression.term
-    column = column_of(term.name, schema, case_sensitive)
-    if isinstance(expression, (written.IsNull, written.NotNull)):
-        return _perhaps_not(IsNull(column), isinstance(expression, written.NotNull))
-    if is_variant(column.field_id, column.type):
-        raise ValueError(f"column {column.name} is a variant or a part of one: it can be compared with null alone")
-    if isinstance(expression, (written.IsNaN, written.NotNaN)):
-        made: FilterNode = IsNan(column) if column.is_float else Constant(False)
-        return _perhaps_not(made, isinstance(expression, written.NotNaN))
-    if not column.type.is_primitive:
-        raise ValueError(f"column {column.name} is no single value: it can be compared with null alone")
-    if isinstance(expression, written.SetPredicate):
-        values = [value_of(each, column.type) for each in expression.literals]
-        return _perhaps_not(among(column, values), isinstance(expression, written.NotIn))
-    assert isinstance(expression, written.LiteralPredicate)
-    value = value_of(expression.literal, column.type)
-    if isinstance(expression, (written.StartsWith, written.NotStartsWith)):
-        if not isinstance(value, str):
-            raise ValueError(f"column {column.name} is no text: it cannot start with {value!r}")
-        return _perhaps_not(StartsWith(column, value), isinstance(expression, written.NotStartsWith))
-    if isinstance(expression, (written.EqualTo, written.NotEqualTo)):
-        return _perhaps_not(among(column, [value]), isinstance(expression, written.NotEqualTo))
-    # The order is total: "greater" is "neither less nor equal".
-    more = isinstance(expression, (written.GreaterThan, written.GreaterThanOrEqual))
-    inclusive = isinstance(expression, (written.LessThanOrEqual, written.GreaterThan))
-    return _perhaps_not(less(column, value, inclusive=inclusive), more)
+def _kind(column: FilteredColumn) -> Any:
+    """Return the type that values are compared in: Arrow does not compare UUIDs."""
+    return FixedType(16) if isinstance(column.type, UUIDType) else column.type
 
 
-def _perhaps_not(node: FilterNode, negated: bool) -> FilterNode:
-    return Not(node) if negated else node
+def _converted(given: Any, column: FilteredColumn, kind: Any) -> Any:
+    """Return a literal as PyIceberg converts it for a column; a ValueError if that changes its value."""
+    try:
+        made = given.to(column.type)
+        if not _is_same(given, made):
+            raise ValueError("PyIceberg would change the value to fit the column")
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"column {column.name} is {column.type}, and cannot be compared with {given.value!r}: {error}"
+        ) from None
+    if isinstance(made.value, float):
+        # -0.0 becomes 0.0.
+        return type(made)(made.value + 0.0)
+    return made.to(kind)
+
+
+def _is_same(given: Any, made: Any) -> bool:
+    """Whether a conversion kept a value, which may be rounded to a float: 2.5 is no 2, and noon is no date."""
+    value = given.value
+    if isinstance(made, (literals.AboveMax, literals.BelowMin)):
+        return False
+    if isinstance(made, literals.LongLiteral):
+        return bool(Decimal(value) == made.value)
+    if isinstance(made, literals.DateLiteral) and isinstance(given, literals.TimestampLiteral):
+        return bool(value == made.value * _DAY)
+    if isinstance(made, literals.DecimalLiteral) and isinstance(value, float):
+        return float(made.value) == value
+    return True
+
+
+# -- ranges --------------------------------------------------------------------------------------------------------
+
+_OfValues = Callable[[ValueRange], Outcomes]
+
+
+def _opposite(outcomes: Outcomes) -> Outcomes:
+    return Outcomes(None if each is None else not each for each in outcomes)
+
+
+def _joined(left: Outcomes, right: Outcomes, decisive: bool) -> Outcomes:
+    """Return the outcomes of `or`, for which true is decisive, or of `and`, for which false is."""
+    pairs = [(one, two) for one in left for two in right]
+    return Outcomes(decisive if decisive in each else None if None in each else not decisive for each in pairs)
+
+
+# Results for null, for NaN and for all other values.
+_UNARY = {
+    expressions.BoundIsNull: (_ALWAYS, _NEVER, _NEVER),
+    expressions.BoundNotNull: (_NEVER, _ALWAYS, _ALWAYS),
+    expressions.BoundIsNaN: (_NULL, _ALWAYS, _NEVER),
+    expressions.BoundNotNaN: (_NULL, _NEVER, _ALWAYS),
+}
+# The opposites, for values that are neither null nor NaN, of "less", "in" and "starts with".
+_OPPOSITES = (
+    expressions.BoundGreaterThan,
+    expressions.BoundGreaterThanOrEqual,
+    expressions.BoundNotEqualTo,
+    expressions.BoundNotIn,
+    expressions.BoundNotStartsWith,
+)
+
+
+def _possible(column: FilteredColumn, bound: Any) -> Callable[[Ranges], Outcomes]:
+    """Return a function of ranges for the possible results of a bound predicate."""
+    kind = type(bound)
+    if kind in _UNARY:
+        null, nan, value = _UNARY[kind]
+    else:
+        # A null is not "in", as Arrow has it, and a NaN differs from every value.
+        null = {expressions.BoundIn: _NEVER, expressions.BoundNotIn: _ALWAYS}.get(kind, _NULL)
+        nan = _ALWAYS if kind in (expressions.BoundNotIn, expressions.BoundNotEqualTo) else _NEVER
+        compared, opposite = _compared(column, bound, kind), kind in _OPPOSITES
+
+    def within(found: ValueRange) -> Outcomes:
+        results = _NONE
+        if found.nulls:
+            results |= null
+        if found.nans:
+            results |= nan
+        if found.values and kind in _UNARY:
+            results |= value
+        elif found.values:
+            results |= _opposite(compared(found)) if opposite else compared(found)
+        return results
+
+    def possible(ranges: Ranges) -> Outcomes:
+        results = _ANY
+        for each in ranges(column):
+            results &= within(each)
+        return results
+
+    return possible
+
+
+def _compared(column: FilteredColumn, bound: Any, kind: Any) -> _OfValues:
+    if isinstance(bound, expressions.BoundSetPredicate):
+        return _among([_units(each, column) for each in bound.value_set])
+    value = _units(bound.literal.value, column)
+    if kind in (expressions.BoundEqualTo, expressions.BoundNotEqualTo):
+        return _among([value])
+    if kind in (expressions.BoundStartsWith, expressions.BoundNotStartsWith):
+        return _starting_with(value)
+    return _less(value, inclusive=kind in (expressions.BoundLessThanOrEqual, expressions.BoundGreaterThan))
+
+
+def _units(value: Any, column: FilteredColumn) -> Any:
+    """Return the value of a literal in the units of ranges."""
+    if isinstance(value, Decimal):
+        return decimal_to_unscaled(value)
+    return pyarrow.scalar(value, pyarrow.float32()).as_py() if isinstance(column.type, FloatType) else value
+
+
+def _less(value: Any, *, inclusive: bool) -> _OfValues:
+    def of_values(found: ValueRange) -> Outcomes:
+        image, lower, upper = found.image(value) if found.ordered else None, found.lower, found.upper
+        if image is None:
+            return _BOTH
+        # A transform's result may come from a smaller or larger value, unlike the value itself.
+        below, above = inclusive or not found.exact, not inclusive or not found.exact
+        may = lower is None or lower < image or (below and lower == image)
+        may_not = upper is None or upper > image or (above and upper == image)
+        return (_ALWAYS if may else _NONE) | (_NEVER if may_not else _NONE)
+
+    return of_values
+
+
+def _among(values: list[Any]) -> _OfValues:
+    def of_values(found: ValueRange) -> Outcomes:
+        lower, upper = found.lower, found.upper
+        for value in values:
+            image = found.image(value)
+            if image is None or ((lower is None or lower <= image) and (upper is None or image <= upper)):
+                return _ALWAYS if found.exact and lower is not None and lower == upper else _BOTH
+        return _NEVER
+
+    return of_values
+
+
+def _starting_with(prefix: str) -> _OfValues:
+    def of_values(found: ValueRange) -> Outcomes:
+        image, lower, upper = found.image(prefix) if found.ordered else None, found.lower, found.upper
+        if image is None:
+            return _BOTH
+        may = (upper is None or upper >= image) and (lower is None or lower <= image or lower.startswith(image))
+        if not may:
+            return _NEVER
+        sure = lower is not None and upper is not None and lower.startswith(image) and upper.startswith(image)
+        return _ALWAYS if sure and image == prefix else _BOTH
+
+    return of_values

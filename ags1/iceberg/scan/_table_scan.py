@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import pyarrow
-from pyiceberg.expressions import AlwaysTrue, And
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
@@ -18,7 +19,6 @@ from ags1.iceberg.scan._row_filter import RowFilter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pandas
-    import polars
 
 
 class EncryptedTableScan:
@@ -27,8 +27,7 @@ class EncryptedTableScan:
     Attributes
     ----------
     plan : pyiceberg.table.DataScan or IncrementalAppendScan
-        PyIceberg's scan, for methods that are missing here. Its own reads filter rows as PyIceberg does, and refuse a
-        filter that was given as text.
+        PyIceberg's scan, for methods that are missing here.
     schema : pyiceberg.schema.Schema
         Schema of the rows.
     """
@@ -70,33 +69,18 @@ class EncryptedTableScan:
         row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
         return EncryptedArrowScan(plan.table_metadata, plan.io, schema, row_filter, plan.limit)
 
-    def narrowed(
-        self, columns: Sequence[str] | None = None, row_filter: Any = None, limit: int | None = None
-    ) -> EncryptedTableScan:
-        """Return a scan of some of these rows and columns.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            Columns of this scan, in this order.
-        row_filter : pyiceberg expression, optional
-            Applied in addition to the scan's own filter.
-        limit : int, optional
-            Maximum number of rows.
-        """
-        plan = self.plan
-        limits = [each for each in (plan.limit, limit) if each is not None]
-        if row_filter is not None and plan.limit is not None:
-            raise ValueError("a scan with a limit cannot be filtered further: its rows are not known before it is read")
-        expression = plan.row_filter if row_filter is None else And(plan.row_filter, row_filter)
-        metadata = plan.table_metadata
-        made = EncryptedTableScan(
-            plan.update(row_filter=expression, limit=min(limits, default=None)),
-            self._filter if row_filter is None else RowFilter(expression, metadata.schema(), plan.case_sensitive),
-            appends=self._appends,
-        )
-        fields = {each.name: each for each in self.schema.fields}
-        made.schema = self.schema if columns is None else Schema(*(fields[name] for name in columns))
+    def with_reserved(self, *field_ids: int, alone: bool = False) -> EncryptedTableScan:
+        """Return the scan with reserved columns behind its own or alone, under names that no other column has."""
+        made = copy(self)
+        if alone:
+            made.schema = Schema()
+        for field in LINEAGE.values():
+            if field.field_id not in field_ids:
+                continue
+            name = field.name
+            while name in made.schema.column_names:
+                name += "'"
+            made.schema = Schema(*made.schema.fields, field.model_copy(update={"name": name}))
         return made
 
     def by_file(
@@ -123,32 +107,8 @@ class EncryptedTableScan:
         """Return all rows as a pandas DataFrame; `options` are those of ``pyarrow.Table.to_pandas``."""
         return self.to_arrow().to_pandas(**options)
 
-    def to_polars(self) -> polars.LazyFrame:
-        """Return a polars LazyFrame. Only ``collect`` reads, and only the columns and rows that the query needs.
-
-        Filters mean what they mean to polars. For one with a Python function, polars needs the package cloudpickle.
-        """
-        from ags1.iceberg.scan._engines import polars_frame
-
-        return polars_frame(self)
-
-    def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
-        """Register the scan as a table of a DuckDB connection, and return the connection.
-
-        Each query scans again, only the columns and rows that it needs, in bounded memory.
-        """
-        try:
-            import duckdb
-        except ImportError:
-            raise ImportError("to_duckdb() needs DuckDB: pip install duckdb") from None
-        from ags1.iceberg.scan._engines import ScanDataset
-
-        connection = duckdb.connect() if connection is None else connection
-        connection.register(table_name, ScanDataset(self))
-        return connection
-
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the rows batch by batch, for any reader of Arrow's stream interface; each call scans again."""
+        """Return the rows batch by batch, for any engine that reads Arrow's streams; each call scans again."""
         return self.to_record_batches().__arrow_c_stream__(requested_schema)
 
     def count(self) -> int:

@@ -10,7 +10,6 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import pyarrow
@@ -65,9 +64,9 @@ class FilteredColumn:
 class ValueRange:
     """What a column may contain: nulls, values, NaN, and the bounds of the values.
 
-    The bounds exclude null and NaN, and have the units of :mod:`ags1.iceberg.scan._literal_values`; None if not
-    known. With a `transform`, they are bounds of its results; it returns None if the result is not known; `ordered`
-    says whether it keeps the order of values.
+    The bounds exclude null and NaN, and have the units of PyIceberg's literals (of decimals, the unscaled number); None
+    if not known. With a `transform`, they are bounds of its results; it returns None if the result is not known;
+    `ordered` says whether it keeps the order of values.
     """
 
     lower: Any = None
@@ -87,13 +86,6 @@ class ValueRange:
         """Return a value as it is compared with the bounds; None if that is not known."""
         return value if self.transform is None else self.transform(value)
 
-    def bounds(self, value: Any) -> tuple[Any, Any]:
-        """Return the bounds for comparison with a value: whole numbers become floats if it is a float."""
-        if isinstance(value, float) and self.transform is None:
-            lower, upper = (None if each is None else float(each) for each in (self.lower, self.upper))
-            return lower, upper
-        return self.lower, self.upper
-
 
 # -- sources -------------------------------------------------------------------------------------------------------
 
@@ -105,14 +97,17 @@ def of_file(column: FilteredColumn, file: Mapping[str, Any]) -> ValueRange:
     )
     if not column.is_float:
         nans = 0
+    rows = file["record_count"]
     lower, upper = _ends(_metric(file, "lower_bounds", column), _metric(file, "upper_bounds", column), column.type)
+    if total not in (None, rows) or (nulls or 0) + (nans or 0) > rows:
+        # Writers differ in whether nulls count among the values, and null structs around a field; some count wrongly.
+        nulls = nans = None
     return ValueRange(
         lower,
         upper,
-        # Writers differ in whether null structs around a field count.
         nulls=column.nested or nulls != 0,
-        values=total is None or nulls is None or nans is None or total > nulls + nans,
-        nans=nans != 0,
+        values=None in (total, nulls, nans) or rows > nulls + nans or (lower, upper) != (None, None),
+        nans=column.is_float and nans != 0,
     )
 
 
@@ -161,9 +156,13 @@ def _metric(file: Mapping[str, Any], name: str, column: FilteredColumn) -> Any:
 
 
 def _ends(lower: bytes | None, upper: bytes | None, kind: Any) -> tuple[Any, Any]:
-    """Return bounds in the units of literals; None for both if one is NaN."""
-    ends = _decoded(lower, kind), _decoded(upper, kind)
-    return (None, None) if any(each != each for each in ends) else ends
+    """Return bounds in the units of literals; None for both if one is NaN, or the lower one is the higher."""
+    return _consistent(_decoded(lower, kind), _decoded(upper, kind))
+
+
+def _consistent(lower: Any, upper: Any) -> tuple[Any, Any]:
+    is_wrong = lower != lower or upper != upper or (None not in (lower, upper) and lower > upper)
+    return (None, None) if is_wrong else (lower, upper)
 
 
 def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType) -> ValueRange | None:
@@ -178,7 +177,7 @@ def of_row_group(column: FilteredColumn, statistics: Any, kind: pyarrow.DataType
             lower, upper = _text(statistics.min_raw), _text(statistics.max_raw)
     nulls = not statistics.has_null_count or statistics.null_count != 0
     # The statistics do not count NaN.
-    return ValueRange(lower, upper, nulls=nulls, nans=column.is_float)
+    return ValueRange(*_consistent(lower, upper), nulls=nulls, nans=column.is_float)
 
 
 # Bounds of int, from before promotion to long, and of long.
@@ -240,7 +239,7 @@ def _text(data: bytes) -> str | None:
 def _internal(value: Any, kind: Any) -> Any:
     """Return a partition value in the units of literals; None for a type without order."""
     if isinstance(kind, types.DecimalType) and isinstance(value, bytes):
-        return Fraction(int.from_bytes(value, "big", signed=True))
+        return int.from_bytes(value, "big", signed=True)
     return None if isinstance(kind, types.UUIDType) else value
 
 
@@ -272,14 +271,10 @@ _HASHED = (
 
 
 def _truncated(value: Any, width: int) -> Any:
-    if isinstance(value, (str, bytes)):
-        return value[:width]
-    return None if isinstance(value, float) else value - value % width
+    return value[:width] if isinstance(value, (str, bytes)) else value - value % width
 
 
-def _moment(value: Any, transform: Any, per_day: int) -> int | None:
-    if not isinstance(value, Fraction):
-        return None
+def _moment(value: int, transform: Any, per_day: int) -> int | None:
     days = value // per_day
     if isinstance(transform, transforms.DayTransform):
         return days
@@ -292,15 +287,9 @@ def _moment(value: Any, transform: Any, per_day: int) -> int | None:
     return years if isinstance(transform, transforms.YearTransform) else years * 12 + day.month - 1
 
 
-def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int | None:
-    if isinstance(value, float):
-        return None
-    if isinstance(value, Fraction):
-        value = int(value)
-        if isinstance(kind, types.DecimalType):
-            # Arithmetic would round to the digits of the decimal context.
-            value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -kind.scale))
-        elif not -(1 << 63) <= value < 1 << 63:
-            return None
+def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int:
+    if isinstance(kind, types.DecimalType):
+        # Arithmetic would round to the digits of the decimal context.
+        value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -kind.scale))
     found: int = hashed(value)
     return found

@@ -11,7 +11,6 @@ spec, "Semi-structured Types" and "Appendix A"; Parquet's VariantShredding.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,6 @@ from pyiceberg.types import StructType
 
 from ags1.avro.schemas import AvroType
 from ags1.errors import UnsupportedError
-from ags1.iceberg.keys._document import Document
 
 _NAMES = ("metadata", "value")
 _FIELD_ID = b"PARQUET:field_id"
@@ -40,19 +38,13 @@ def is_variant(field_id: int, kind: Any) -> bool:
     return isinstance(kind, StructType) and [each.field_id for each in kind.fields] == list(_ids(field_id).values())
 
 
-def metadata_text(document: Document) -> str:
-    """Return the table's metadata as PyIceberg can parse it; the text is changed if it has variants."""
-    schemas = document.fields.get("schemas")
-    made = _without_variants(schemas)
-    return document.text if made == schemas else json.dumps({**document.fields, "schemas": made})
-
-
-def _without_variants(schema: Any) -> Any:
+def without_variants(schema: Any) -> Any:
+    """Return the JSON of a schema, or of several, as PyIceberg can parse it."""
     if isinstance(schema, list):
-        return [_without_variants(each) for each in schema]
+        return [without_variants(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: _without_variants(each) if name in _BELOW else each for name, each in schema.items()}
+    made = {name: without_variants(each) if name in _BELOW else each for name, each in schema.items()}
     for kind, field_id in _TYPES.items():
         if made.get(kind) == "variant" and type(made.get(field_id)) is int:
             fields = [
@@ -68,53 +60,22 @@ _TYPES = {"type": "id", "element": "element-id", "value": "value-id"}
 _BELOW = frozenset(("fields", "key", *_TYPES))
 
 
-class ParquetVariants:
-    """The schema of a Parquet file with ids for the fields of its variants, for PyIceberg."""
+def variants_of(schemas: Iterable[Schema]) -> frozenset[int]:
+    """Return the field ids of the variants of a table's schemas."""
+    return frozenset(-each // 2 for schema in schemas for each in schema.field_ids if each < 0)
 
-    def __init__(self, physical: pyarrow.Schema, metadata: Any) -> None:
-        # From all schemas: a file keeps a column that was dropped.
-        below = (each for schema in metadata.schemas for each in schema.field_ids if each < 0)
-        self._variants = {-each // 2 for each in below}
-        self._shredded: dict[int, str] = {}
-        self.schema = physical
-        if self._variants:
-            self.schema = pyarrow.schema([self._field(each, each.name) for each in physical], physical.metadata)
 
-    def check(self, wanted: Schema) -> None:
-        """Raise an UnsupportedError if a shredded variant is among the requested fields."""
-        for field_id in self._shredded.keys() & wanted.field_ids:
-            raise UnsupportedError(
-                f"the variant column {self._shredded[field_id]}: only variants of metadata and value can be read, and "
-                "this one is shredded, with a typed_value. Choose the other columns"
-            )
-
-    def _field(self, field: pyarrow.Field, name: str) -> pyarrow.Field:
-        kind = field.type
-        if pyarrow.types.is_struct(kind):
-            field_id = int((field.metadata or {}).get(_FIELD_ID, -1))
-            if field_id in self._variants:
-                return field.with_type(self._variant(kind, field_id, name))
-            return field.with_type(pyarrow.struct([self._field(each, f"{name}.{each.name}") for each in kind]))
-        if pyarrow.types.is_map(kind):
-            value = self._field(kind.item_field, f"{name}.value")
-            return field.with_type(pyarrow.map_(kind.key_field, value, kind.keys_sorted))
-        if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
-            element = self._field(kind.value_field, f"{name}.element")
-            return field.with_type(
-                pyarrow.list_(element) if pyarrow.types.is_list(kind) else pyarrow.large_list(element)
-            )
-        return field
-
-    def _variant(self, kind: pyarrow.StructType, field_id: int, name: str) -> pyarrow.DataType:
-        kinds = {each.name: each.type for each in kind}
-        if kinds.keys() != set(_NAMES):
-            self._shredded[field_id] = name
-        return pyarrow.struct(
-            [
-                pyarrow.field(each, kinds.get(each, pyarrow.binary()), False, {_FIELD_ID: str(number)})
-                for each, number in _ids(field_id).items()
-            ]
+def parquet_variant(field: pyarrow.Field, field_id: int) -> pyarrow.DataType:
+    """Return the type of a variant in a Parquet file, with ids for its fields; UnsupportedError: it is shredded."""
+    kinds = {each.name: each.type for each in field.type}
+    if kinds.keys() != set(_NAMES):
+        raise UnsupportedError(
+            f"the variant column {field.name}: only variants of metadata and value can be read, and this one is "
+            "shredded, with a typed_value. Choose the other columns"
         )
+    return pyarrow.struct(
+        [pyarrow.field(name, kinds[name], False, {_FIELD_ID: str(each)}) for name, each in _ids(field_id).items()]
+    )
 
 
 def avro_variants(avro: AvroType) -> AvroType:

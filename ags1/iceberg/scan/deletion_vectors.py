@@ -15,9 +15,8 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from collections.abc import Iterable
+from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
@@ -25,15 +24,12 @@ from pyroaring import BitMap64
 
 from ags1._version import version
 from ags1.errors import FormatError, TruncatedError, UnsupportedError
+from ags1.iceberg.deletes import DeletionVector, is_count
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"
 _LENGTH, _CHECKSUM = 4, 4
-# The number of bitmaps, and what stands around them.
-_SMALLEST = _LENGTH + len(_MAGIC) + 8 + _CHECKSUM
 _TYPE = "deletion-vector-v1"
-# Java reads a vector into one array.
-_LARGEST = (1 << 31) - 1
 _FOOTER_END = 12
 # A vector takes some hundred bytes in the footer, so a longer footer is not valid.
 _LARGEST_FOOTER = 64 << 20
@@ -43,46 +39,6 @@ _POSITION_DELETES = {2147483546: "file_path", 2147483545: "pos"}
 _FREE_ROWS, _ROWS_PER_BYTE = 1 << 24, 16
 # Field id of the column _pos, which a vector lists.
 _ROW_POSITION = 2147483645
-
-
-@dataclass(frozen=True)
-class DeletionVector:
-    """A deletion vector, from a manifest.
-
-    Attributes
-    ----------
-    path : str
-        Of the Puffin file.
-    data_file : str
-        Path of the data file whose rows it deletes.
-    offset, size : int
-        Where it is in the plaintext of the Puffin file, in bytes.
-    cardinality : int
-        How many rows it deletes.
-    """
-
-    path: str
-    data_file: str
-    offset: int
-    size: int
-    cardinality: int
-
-    @classmethod
-    def of(cls, file: Mapping[str, Any]) -> DeletionVector:
-        """Make it from the fields of ``data_file``; a FormatError names the file if one is missing or impossible."""
-        path, data_file = file["file_path"], file.get("referenced_data_file")
-        offset, size = file.get("content_offset"), file.get("content_size_in_bytes")
-        cardinality = file["record_count"]
-        if not isinstance(data_file, str) or not data_file:
-            raise FormatError(f"{path}: the manifest does not say which data file this deletion vector is for")
-        if not (_is_count(offset) and _is_count(size) and _is_count(cardinality)):
-            raise FormatError(
-                f"{path}: the manifest does not say where in it the deletion vector of {data_file} is, or how many "
-                "rows it deletes"
-            )
-        if not _SMALLEST <= size <= _LARGEST:
-            raise FormatError(f"{path}: the manifest says that the deletion vector of {data_file} has {size} bytes")
-        return cls(path, data_file, offset, size, cardinality)
 
 
 def read_vector(file: Any, vector: DeletionVector, end: int) -> BitMap64:
@@ -126,13 +82,16 @@ def _size_of(file: Any) -> int:
 
 def footer_contradictions(file: Any, vectors: Iterable[DeletionVector]) -> list[str]:
     """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers."""
+    listed = _footer(file, _size_of(file))
+    if listed is None:
+        return []
     blobs = {
         (each["offset"], each["length"]): each
-        for each in _footer(file, _size_of(file))
+        for each in listed
         if isinstance(each, dict)
         and each.get("type") == _TYPE
-        and _is_count(each.get("offset"))
-        and _is_count(each.get("length"))
+        and is_count(each.get("offset"))
+        and is_count(each.get("length"))
     }
     found = []
     for vector in vectors:
@@ -150,16 +109,20 @@ def footer_contradictions(file: Any, vectors: Iterable[DeletionVector]) -> list[
     return found
 
 
-def _footer(file: Any, end: int) -> list[Any]:
-    """The blobs that the footer lists."""
+def _footer(file: Any, end: int) -> list[Any] | None:
+    """The blobs that the footer lists; None if there is none that says so."""
     size = min(end, _FOOTER_END)
     file.seek(end - size)
     tail = file.read(size)
     if len(tail) != _FOOTER_END or tail[8:] != _PUFFIN:
+        file.seek(0)
+        if file.read(len(_PUFFIN)) != _PUFFIN:
+            # Readers find a vector by its place alone, in any file.
+            return None
         raise FormatError("it does not end as a Puffin file")
     if tail[4] & 1:
         # A compressed footer: Iceberg does not write one, and nothing depends on it.
-        return []
+        return None
     length = int.from_bytes(tail[:4], "little")
     if length > end - _FOOTER_END:
         raise FormatError("the footer of the Puffin file is longer than the file")
@@ -188,10 +151,6 @@ def _positions(bitmaps: bytes, cardinality: int, where: str) -> BitMap64:
     if found and found.max() >= _MOST_POSITIONS:
         raise FormatError(f"{where} deletes positions that no file has")
     return found
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def write_vectors(puffin: str, vectors: Iterable[tuple[str, Any]]) -> tuple[bytes, list[DeletionVector]]:

@@ -92,6 +92,9 @@ class TableAuditReport(Report):
         Errors first, then warnings, then notes; the first thousand of each code.
     counts : dict of str to int
         How many there are of each code.
+    old_keys : OldKeyReport or None
+        What other master keys still open; None if that could not be tried: without a KMS, or for a table that was
+        opened by its metadata file. It does not count for `ok`.
 
     Notes
     -----
@@ -114,6 +117,7 @@ class TableAuditReport(Report):
     findings: list[AuditFinding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     severities: dict[str, int] = field(default_factory=lambda: {ERROR: 0, WARNING: 0, NOTE: 0})
+    old_keys: Report | None = None
 
     @property
     def ok(self) -> bool:
@@ -131,7 +135,7 @@ class TableAuditReport(Report):
         """The findings of one code."""
         return [each for each in self.findings if each.code == code]
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """The report as text, a line for each finding."""
         faults = ", ".join(counted(count, severity) for severity, count in self.severities.items() if count)
         looked_at = [counted(getattr(self, each), each.removesuffix("s")) for each in ("snapshots", "keys", "files")]
@@ -146,6 +150,8 @@ class TableAuditReport(Report):
         rest = sum(self.severities.values()) - _LISTED
         if rest > 0:
             lines.append(f"and {counted(rest, 'more finding')}")
+        if self.old_keys is not None:
+            lines.append(str(self.old_keys))
         return "\n".join(lines)
 
 

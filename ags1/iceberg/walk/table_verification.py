@@ -171,7 +171,7 @@ class TableVerifyReport(Report):
         """What JSON can hold of it: everything."""
         return {"outcome": self.outcome, **super().to_dict()}
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """The report as text, a few lines if all is well."""
         lines = [f"{self.location}: {self._state}"]
         kinds = ", ".join(f"{kind} {count}" for kind, count in self.by_kind.items())

@@ -19,6 +19,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from ags1.errors import UnsupportedError
+from ags1.iceberg.metadata.metadata_document import refuse_reserved
 from ags1.iceberg.scan._variant import is_variant
 
 _ROWS_AT_ONCE = 1 << 18
@@ -56,7 +57,8 @@ class RowShape:
     """What rows must look like to be written to a table with this schema.
 
     `further` columns of the files are not the table's: all batches must have them, behind the others. `arrow` is the
-    schema of the files, with field ids. An UnsupportedError names a type that cannot be written here.
+    schema of the files, with field ids. An UnsupportedError names a type that cannot be written here, and a column with
+    the name of a further one.
     """
 
     def __init__(self, schema: Schema, further: Sequence[iceberg.NestedField] = ()) -> None:
@@ -68,6 +70,8 @@ class RowShape:
                     f"column {schema.find_column_name(field_id)} is of the type {name}, which cannot be written here: "
                     "write this table with Spark"
                 )
+        taken = {each.name for each in further}
+        refuse_reserved((each.name for each in schema.fields if each.name in taken), "rename it before this change")
         self._fields = (*schema.fields, *further)
         self.arrow: pyarrow.Schema = schema_to_pyarrow(Schema(*self._fields))
 

@@ -32,6 +32,7 @@ from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
+from ags1.kms.asking import reported
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
@@ -73,7 +74,7 @@ class ChangeReport(Report):
     deleted_rows: int = 0
     metadata_hash: str | None = None
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.snapshot_id is None:
             return "nothing to do: no snapshot was made"
         parts = []
@@ -113,7 +114,8 @@ class RowChange:
 
     def delete(self, file: Any, positions: Any) -> None:
         """Take out the rows at all these positions: a data file that has no others goes as a whole."""
-        if len(positions) == file.record_count:
+        # A vector may have positions that the file does not.
+        if len(positions) == file.record_count == positions.max() + 1:
             self.removed.add(file.file_path)
         else:
             self.deleted[file.file_path] = positions
@@ -228,7 +230,7 @@ class WriteTarget:
                 written.discard()
             return ChangeReport(operation)
         self._table.refresh(state)
-        return replace(report, metadata_hash=state.file_hash)
+        return reported(replace(report, metadata_hash=state.file_hash), self._table.io.kms)
 
     def _metadata(self, table: Any) -> TableMetadata:
         metadata = TableMetadata(table.document.fields)

@@ -105,9 +105,11 @@ def commit(
                 return None
         except BaseException as error:
             files.discard()
-            if not (isinstance(error, FileNotFoundError) and has_moved(table, state.metadata_location)):
+            if not (
+                isinstance(error, (FileNotFoundError, ConflictError)) and has_moved(table, state.metadata_location)
+            ):
                 raise
-            # Others have committed, and removed what this snapshot needed.
+            # Others have committed, and may have removed what this snapshot needed.
             lost = error
         else:
             try:

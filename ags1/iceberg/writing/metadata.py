@@ -15,7 +15,7 @@ from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, refuse_reserved
 
 MAIN = "main"
 _ENCRYPTED_VERSION = 3
@@ -47,6 +47,11 @@ class TableMetadata:
             )
         if version not in _VERSIONS:
             raise UnsupportedError(f"the table has format version {version}; versions 2 and 3 can be written here")
+        if version == _ENCRYPTED_VERSION and type(self.fields.get("next-row-id")) is not int:
+            raise FormatError(
+                "the table has format version 3 and no next-row-id, so new rows could get the row ids of others: have "
+                "its engine write its metadata again"
+            )
 
     # -- what it says ------------------------------------------------------------------------------------------
 
@@ -162,6 +167,14 @@ class TableMetadata:
         return None if found is None else self.snapshot(found["snapshot-id"])
 
     # -- what a commit changes ---------------------------------------------------------------------------------
+
+    def check_upgrade(self) -> None:
+        """Raise an UnsupportedError that names a column with a name that version 3 takes for its own."""
+        if self.fields["format-version"] < _ENCRYPTED_VERSION:
+            current = self.fields.get("current-schema-id")
+            schema: Any = next((each for each in self.fields["schemas"] if each.get("schema-id") == current), {})
+            names = (each["name"] for each in schema.get("fields", ()))
+            refuse_reserved(names, "rename the column before the table is upgraded to format version 3")
 
     def upgrade(self) -> None:
         """Make it format version 3. Rows get their numbers from the next snapshot on."""

@@ -11,15 +11,13 @@ from pyiceberg.expressions import AlwaysTrue
 
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.manifests import DATA
-from ags1.iceberg.scan._projection import LINEAGE, POSITION
+from ags1.iceberg.scan._projection import POSITION
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import ChangeReport, RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.table_files import TableFiles
-
-POSITION_NAME = next(name for name, each in LINEAGE.items() if each.field_id == POSITION)
 
 
 def append(target: WriteTarget, data: Any) -> ChangeReport:
@@ -92,7 +90,7 @@ def _key(partition: dict[int, Any]) -> tuple[Any, ...]:
 
 
 def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
-    scan = table.scan(columns=[POSITION_NAME], ref=ref)
+    scan = table.scan(ref=ref).with_reserved(POSITION, alone=True)
     found: int = 0
     partly = []
     for task in scan.plan_files():
@@ -108,7 +106,8 @@ def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
 
 def _passing(table: Any, ref: str, row_filter: Any) -> Any:
     """Return the scan of a branch's rows that pass a filter, which is checked."""
-    return table.scan(columns=[POSITION_NAME], row_filter=row_filter, ref=ref if ref in table.refs else None)
+    scan = table.scan(row_filter=row_filter, ref=ref if ref in table.refs else None)
+    return scan.with_reserved(POSITION, alone=True)
 
 
 def take_away(change: RowChange, table: Any, ref: str, row_filter: Any = None) -> None:

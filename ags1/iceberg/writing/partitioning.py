@@ -17,6 +17,7 @@ import pyarrow.compute as compute
 from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import UnknownTransform
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry
@@ -142,7 +143,8 @@ def _summary(field: _Field, values: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"contains_null": len(known) < len(values)}
     if isinstance(field.kind, (iceberg.FloatType, iceberg.DoubleType)):
         found["contains_nan"] = len(plain) < len(known)
-    if plain:
+    # Of a transform that is not known, the type of the values is not known either.
+    if plain and not isinstance(field.transform, UnknownTransform):
         order = _number if isinstance(field.kind, iceberg.DecimalType) else _ordered
         lower, upper = min(plain, key=order), max(plain, key=order)
         if not isinstance(field.kind, iceberg.UUIDType):

@@ -21,8 +21,9 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate, update_table_metadat
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, number_property
-from ags1.iceberg.scan._variant import metadata_text
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, number_property, refuse_reserved
+from ags1.iceberg.scan._variant import without_variants
+from ags1.iceberg.scan.parsing import metadata_text
 from ags1.iceberg.writing.commit import COMMIT_RETRY
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 
@@ -56,19 +57,25 @@ def commit_changes(table: CatalogTable, requirements: Iterable[Any], updates: tu
         or makes a tag of it; or a schema with variants, which PyIceberg does not know.
     ValueError
         A property ``commit.retry.*`` is not a number.
+    UnsupportedError
+        A new column has a reserved name.
     ConflictError
         The table is not any more what the change was made from.
     """
     for each in updates:
         _refuse(table.name, each)
     state = table.load()
-    text = metadata_text(state.document)
-    if text != state.document.text and any(each.action == "add-schema" for each in updates):
+    schemas = state.document.fields.get("schemas")
+    if without_variants(schemas) != schemas and any(each.action == "add-schema" for each in updates):
         raise PermissionError(
             f"{table.name}: has variants, which PyIceberg does not know and would take out of the schema: change it "
             "with Spark"
         )
-    base = TableMetadataUtil.parse_raw(text)
+    base = TableMetadataUtil.parse_raw(metadata_text(state.document))
+    there = {each.name for each in base.schema().fields}
+    for each in updates:
+        if each.action == "add-schema":
+            refuse_reserved([field.name for field in each.schema_.fields if field.name not in there], "choose another")
     try:
         for requirement in requirements:
             requirement.validate(base)

@@ -16,11 +16,11 @@ import pyarrow.compute as compute
 from pyiceberg import expressions
 from pyiceberg import types as iceberg
 
-from ags1.iceberg.scan._projection import LINEAGE, ROW_ID
+from ags1.iceberg.scan._projection import LINEAGE, POSITION, ROW_ID
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import ChangeReport, RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles
-from ags1.iceberg.writing.operations import POSITION_NAME, all_positions
+from ags1.iceberg.writing.operations import all_positions
 from ags1.iceberg.writing.table_files import TableFiles
 
 _ROW_ID_FIELD = next(each for each in LINEAGE.values() if each.field_id == ROW_ID)
@@ -73,11 +73,10 @@ def _replaced(
     change: RowChange, table: Any, ref: str, on: Sequence[str], index: pyarrow.Table, source: pyarrow.Table
 ) -> pyarrow.Table:
     """The rows of the table that have a key of the source, with their places in it; they are deleted in the change."""
-    columns = [*on, _ROW_ID_FIELD.name, POSITION_NAME]
     names = index.column_names[: len(on)]
     scan = table.scan(
-        columns=columns, row_filter=_range(table.schema, source, on), ref=ref if ref in table.refs else None
-    )
+        columns=on, row_filter=_range(table.schema, source, on), ref=ref if ref in table.refs else None
+    ).with_reserved(ROW_ID, POSITION)
     empty = pyarrow.schema([(_PLACE, pyarrow.int64()), ("row_id", pyarrow.int64())]).empty_table()
     found = [empty]
     if not index.num_rows:
@@ -87,8 +86,7 @@ def _replaced(
         if not batches:
             continue
         rows = pyarrow.Table.from_batches(batches)
-        keyed = _keys(rows, on).append_column("row_id", rows.column(_ROW_ID_FIELD.name))
-        keyed = keyed.append_column("position", rows.column(POSITION_NAME))
+        keyed = _keys(rows, on).append_column("row_id", rows.column(-2)).append_column("position", rows.column(-1))
         matched = keyed.join(index, names, join_type="inner", use_threads=False)
         if not matched.num_rows:
             continue

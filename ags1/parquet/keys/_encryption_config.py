@@ -206,6 +206,7 @@ class EncryptionConfig(Config):
         "_reading",
         "aad_prefix",
         "algorithm",
+        "checks_keys",
         "data_page_v2",
         "footer_key_id",
         "fresh_keys",
@@ -266,6 +267,7 @@ class EncryptionConfig(Config):
         self.fresh_keys = reading is not None
         self.footer_key_id = footer_key_id
         self._reading = reading
+        self.checks_keys = True
 
     @classmethod
     def from_kms(
@@ -342,7 +344,7 @@ class EncryptionConfig(Config):
             encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2,
             DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds), footer_id,
         )  # fmt: skip
-        return made
+        return made._with(checks_keys=wrapper.checks_keys)
 
     @classmethod
     def for_iceberg(cls, key_metadata: KeyMetadata | Buffer, *, data_page_v2: str = "java") -> Self:

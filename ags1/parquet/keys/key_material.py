@@ -14,8 +14,9 @@ import os
 import warnings
 from dataclasses import dataclass, field
 
-from ags1.errors import Ags1Error, KeyAccessError
+from ags1.errors import Ags1Error
 from ags1.kms import ServiceRefusal
+from ags1.kms.asking import reported
 from ags1.parquet.keys._material_file import (
     find_key_material,
     is_key_material_name,
@@ -122,7 +123,7 @@ def rotate_master_keys(
     rewrapper = KeyMetadataRewrapper(
         kms, master_key_ids, double_wrapping=double_wrapping, kek_bits=kek_bits, cache_seconds=cache_seconds
     )
-    report = RotationReport()
+    report = reported(RotationReport(), rewrapper)
     for place in find_key_material(Location(where, storage_options), recursive=recursive):
         path = place.text
         try:
@@ -162,6 +163,7 @@ class KeyMetadataRewrapper:
         cache_seconds: float = CACHE_SECONDS,
     ) -> None:
         service = as_key_service(kms)
+        self.checks_keys = service.checks_keys
         what = "master_key_ids"
         self._ids = {key_id(old, what): key_id(new, what) for old, new in (master_key_ids or {}).items()}
         self._wrappers = {}
@@ -171,24 +173,17 @@ class KeyMetadataRewrapper:
                 service, double_wrapping=new, kek_bits=kek_bits, cache_seconds=cache_seconds
             )
         self._old = DataKeyUnwrapper(service, cache_seconds=cache_seconds)
-        self._new = DataKeyUnwrapper(service, cache_seconds=cache_seconds)
 
     def rewrap_material(self, material: KeyMaterial) -> KeyMaterial:
-        """Wrap the key in key material again; KeyAccessError too if the new material does not give the same key."""
+        """Wrap the key in key material again; KeyAccessError as :meth:`KeyService.unwrap`, :meth:`KeyService.wrap`."""
         key = self._old.unwrap(material)
-        new = self._wrappers[material.double_wrapping].wrap(
+        return self._wrappers[material.double_wrapping].wrap(
             key,
             self._ids.get(material.master_key_id, material.master_key_id),
             is_footer_key=material.is_footer_key,
             kms_instance_id=material.kms_instance_id,
             kms_instance_url=material.kms_instance_url,
         )
-        # The old material will be deleted. If the new one could not be unwrapped, the data would be lost.
-        if self._new.unwrap(new) != key:
-            raise KeyAccessError(
-                f"the KMS does not unwrap keys that it wrapped with {new.master_key_id!r}: nothing was changed"
-            )
-        return new
 
     def rewrap_file(self, place: Location) -> dict[str, KeyMaterial]:
         """The same for a key material file, which is replaced whole or not at all; return its new content."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import FormatError, KeyAccessError
 from ags1.kms import key_cache_of, name_of_key
-from ags1.kms.asking import UnfitError, ask, has_methods, returned_key, returned_wrapping
+from ags1.kms.asking import UnfitError, ask, checks_keys, has_methods, returned_key, returned_wrapping, wrap_key
 from ags1.parquet.keys._material_file import key_material_entries, read_key_material
 from ags1.parquet.keys.config_arguments import CACHE_SECONDS, HoldsKeys, as_flag, one_of
 from ags1.parquet.keys.material import (
@@ -61,11 +61,14 @@ class KeyService:
         self._client = client
         self._of_text = of_text
         self.name = type(client).__name__
+        self.checks_keys = checks_keys(client)
 
     def wrap(self, key: Key, master_key_id: str) -> str:
-        """Wrap a key. KeyAccessError: the service refused, failed, or returned something else."""
-        failing = f"{self.name} could not wrap a key with {master_key_id!r}"
-        return ask(lambda: self._wrapped(self._client.wrap_key(bytes(key), master_key_id), key), failing, key)
+        """Wrap a key; KeyAccessError as :func:`ags1.kms.asking.wrap_key`."""
+        wrapped: str | bytes = wrap_key(
+            self._client, key, master_key_id, f"a key with {master_key_id!r}", self._wrapped
+        )
+        return wrapped if isinstance(wrapped, str) else base64.b64encode(wrapped).decode()
 
     def unwrap(self, wrapped: str, master_key_id: str, field: str) -> Key:
         """Unwrap a key. Errors as :meth:`wrap`, and FormatError, which names `field`, if it is not base64."""
@@ -102,12 +105,12 @@ class KeyService:
             raise FormatError(f"{field} of the key material is empty")
         return octets
 
-    def _wrapped(self, answer: Any, key: Key) -> str:
+    def _wrapped(self, answer: Any, key: Any) -> str | bytes:
         if self._of_text:
             answer = answer.encode() if isinstance(answer, str) else answer
         octets = returned_wrapping(answer, key)
         if not self._of_text:
-            return base64.b64encode(octets).decode()
+            return octets
         try:
             return octets.decode()
         except UnicodeDecodeError:
@@ -175,6 +178,7 @@ class DataKeyWrapper(HoldsKeys):
         cache_seconds: float = CACHE_SECONDS,
     ) -> None:
         self._service = service
+        self.checks_keys = service.checks_keys
         self._double = as_flag(double_wrapping, "double_wrapping")
         self._kek_bits = one_of(kek_bits, (128, 192, 256), "kek_bits")
         self._seconds = _checked(cache_seconds)

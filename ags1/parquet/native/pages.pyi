@@ -26,6 +26,7 @@ class Chunk:
     label: Final[str]
     position: Final[int]
     values: Final[int]
+    checksums: Final[int]
     total_compressed: Final[int]
     total_uncompressed: Final[int]
     data_page_offset: Final[int]

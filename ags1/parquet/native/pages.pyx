@@ -132,6 +132,8 @@ cdef class Chunk:
     ----------
     total_compressed, total_uncompressed, data_page_offset, dictionary_page_offset, first_offset : int
         Of the converted pages so far, as ColumnMetaData counts them; -1 for an offset that there is none of.
+    checksums : int
+        Pages found so far that have a CRC.
     """
 
     def __cinit__(
@@ -164,7 +166,7 @@ cdef class Chunk:
         self.ends_with_values = ends_with_values
         self.raw = raw
         self.first = True
-        self.values = 0
+        self.values = self.checksums = 0
         self.next_ordinal = 0
         self.total_compressed = self.total_uncompressed = 0
         self.data_page_offset = self.dictionary_page_offset = self.first_offset = -1
@@ -431,6 +433,7 @@ cdef class PageList:
                 return status
             chunk.first = False
             chunk.position += <int64_t>page.header_stored + page.body_stored
+            chunk.checksums += page.crc_end != 0
             if page.page_type == DATA_PAGE_V1 or page.page_type == DATA_PAGE_V2:
                 chunk.next_ordinal += 1
                 chunk.values += page.values

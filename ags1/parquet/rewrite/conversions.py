@@ -11,8 +11,8 @@ from ags1.parquet.rewrite._target_file import TargetFile
 from ags1.parquet.structure._copying import counting
 from ags1.parquet.structure._fields import ColumnChunk, RowGroup
 from ags1.parquet.structure._source_file import SourceFile
-from ags1.storage import Output, located, open_output
-from ags1.streams.files import Progress, refuse_same
+from ags1.storage import Output, located, open_output, refuse_same
+from ags1.streams.files import Progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def _rewrite(
         unchanged_aad = made is not None and _keep_aad(file, made)
         if made is not None and plaintext_columns is not None:
             _refuse_plaintext(file, made, plaintext_columns)
-        total = _bytes_of_pages(file)
+        total = file.pages_size
         file.will_read([(0, file.footer.start)])
         advance = counting(progress, total)
         with open_output(target, mode=file.source.mode) as output:
@@ -298,22 +298,3 @@ def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> No
     except (OSError, FormatError):
         # The file is complete. What could not be dropped, the next writer drops.
         return
-
-
-def _bytes_of_pages(file: SourceFile) -> int:
-    total = 0
-    extents = []
-    for group in file.row_groups():
-        for chunk in group.chunks():
-            start, length = chunk.extent()
-            total += length
-            if claimed := chunk.claimed():
-                extents.append((start, claimed))
-    # Bytes that several columns share would be written several times: a small file could fill a disk.
-    extents.sort()
-    end = 0
-    for start, claimed in extents:
-        if start < end:
-            raise FormatError(f"{file.where}two column chunks overlap at offset {start}")
-        end = start + claimed
-    return total

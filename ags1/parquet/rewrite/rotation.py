@@ -23,8 +23,8 @@ from ags1.parquet.structure._fields import (
     RowGroup,
 )
 from ags1.parquet.structure.footer import Footer, encode_footer, read_footer
-from ags1.storage import located, open_output
-from ags1.streams.files import Progress, is_same
+from ags1.storage import is_same, located, open_output, refuse_writing_into
+from ags1.streams.files import Progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def rotate_file(
     elif master_key_ids is not None or double_wrapping is not None or kek_bits != 128:
         raise ValueError("a KeyMetadataRewrapper already has master_key_ids, double_wrapping and kek_bits")
     source, target = located(source, storage_options), located(target, storage_options)
+    refuse_writing_into(source, target)
     with seekable(source) as opened:
         if opened is None:
             raise ValueError("the source is not seekable: copy it to a file first")

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from ags1.core.blocks import usable_cpus
 from ags1.errors import Ags1Error
 from ags1.kms import ServiceRefusal
+from ags1.kms.asking import reported
 from ags1.parquet.keys.config_arguments import one_of
 from ags1.parquet.keys.properties import EncryptionConfig
 from ags1.parquet.rewrite.operations import (
@@ -196,10 +197,11 @@ def encrypt_tree(
         As :func:`encrypt_file`; a file was changed since it was listed. Files written before stay.
     """
     work = Encrypting(encryption, missing_columns=missing_columns)
-    return _run(
+    report = _run(
         work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
         unshared=None if shared_keys else encryption,
     )  # fmt: skip
+    return reported(report, encryption)
 
 
 def decrypt_tree(
@@ -276,10 +278,11 @@ def rekey_tree(
         drop_bloom_filters=drop_bloom_filters,
         missing_columns=missing_columns,
     )
-    return _run(
+    report = _run(
         work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
         unshared=None if shared_keys else encryption,
     )  # fmt: skip
+    return reported(report, encryption)
 
 
 def verify_tree(

@@ -231,6 +231,7 @@ class ParquetWriter:
             self._begin()
             file = source.source_file
             group = next(each for each in file.row_groups() if each.index == index)
+            _ = file.pages_size  # column chunks that overlap are refused
             file.will_read((start, start + length) for start, length in (each.extent() for each in group.chunks()))
             options = {
                 name: self._options[name] for name in ("compression", "compression_level") & self._options.keys()

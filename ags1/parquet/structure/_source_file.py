@@ -6,6 +6,7 @@ SourceChunk  one column chunk: where it is, what protects it, its metadata if it
 
 from __future__ import annotations
 
+import bisect
 import re
 import weakref
 from collections.abc import Iterable, Iterator
@@ -192,14 +193,18 @@ class SourceChunk:
         start = min(starts) if starts else 0
         if length < 0 or (start < 4 and length) or start + length > self.file.footer.start:
             raise FormatError(f"{self.name}: its pages, {length} bytes at offset {start}, are not inside the file")
-        if self.file.forgets_dictionary_headers:
-            length = min(length + _FORGOTTEN, self.file.footer.start - start)
         return start, length
 
-    def claimed(self) -> int:
-        """Bytes that only this column chunk can have."""
-        length = self.extent()[1]
-        return max(0, length - _FORGOTTEN) if self.file.forgets_dictionary_headers else length
+    def longest_extent(self) -> tuple[int, int]:
+        """Offset and bytes in which its pages are: `extent`, and room for the header that an old writer forgot.
+
+        A chunk without values has no such header, and none has a byte of the next chunk.
+        """
+        start, length = self.extent()
+        if not self.file.forgets_dictionary_headers or not self.known_metadata().integer(ColumnMetaData.NUM_VALUES):
+            return start, length
+        room = self.file.next_start(start) - start
+        return start, max(length, min(length + _FORGOTTEN, room))
 
     def other_column(self) -> str | None:
         """The column that its metadata names, if it is another column of the file."""
@@ -225,7 +230,7 @@ class SourceChunk:
 
     def to_walk(self, **target: Any) -> Chunk:
         """The chunk for a page walk; `target` has the arguments for the converted pages."""
-        start, length = self.extent()
+        start, length = self.longest_extent()
         return Chunk(
             start,
             length,
@@ -419,6 +424,30 @@ class SourceFile(Closing):
         """All row groups, in order."""
         for index, structure in enumerate(self.row_group_structures()):
             yield SourceRowGroup(self, index, structure)
+
+    @cached_property
+    def _extents(self) -> list[tuple[int, int]]:
+        found = sorted(chunk.extent() for group in self.row_groups() for chunk in group.chunks())
+        return [(start, length) for start, length in found if length]
+
+    @cached_property
+    def pages_size(self) -> int:
+        """Bytes of all pages. FormatError: two column chunks overlap.
+
+        A shared byte would be written several times, so that a small file could fill a disk; and once in plaintext,
+        where one of the two columns has a key.
+        """
+        end = 0
+        for start, length in self._extents:
+            if start < end:
+                raise FormatError(f"{self.where}two column chunks overlap at offset {start}")
+            end = start + length
+        return sum(length for _, length in self._extents)
+
+    def next_start(self, start: int) -> int:
+        """Where the pages of the next column chunk start, or the footer."""
+        behind = bisect.bisect_right(self._extents, (start, self.footer.start))
+        return self._extents[behind][0] if behind < len(self._extents) else self.footer.start
 
     @cached_property
     def paths(self) -> frozenset[tuple[str, ...]]:

@@ -322,7 +322,7 @@ class ParquetVerifyReport(Report):
         }
         return {**found, **super().to_dict()}
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """The report as text, a few lines if all is well."""
         outcome = self.outcome if self.outcome == AUTHENTIC else self.outcome.upper()
         allowed = ", which was allowed" if self.ok and self.outcome != AUTHENTIC else ""

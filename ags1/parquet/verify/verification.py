@@ -415,7 +415,7 @@ class _Verification:
     def _walk(self, chunk: SourceChunk, column: ColumnVerification) -> bool:
         """Find the pages of a chunk, and check them when there are enough; False if their position is unknown."""
         try:
-            self._file.claim(chunk.claimed(), chunk.name)
+            self._file.claim(chunk.extent()[1], chunk.name)
             state = _ChunkState(chunk, column, chunk.to_walk())
         except _FAULTS as error:
             self._fail(_CHUNK, error, column, row_group=chunk.row_group, path=chunk.leaf.path)

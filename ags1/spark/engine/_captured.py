@@ -49,18 +49,12 @@ class CapturedSession:
         Hadoop's settings of the storage that are no secrets, without ``spark.hadoop.``.
     withheld : frozenset of str
         Names of secret settings that nobody sealed.
-    overwrite_mode : str
-        ``spark.sql.sources.partitionOverwriteMode``, in lower case; "" if nobody has set it.
-    time_zone : str
-        ``spark.sql.session.timeZone``; "" if it is not known.
     sealed : bytes
         The secret settings, for `opener`.
     """
 
     settings: tuple[tuple[str, str], ...] = ()
     withheld: frozenset[str] = frozenset()
-    overwrite_mode: str = ""
-    time_zone: str = ""
     sealed: bytes = field(default=b"", repr=False)
     opener: Opener | None = field(default=None, repr=False, compare=False)
 
@@ -121,19 +115,9 @@ def capture(spark: Any, kms: str | None = None, key_id: str | None = None) -> Ca
     return CapturedSession(
         tuple(sorted((name, value) for name, value in found.items() if _OPEN.fullmatch(name))),
         frozenset(secrets) if opener is None else frozenset(),
-        found.get("spark.sql.sources.partitionOverwriteMode", "").lower(),
-        _time_zone(spark),
         sealed,
         opener,
     )
-
-
-def _time_zone(spark: Any) -> str:
-    try:
-        # If nobody has set it, this is the zone of the JVM.
-        return str(spark.conf.get("spark.sql.session.timeZone"))
-    except Exception:
-        return ""
 
 
 def _settings(spark: Any) -> dict[str, str]:

@@ -21,6 +21,7 @@ from ags1.core.gcm import Key
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import place_of, scan
 from ags1.errors import Ags1Error, KeyAccessError
+from ags1.kms.asking import reported
 from ags1.parquet.keys.key_material import is_key_material_name
 from ags1.parquet.keys.kms_keys import as_key_service
 from ags1.parquet.rewrite.operations import OTHER, refuse_missing_columns, refuse_others
@@ -121,6 +122,8 @@ class ParquetRun:
             missing_columns,
         )
         with self._recording(verb) as recorder, closing(_Spool()) as files, closing(_Spool()) as later:
+            if writing is not None and writing.kms is not None:
+                reported(recorder.result, kms_client(writing.kms))
             self._list(files, recorder)
             if reading is not None:
                 self._try_to_read(reading, files)

@@ -13,10 +13,6 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ags1.dataset.entries import SourceIdentity
-from ags1.dataset.worker import EncryptUnit
-from ags1.dataset.worker import cut as cut_file
-
 PART_BYTES = 256 << 20
 """Plaintext bytes of a range, by default."""
 _FILE_WEIGHT = 256 << 10
@@ -56,15 +52,6 @@ class Unit(NamedTuple):
     start: int = 0
     whole: int = -1
     files: int = 1
-
-
-def cut(path: str, size: int, part_bytes: int) -> Iterator[Unit]:
-    """The units of a file, as :func:`ags1.spark.encrypt_files` would make them."""
-    for each in cut_file(EncryptUnit(path, size, path, _UNKNOWN, "", path), part_bytes):
-        yield Unit(path, each.size, None, each.start, each.whole)
-
-
-_UNKNOWN = SourceIdentity(0)
 
 
 def files_of(unit: Any) -> int:
@@ -130,43 +117,3 @@ def pack(units: Sequence[Unit], bins: int) -> list[list[Unit]]:
         heapq.heappush(loads, (load + weight, number))
     packed = [[unit for begin, end in sorted(each) for unit in units[begin:end]] for each in members]
     return [each for each in packed if each]
-
-
-def plan(
-    files: Iterable[tuple[str, int]],
-    part_bytes: int = PART_BYTES,
-    bins: int | None = None,
-    *,
-    slots: int = 1,
-) -> list[list[Unit]]:
-    """Plan which task would do which files.
-
-    Parameters
-    ----------
-    files : iterable of (str, int)
-        Paths, and bytes of plaintext.
-    part_bytes : int
-        Files above this are cut into ranges of so many bytes.
-    bins : int, optional
-        How many tasks; by default as many as :func:`bin_count` says for `slots`.
-    slots : int
-        Tasks that the cluster runs at once.
-
-    Returns
-    -------
-    list of list of Unit
-        The units of each task. Every byte of every file is in exactly one.
-
-    Raises
-    ------
-    ValueError
-        A number below 1, or a negative size.
-    """
-    if part_bytes < 1 or slots < 1 or (bins is not None and bins < 1):
-        raise ValueError("part_bytes, bins and slots must be at least 1")
-    units: list[Unit] = []
-    for path, size in files:
-        if size < 0:
-            raise ValueError(f"{path} cannot have {size} bytes")
-        units += cut(path, size, part_bytes)
-    return pack(units, bins or bin_count(units, slots)) if units else []

@@ -117,7 +117,7 @@ class Result(Report):
             for table in self.tables():
                 writer.write_table(table)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         done = self.counts.get("ok", 0)
         rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
         parts = [

@@ -28,7 +28,6 @@ from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference
 from ags1.spark.source._directories import is_hidden
 from ags1.spark.source._options import SourceOptions
-from ags1.spark.source._time_travel import version_as_of
 from ags1.spark.source.decoders import Plain
 from ags1.storage import Location, in_order, list_files, match, status
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
@@ -42,7 +41,7 @@ _log = logging.getLogger("ags1.spark")
 _warned_of: set[int] = set()
 
 # Who gives one of these insists on it: it is not ignored.
-_OF_DATASETS = ("key_id", "expected_version", "version_as_of", "timestamp_as_of", "prefix")
+_OF_DATASETS = ("key_id", "expected_version", "version_as_of", "prefix")
 _OF_FILES = ("aad_prefix", "aad_prefix_hex")
 
 # For this process only: a forked child would share the descriptors' positions and the connections of its parent.
@@ -98,7 +97,7 @@ def open_input(options: SourceOptions, identity: str | None = None) -> Input:
     ):
         return _ParquetFiles(options)
     if identity is None:
-        return DatasetFiles(options, version_as_of(options))
+        return DatasetFiles(options, options.version_as_of if options.version_as_of >= 0 else None)
     number, digest = identity.split(" ")
     return DatasetFiles(options, int(number), digest)
 

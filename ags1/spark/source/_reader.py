@@ -1,6 +1,6 @@
 """The reader of ``format("ags1")``: splits planned on the driver, rows read in tasks.
 
-No pickled object has a key: the reader carries options, schema and conditions, and the partitions paths and ranges. A
+No pickled object has a key: the reader carries options and schema, and the partitions paths and ranges. A
 task opens the dataset itself, once in each process.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +19,6 @@ from ags1 import layout
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark.engine._runner import forget_archives
 from ags1.spark.source._directories import constant, inferred, values_of
-from ags1.spark.source._filters import Condition, may_have, understood
 from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles, cached_input, open_input
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._splits import Place, Split, packed, plan, plan_leaves, splits_of, unpacked
@@ -58,15 +55,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     decoder = decoder_for(options)
-    try:
-        data = decoder.infer(_samples(source, options))
-    except FormatError:
-        if next(iter(source.files()), None) is not None:
-            raise
-        raise FormatError(
-            f"{', '.join(options.path)}: there is no file to take a schema from, or the options include, exclude and "
-            "prefix leave none: look at them, or give one with .schema(...)"
-        ) from None
+    data = decoder.schema
+    if data is None:
+        plain = _first(source, options)
+        try:
+            data = decoder.schema_of(plain)
+        finally:
+            _close(plain)
     directories = inferred(each.name for each in source.files()) if options.partition_discovery else []
     fields = {field.name: field for field in data}
     for name, kind in directories:
@@ -85,20 +80,15 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     return pa.schema([made.field(index) for index in chosen])
 
 
-def _samples(source: Input, options: SourceOptions) -> Iterator[Plain]:
-    """Files one after the other, each closed when the next one is opened; empty files are left out."""
+def _first(source: Input, options: SourceOptions) -> Plain:
+    """The first file that has something in it."""
     for file in source.files():
-        if file.length == 0:
-            continue
-        plain = _opened(source, file, options)
-        if plain is None:
-            continue
-        try:
-            yield plain
-        except GeneratorExit:
-            _close(plain)
-            raise
-        _close(plain)
+        if file.length and (plain := _opened(source, file, options)) is not None:
+            return plain
+    raise FormatError(
+        f"{', '.join(options.path)}: there is no file to take a schema from, or the options include, exclude and "
+        "prefix leave none: look at them, or give one with .schema(...)"
+    )
 
 
 def _close(plain: Plain) -> None:
@@ -114,30 +104,29 @@ def read_splits(
     places: Iterable[Split | Place],
     schema: pa.Schema,
     options: SourceOptions,
-    conditions: list[Condition],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some splits, in batches of exactly `schema`.
 
-    Files and row groups that cannot meet all conditions are skipped. Data that is not authentic always raises
+    Data that is not authentic always raises
     AuthenticationError with the file and the block, whatever the options are.
     """
     directories = _Directories(schema, options)
-    splits = (each for each in splits_of(places, source) if directories.may_have(each.file, conditions))
+    splits = splits_of(places, source)
     if not options.content:
         return _metadata_rows(source, splits, schema, options, directories)
     decoder = decoder_for(options)
-    return _gathered(_all_rows(source, splits, schema, options, conditions, decoder, directories), options.batch_bytes)
+    return _gathered(_all_rows(source, splits, schema, options, decoder, directories), options.batch_bytes)
 
 
 def read_partition(
-    partition: InputPartition | None, schema: StructType, options: SourceOptions, conditions: list[Condition]
+    partition: InputPartition | None, schema: StructType, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     # Spark turns an empty list into None, or into a partition with None in it.
     value = getattr(partition, "value", None)
     if value is None:
         return
     identity, splits = unpacked(value)
-    yield from read_splits(cached_input(options, identity), splits, arrow_schema(schema), options, conditions)
+    yield from read_splits(cached_input(options, identity), splits, arrow_schema(schema), options)
     forget_archives()
 
 
@@ -146,11 +135,9 @@ def _all_rows(
     splits: Iterable[Split],
     schema: pa.Schema,
     options: SourceOptions,
-    conditions: list[Condition],
     decoder: Decoder,
     directories: _Directories,
 ) -> Iterator[pa.RecordBatch]:
-    types = {field.name: field.type for field in schema}
     plain: Plain | None = None
     opened: ListedFiles | None = None
     try:
@@ -164,11 +151,8 @@ def _all_rows(
                 plain = _opened(source, split.file, options)
                 if plain is None:
                     continue
-            useful = [each for each in conditions if each.column not in constants]
             try:
-                for batch in decoder.read(
-                    plain, split.start, split.end, data, lambda group, useful=useful: may_have(group, useful, types)
-                ):
+                for batch in decoder.read(plain, split.start, split.end, data):
                     yield _completed(batch, constants, schema)
             except Ags1Error as error:
                 raise _named(error, plain.name) from None
@@ -208,7 +192,6 @@ class _Directories:
         self._path = options.path_column if options.path_column in schema.names else None
         self._directory: str | None = None
         self._scalars: dict[str, Any] = {}
-        self._values: dict[str, Any] | None = None
 
     def constants(self, file: ListedFiles) -> dict[str, Any]:
         """The values of all such columns."""
@@ -220,22 +203,8 @@ class _Directories:
     def values(self, file: ListedFiles) -> dict[str, Any]:
         """The same as values of Python."""
         self._look_at(file)
-        if self._values is None:
-            self._values = {}
-            for name, scalar in self._scalars.items():
-                # Spark has days and times that Python has not: of those, nothing is known here.
-                with suppress(ValueError, OverflowError):
-                    self._values[name] = scalar.as_py()
-        return self._values if self._path is None else self._values | {self._path: _text(file.path)}
-
-    def may_have(self, file: ListedFiles, conditions: list[Condition]) -> bool:
-        """Whether a file may have rows that meet all conditions."""
-        if not conditions:
-            return True
-        known = self.values(file)
-        if self._options.decode == "binary":
-            known = known | {"path": _text(file.path)}
-        return all(each.accepts(known[each.column]) is not False for each in conditions if each.column in known)
+        values = {name: scalar.as_py() for name, scalar in self._scalars.items()}
+        return values if self._path is None else values | {self._path: _text(file.path)}
 
     def _look_at(self, file: ListedFiles) -> None:
         if not self._options.partition_discovery:
@@ -248,8 +217,8 @@ class _Directories:
             index = find(self._schema, key)
             if index is not None:
                 field = self._schema.field(index)
-                found[field.name] = constant(value, field, file.path, self._options.time_zone)
-        self._directory, self._scalars, self._values = directory, found, None
+                found[field.name] = constant(value, field, file.path)
+        self._directory, self._scalars = directory, found
 
 
 def _text(path: str) -> str:
@@ -344,45 +313,20 @@ class SourceReader(DataSourceReader):
             )
         self._options = options
         self._schema = schema
-        self._conditions: list[Condition] = []
 
     def partitions(self) -> list[InputPartition]:
         """The tasks: a list, empty if there are no files."""
-        options, conditions = self._options, self._conditions
+        options = self._options
         source = open_input(options)
         try:
-            directories = _Directories(arrow_schema(self._schema), options)
-            accepts = partial(directories.may_have, conditions=conditions) if conditions else None
             tasks: list[Any]
             if isinstance(source, DatasetFiles):
-                tasks = plan_leaves(source, options, accepts)
+                tasks = plan_leaves(source, options)
             else:
-                tasks = plan(filter(accepts, source.files()) if accepts else source.files(), options)
+                tasks = plan(source.files(), options)
             return [InputPartition(packed(source.identity, each)) for each in tasks]
         finally:
             source.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._schema, self._options, self._conditions)
-
-
-class PushdownReader(SourceReader):
-    """Adds Spark's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled is true."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Keep the filters that skip data; return those that Spark still has to apply."""
-        path_column = "path" if self._options.decode == "binary" else self._options.path_column
-        for each in filters:
-            condition = understood(each)
-            if condition is None:
-                yield each
-                continue
-            self._conditions.append(condition)
-            # A filter on the path holds for every row of a file; other filters only show that a file may have such
-            # rows.
-            if condition.column != path_column or condition.accepts("") is None:
-                yield each
-
-
-def reader_for(options: SourceOptions, schema: StructType) -> SourceReader:
-    return PushdownReader(options, schema) if options.pushdown else SourceReader(options, schema)
+        return read_partition(partition, self._schema, self._options)

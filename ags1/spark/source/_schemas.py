@@ -1,74 +1,58 @@
 """Whether rows fit into a dataset that exists: what comes with other columns would hide columns, or give nulls.
 
-Columns are found by name, so their order does not matter. JSON and text are not looked at: each record of JSON has the
-names of its own columns.
+Columns are found by name, so their order does not matter. Text is not looked at: its only column has no name.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from dataclasses import fields
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ags1.codec import encrypt
 from ags1.core.gcm import Key
-from ags1.spark.source._directories import named_otherwise, partitioned_schema, values_of
+from ags1.spark.source._directories import values_of
 from ags1.spark.source._inputs import open_input
 from ags1.spark.source._options import SourceOptions, WriteOptions
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
 from ags1.spark.source.encoders import encoding_for
 from ags1.streams.stream import Reader
 
-_WITHOUT_NAMES = ("json", "text")
 
-
-def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: str, *, dynamic: bool = False) -> None:
+def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: str) -> None:
     """Compare the columns of a write with those of the first file of its format, if the dataset has one.
 
-    `dynamic` says that the write replaces the directories that get rows. ValueError: the columns, or those that are
-    directories, are others; or directories that are to be replaced have other names. The message has both.
+    ValueError: the columns are others, and the message has both; or the files are in directories that are columns.
     """
-    names = {each.name for each in fields(SourceOptions)}
-    shared = [each.name for each in fields(options) if options.decode in (each.metadata.get("only") or ())]
+    plain_name = f"*{extension.removesuffix('.gz')}"
     read = SourceOptions(
         path=(options.path,),
         kms=options.kms,
         decode=options.decode,
-        include=(f"*{extension.removesuffix('.gz')}", f"*{extension.removesuffix('.gz')}.gz"),
+        include=(plain_name, f"{plain_name}.gz"),
         session=options.session,
-        **{name: getattr(options, name) for name in shared if name in names},
     )
     source = open_input(read)
     try:
         first = next((each for each in source.files() if each.length), None)
         if first is None:
             return
-        directories = tuple(values_of(first.name))
-        # Also by their case: `Day=1` beside `day=1` would be the same rows for readers, and another directory here.
-        if directories != options.partition_by:
+        if values_of(first.name):
             raise ValueError(
-                f"the files of {options.path} are in directories of {_listed(directories)}, and the option "
-                f"partition_by names {_listed(options.partition_by)}: write as the dataset is, or into another dataset"
+                f"{first.name} is in directories that are columns, and a write makes none, so they would be null in "
+                f"the new rows: overwrite all of {options.path}, or write into another dataset"
             )
-        other = named_otherwise(first.name, columns, read.time_zone) if dynamic else None
-        if other is not None:
-            raise ValueError(
-                f"{first.name} is in a directory that a write names {other}, so its rows would stay beside those that "
-                "are to replace them: overwrite all (partitionOverwriteMode=static), or write into another dataset"
-            )
-        if options.decode in _WITHOUT_NAMES:
+        if options.decode == "text":
             return
         decoder, plain = decoder_for(read), source.open(first)
         try:
-            have = _types(decoder.infer([plain]))
+            have = _types(decoder.schema_of(plain))
         finally:
             plain.source.close()
     finally:
         source.close()
-    come = _types(_written(options, partitioned_schema(columns, options.partition_by), decoder))
+    come = _types(_written(options, columns, decoder))
     if {name.lower(): kind for name, kind in have.items()} == {name.lower(): kind for name, kind in come.items()}:
         return
     raise ValueError(
@@ -85,7 +69,7 @@ def _written(options: WriteOptions, columns: pa.Schema, decoder: Decoder) -> pa.
     encoder.write(pa.RecordBatch.from_arrays(nothing, schema=columns))
     encoder.close()
     key = Key.generate()
-    return decoder.infer([Plain("a new file", "a new file", Reader(encrypt(file.getvalue(), key), key))])
+    return decoder.schema_of(Plain("a new file", "a new file", Reader(encrypt(file.getvalue(), key), key)))
 
 
 def _types(schema: pa.Schema) -> dict[str, str]:
@@ -95,7 +79,3 @@ def _types(schema: pa.Schema) -> dict[str, str]:
 
 def _described(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "no column"

@@ -5,21 +5,21 @@ decrypting some hundred megabytes. Ranges tile a file, the last one reaches beyo
 exactly once.
 
 Files of a dataset travel as places in the leaves of its manifests, which the task reads. The driver reads a leaf only
-if it has big files to cut, or if filters leave out some of it.
+if it has big files to cut.
 """
 
 from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ags1.dataset import Leaf
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles
-from ags1.spark.source._options import LINE_DECODES, SourceOptions
+from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders._text_files import is_gzip
 
 T = TypeVar("T")
@@ -62,21 +62,19 @@ def plan(files: Iterable[ListedFiles], options: SourceOptions) -> list[list[Spli
     return list(_shared_out(splits, limit))
 
 
-def plan_leaves(
-    source: DatasetFiles, options: SourceOptions, accepts: Callable[[ListedFiles], bool] | None
-) -> list[list[Place]]:
-    """The same for the files of a dataset that `accepts` selects, by default all."""
+def plan_leaves(source: DatasetFiles, options: SourceOptions) -> list[list[Place]]:
+    """The same for the files of a dataset."""
     total = 0
     if options.min_partitions > 1:
-        for leaf, files in source.leaves(lambda leaf: accepts is not None):
+        for leaf, files in source.leaves(lambda leaf: False):
             if files is None:
                 total += _weight(leaf.plaintext_bytes, options, leaf.file_count)
             else:
-                total += sum(_weight(each.length, options) for _, each in files if accepts is None or accepts(each))
+                total += sum(_weight(each.length, options) for _, each in files)
     limit = _limit(total, options)
 
     def is_read(leaf: Leaf) -> bool:
-        return accepts is not None or _weight(leaf.plaintext_bytes, options, leaf.file_count) > limit + OPEN_COST
+        return _weight(leaf.plaintext_bytes, options, leaf.file_count) > limit + OPEN_COST
 
     def places() -> Iterator[tuple[int, Place]]:
         for leaf, files in source.leaves(is_read):
@@ -85,10 +83,9 @@ def plan_leaves(
                     yield _weight(leaf.plaintext_bytes, options, leaf.file_count), Place(leaf.first)
                 continue
             for number, file in files:
-                if accepts is None or accepts(file):
-                    for start, end in _ranges(file.name, file.length, limit, options):
-                        size = min(end, file.length) - start
-                        yield _weight(size, options), Place(leaf.first, number, number + 1, start, end)
+                for start, end in _ranges(file.name, file.length, limit, options):
+                    size = min(end, file.length) - start
+                    yield _weight(size, options), Place(leaf.first, number, number + 1, start, end)
 
     return [_joined(task) for task in _shared_out(places(), limit)]
 
@@ -130,7 +127,7 @@ def _limit(total: int, options: SourceOptions) -> int:
 
 
 def _ranges(name: str, length: int, limit: int, options: SourceOptions) -> Iterable[tuple[int, int]]:
-    whole = options.whole_files or not options.content or (options.decode in LINE_DECODES and is_gzip(name))
+    whole = options.whole_files or not options.content or (options.decode == "text" and is_gzip(name))
     if whole or length <= limit:
         return ((0, END),)
     return ((start, start + limit if start + limit < length else END) for start in range(0, length, limit))

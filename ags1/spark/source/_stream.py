@@ -232,7 +232,7 @@ class StreamReader(DataSourceStreamReader):
                 yield from ((place, file) for file in source.wanted(entry))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._schema, self._options, [])
+        return read_partition(partition, self._schema, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the dataset keeps what was read."""
@@ -281,9 +281,9 @@ def stream_reader_for(
     checked = StreamOptions.parse(options, session)
     if checked.keyref or len(checked.path) > 1:
         raise ValueError("a stream reads one dataset, with the option kms; files with a keyref have no versions")
-    if checked.expected_version >= 0 or checked.version_as_of >= 0 or checked.timestamp_as_of or checked.pushdown:
+    if checked.expected_version >= 0 or checked.version_as_of >= 0:
         raise ValueError(
-            "the options expected_version, version_as_of, timestamp_as_of and pushdown are not for streams: say where "
+            "the options expected_version and version_as_of are not for streams: say where "
             "one begins with starting_version"
         )
     return _READER(checked, schema)

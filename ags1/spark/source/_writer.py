@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import errno
 import heapq
-import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -33,8 +32,7 @@ from ags1.errors import ConflictError, FormatError
 from ags1.spark.engine._captured import CapturedSession
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys
-from ags1.spark.source._directories import SourceDirectories, partitioned_schema
-from ags1.spark.source._options import LINE_DECODES, WriteOptions
+from ags1.spark.source._options import WriteOptions
 from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
@@ -42,11 +40,8 @@ from ags1.spark.source.encoders import Encoding, encoding_for
 from ags1.storage import Location, Unsynced, make_parent, remove
 from ags1.streams.stream import Writer
 
-_log = logging.getLogger("ags1.spark")
 _PIECE = 16 << 20
 _GATHERED = 64 << 20
-_GATHERED_OF_MANY = 8 << 20
-_OPEN_FILES = 16
 _LOST = {"variant": "to_json(column)", "time": "a string or a number", "geometry": "WKB", "geography": "WKB"}
 
 
@@ -65,7 +60,7 @@ def writer_for(
     columns = arrow_schema(schema)
     _refuse_twins(columns)
     _refuse_lost(schema, checked.decode)
-    encoding = encoding_for(checked, partitioned_schema(columns, checked.partition_by))
+    encoding = encoding_for(checked, columns)
     location = locate(checked.path, session).as_root()
     client = kms_client(kms_reference(checked.kms))
     base = read_latest(location)
@@ -82,27 +77,11 @@ def writer_for(
                 f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
                 "or rewrap the dataset"
             )
-    is_applied = base is not None and base.last_applied(checked.txn_app_id) >= checked.txn_version >= 0
-    kept = base is not None and base.file_count > 0 and not is_applied
-    dynamic = overwrite and bool(checked.partition_by) and _is_dynamic(checked, location.text, kept)
-    if kept and (dynamic or not overwrite):
-        refuse_other_columns(checked, columns, encoding.extension, dynamic=dynamic)
+    if base is not None and base.file_count > 0 and not overwrite:
+        refuse_other_columns(checked, columns, encoding.extension)
     run = RunReference.create([each for each in classes if each.pattern is not None], client)
     uuid, version = (None, 0) if base is None else (base.uuid, base.version)
-    return Ags1Writer(checked, location.text, run, uuid, version, columns, encoding, overwrite, dynamic, is_applied)
-
-
-def _is_dynamic(options: WriteOptions, name: str, kept: bool) -> bool:
-    """Whether only the directories that get new files are overwritten; `kept` says that there are files now."""
-    mode = options.partition_overwrite_mode or (options.session.overwrite_mode if options.session else "")
-    if not mode and kept:
-        raise ValueError(
-            f"is all of {name} to be overwritten, or only the directories that get rows? Give the option "
-            "partitionOverwriteMode: static or dynamic. (spark.sql.sources.partitionOverwriteMode counts if it is set "
-            "before ags1.spark.register(spark).)"
-        )
-    # If nobody said what is replaced, files that come before the commit are not.
-    return mode != "static"
+    return Ags1Writer(checked, location.text, run, uuid, version, columns, encoding, overwrite)
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
@@ -123,8 +102,8 @@ def _refuse_lost(schema: StructType, decode: str) -> None:
         instead = _LOST.get(kind.typeName())
         if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
             instead = "collate(column, 'UTF8_BINARY')"
-        # Texts have no types, also those of Spark.
-        if instead and (decode not in LINE_DECODES or kind.typeName() == "variant"):
+        # Lines of text have no type.
+        if instead and decode != "text":
             raise ValueError(
                 f"the column {name!r} has the type {kind.simpleString()}, which would not be there when it is read "
                 f"again: write {instead} in its place"
@@ -150,30 +129,14 @@ class Ags1Writer(DataSourceArrowWriter):
     _columns: pa.Schema
     _encoding: Encoding
     _overwrite: bool
-    _dynamic: bool
-    _is_applied: bool
 
     @property
     def _location(self) -> Location:
         return locate(self._place, self._options.session).as_root()
 
-    def continued(self, begun: Ags1Writer, application: str, number: int) -> Ags1Writer:
-        """The same write with the run of `begun`, which wrote the files, as a transaction that is committed once."""
-        return replace(
-            self,
-            _run=begun._run,
-            _uuid=begun._uuid,
-            _version=begun._version,
-            _options=replace(self._options, txn_app_id=application, txn_version=number),
-        )
-
     # -- in a task -------------------------------------------------------------------------------------------------
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        if self._is_applied:
-            for _ in iterator:
-                pass
-            return Written()
         context = TaskContext.get()
         partition, attempt = (0, random_bytes(4).hex()) if context is None else (
             context.partitionId(), str(context.taskAttemptId())
@@ -181,14 +144,8 @@ class Ags1Writer(DataSourceArrowWriter):
         stem = f"part-{partition:05d}-{self._run.run}-{attempt}"
         files = _Files(self._location, self._run, self._options, self._encoding, stem)
         try:
-            if self._options.partition_by:
-                directories = SourceDirectories(self._options.partition_by, _GATHERED)
-                for batch in iterator:
-                    files.write_all(directories.add(batch))
-                files.write_all(directories.rest())
-            else:
-                for batch in iterator:
-                    files.write("", batch)
+            for batch in iterator:
+                files.write(batch)
             return Written(files.close())
         except BaseException:
             files.abort()
@@ -197,9 +154,7 @@ class Ags1Writer(DataSourceArrowWriter):
     # -- on the driver ---------------------------------------------------------------------------------------------
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Add the files to the dataset, in one new version, unless the transaction of the options was committed before.
-
-        A numbered transaction makes a version in any case, also without files.
+        """Add the files to the dataset, in one new version.
 
         It raises ConflictError if the dataset was removed or replaced since the write began, if an overwrite would
         replace files that another writer has removed or replaced since, or if `expire` has given up this write, which
@@ -217,7 +172,7 @@ class Ags1Writer(DataSourceArrowWriter):
 
     def _is_without_schema(self, messages: list[WriterCommitMessage | None]) -> bool:
         """Whether no file would be left that has the columns, as Spark's Parquet has one also without rows."""
-        if self._is_applied or self._options.decode in LINE_DECODES or self._options.partition_by:
+        if self._options.decode == "text":
             return False
         if any(each.files for each in messages if isinstance(each, Written)):
             return False
@@ -241,32 +196,17 @@ class Ags1Writer(DataSourceArrowWriter):
                 raise ConflictError(f"{location} is another dataset than when this write began: write again")
             run = run_keys(self._run, self._options.kms)
             transaction.take_over(self._run.run, self._version)
-            numbered = bool(self._options.txn_app_id)
-            if numbered and not transaction.apply_once(self._options.txn_app_id, self._options.txn_version):
-                self._skip(messages)
-                return
             entries = [transaction.entry(self._checked(file), run) for file in files]
-            replaced = [""] if self._overwrite else []
-            if self._dynamic:
-                replaced = sorted({f"{entry.path.rpartition('/')[0]}/" for entry in entries}, key=sort_key)
-            transaction.replace_all_in(replaced)
-            dropped = (each for name in replaced for each in transaction.manifests.entries(transaction.root, name))
+            if self._overwrite:
+                transaction.replace_all()
+            dropped = transaction.manifests.entries(transaction.root, "") if self._overwrite else ()
             new = {entry.path for entry in entries}
             for entry in heapq.merge(entries, dropped, key=lambda entry: entry.key):
                 if entry.path in new:
                     transaction.put(entry)
                 else:
                     transaction.remove(entry.path)
-            # One without rows counts too: repeated with rows, it would be another one.
-            if transaction.commit(always=numbered) is None and numbered:
-                self._skip(messages)
-
-    def _skip(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log.warning(
-            "%s: transaction %d of %s was committed before, so this write of it is skipped",
-            self._place, self._options.txn_version, self._options.txn_app_id,
-        )  # fmt: skip
-        self._remove(messages)
+            transaction.commit()
 
     def _checked(self, file: Done) -> Done:
         check_path(file.path)
@@ -296,7 +236,7 @@ class Ags1Writer(DataSourceArrowWriter):
 
 
 class _Files:
-    """The files that a task has open, and those that it has finished."""
+    """The file that a task has open, and those that it has finished."""
 
     def __init__(
         self, location: Location, run: RunReference, options: WriteOptions, encoding: Encoding, stem: str
@@ -308,63 +248,48 @@ class _Files:
         self._encoding = encoding
         self._stem = stem
         self._keys = run_keys(run, options.kms)
-        # In the order in which they were last used.
-        self._open: dict[str, _File] = {}
-        self._count = 0
+        self._open: _File | None = None
         self._done: list[Done] = []
 
-    def write_all(self, parts: Iterator[tuple[str, pa.RecordBatch]]) -> None:
-        for directory, batch in parts:
-            self.write(directory, batch)
-
-    def write(self, directory: str, batch: pa.RecordBatch) -> None:
-        """Write rows that belong to a directory, which is "" or ends with a slash."""
+    def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
         for piece in sliced(batch, min(_PIECE, self._options.max_file_bytes)):
-            file = self._open.pop(directory, None)
-            if file is None:
-                while len(self._open) >= _OPEN_FILES:
-                    self._finish(next(iter(self._open)))
-                file = self._new(directory)
-            self._open[directory] = file
-            file.encoder.write(piece)
-            if file.writer.tell() >= self._options.max_file_bytes:
-                self._finish(directory)
+            if self._open is None:
+                self._open = self._new()
+            self._open.encoder.write(piece)
+            if self._open.writer.tell() >= self._options.max_file_bytes:
+                self._finish(self._open)
 
     def close_without_rows(self, columns: pa.Schema) -> list[Done]:
         """Write one file that has the columns and no row."""
-        self._open[""] = self._new("")
-        self._open[""].encoder.write(pa.RecordBatch.from_pylist([], columns))
+        self._open = self._new()
+        self._open.encoder.write(pa.RecordBatch.from_pylist([], columns))
         return self.close()
 
-    def _new(self, directory: str) -> _File:
-        path = f"{directory}{self._stem}-c{self._count:03d}{self._encoding.extension}"
-        self._count += 1
-        gathered = _GATHERED_OF_MANY if self._options.partition_by else _GATHERED
+    def _new(self) -> _File:
+        path = f"{self._stem}-c{len(self._done):03d}{self._encoding.extension}"
         key_class = class_of(list(self._run.classes.values()), path).id
-        return _File(
-            self._location, path, key_class, self._keys, self._encoding, min(gathered, self._options.max_file_bytes)
-        )
+        gathered = min(_GATHERED, self._options.max_file_bytes)
+        return _File(self._location, path, key_class, self._keys, self._encoding, gathered)
 
-    def _finish(self, directory: str) -> None:
-        file = self._open[directory]
+    def _finish(self, file: _File) -> None:
         length = file.close()
-        del self._open[directory]
+        self._open = None
         self._unsynced.add(file.name)
         self._done.append(Done(file.path, file.key_class, ((file.name, length),), run=self._run.run))
 
     def close(self) -> list[Done]:
-        """Finish the open files; return all files, which are then on the disk."""
-        while self._open:
-            self._finish(next(iter(self._open)))
+        """Finish the open file; return all files, which are then on the disk."""
+        if self._open is not None:
+            self._finish(self._open)
         self._unsynced.sync()
         return self._done
 
     def abort(self) -> None:
-        for file in self._open.values():
-            file.abort()
-        self._open = {}
+        if self._open is not None:
+            self._open.abort()
+            self._open = None
         try:
             remove(self._location.join(name) for done in self._done for name, _ in done.parts)
         except OSError:

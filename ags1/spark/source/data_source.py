@@ -1,12 +1,13 @@
-r"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
+"""Spark's data source ``format("ags1")``: encrypted files as rows, to read, to write and to follow.
 
 ::
 
     ags1.spark.register(spark)
     vault = spark.read.format("ags1").option("kms", "aws:")
-    events = vault.option("decode", "json").option("prefix", "events").load("s3a://vault")
+    lines = vault.option("decode", "text").option("prefix", "events").load("s3a://vault")
+    events = lines.select(from_json("value", "id bigint, amount double").alias("row")).select("row.*")
     events.write.format("ags1").mode("append").options(kms="aws:", decode="parquet").save("s3a://other")
-    new = spark.readStream.format("ags1").options(kms="aws:", decode="json").load("s3a://vault")
+    new = spark.readStream.format("ags1").options(kms="aws:", decode="text").load("s3a://vault")
 
 Names of options may be written with or without ``_``, in any case: ``splitBytes`` is ``split_bytes``. Sizes may have a
 unit: ``64m``. Lists have commas. An option that is not known, or that means nothing to the ``decode``, is an error. No
@@ -26,15 +27,14 @@ Reading                 Default         Meaning
 ``key_id``              any             the master key that the dataset must be under
 ``expected_version``    any             the version that the dataset must have
 ``version_as_of``       the last        a version that was kept: time travel, as Delta has it
-``timestamp_as_of``     now             the version that was the last one then: ``2026-01-31 12:00:00``
 ``keyref``                              where the key of single files is: ``env:NAME`` (of the executors),
                                         ``file:PATH``, or ``file:DIRECTORY`` with key metadata for each file
 ``aad_prefix``          none            AAD prefix of single files, also of Parquet; ``{name}``, ``{path}`` are those of
                                         each file
 ``aad_prefix_hex``      none            the same in hexadecimal
 ``trust_fs_length``     false           no warning about single files without a recorded length
-``decode``              binary          what is inside: binary (a row for each block), text, json, csv, avro,
-                                        arrow or parquet
+``decode``              binary          what is inside: binary (a row for each block), text (a row for each line),
+                                        avro, arrow or parquet
 ``include``             all             globs of paths that are read: ``*.json``, ``day=1/**``
 ``exclude``             none            globs of paths that are not
 ``prefix``              all             a directory of the dataset; only what is below it is read
@@ -42,79 +42,44 @@ Reading                 Default         Meaning
 ``content``             true            false, for binary: a row for each file, with path, length, file_length,
                                         blocks; nothing is decrypted
 ``path_column``         none            name of a column that gets the path of the file
-``partition_discovery`` true            directories like ``day=1`` become columns
+``partition_discovery`` true            directories like ``day=1`` become columns: int, bigint, double, date or string
 ``split_bytes``         256m            plaintext of a task; bigger files are cut, unless they cannot be
 ``min_partitions``      1               smaller splits, for about as many tasks
 ``batch_bytes``         4m              plaintext of an Arrow batch
 ``threads``             1               threads that decrypt in a task
 ``on_error``            fail            skip: leave out files that are missing or cannot be opened, with a
                                         warning; what is not authentic fails all the same
-``pushdown``            false           once: filters skip files and row groups, see below
-``mode``                permissive      json, csv: records that cannot be read become nulls; dropmalformed leaves
-                                        them out, failfast fails
-``corrupt_column``      _corrupt_record json, csv: the column that gets their text, if the schema has it
-``sampling_bytes``      all             json, csv: text to infer a schema from; a json field that shows later is an
-                                        error
-``time_zone``           the session's   of times without one in texts, Parquet, Avro and Arrow
-``multiline``           false           json, csv: a document, or values with line ends; files are not cut
-``line_sep``            any line end    text, json, csv: what ends a line
-``max_unpacked_bytes``  256m            text, json, csv: what a line of a gzip file, or one that is read as one piece,
-                                        may unpack to
+``line_sep``            any line end    text: what ends a line
 ``wholetext``           false           text: a row for each file
-``header``              false           csv: the first line has names
-``infer_schema``        false           csv: types are those of all values; else all are strings
-``sep``                 ,               csv: between values; one character
-``quote``               "               csv: around values; empty for none
-``escape``              \               csv: in front of quotes; a quote where they are doubled
-``comment``             none            csv: what lines begin with that are left out
-``null_value``          empty           csv: what is null, besides nothing at all
-``empty_value``         empty           csv: what a pair of quotes means
-``nan_value``           NaN             csv: what is not a number
-``positive_inf``        Inf             csv: what is infinite
-``negative_inf``        -Inf            csv: the same, negative
-``trim_left``           false           csv: blanks in front of values are left out; ``ignoreLeadingWhiteSpace``
-``trim_right``          false           csv: blanks behind values are left out; ``ignoreTrailingWhiteSpace``
-``enforce_schema``      none            csv, header: true takes columns in their order, false by name those that are
-                                        there; without it, header and schema must have the same names
-``as_strings``          false           json: numbers, true, false are inferred as strings; ``primitivesAsString``
+``max_unpacked_bytes``  256m            text: what a line of a gzip file, or one that is read as one piece, may unpack
+                                        to
 ``missing_keys``        error           parquet: drop leaves out columns whose key the KMS refuses
 ``allow_plaintext``     false           parquet, outside of AGS1: files that are not encrypted are read too
 ======================= =============== ========================================================================
 
-Text, JSON and CSV are UTF-8. Their ``.gz`` files are unpacked, a file by one task; other compressed text is refused.
+Text is UTF-8. ``.gz`` files of text are unpacked, a file by one task; other compressed text is refused. For CSV and
+JSON, give the lines to Spark's ``from_csv`` and ``from_json``.
 
-============================ =============== ========================================================================
-Writing                      Default         Meaning
-============================ =============== ========================================================================
-``path``                                     what ``save`` gives: a dataset, which is made if there is none
-``kms``                                      URL of the KMS
-``key_id``                   the dataset's   the master key; needed to make a dataset
-``decode``                                   the format, as for reading: text, json, csv, avro, arrow or parquet
-``compression``              by ``decode``   text, json, csv: **none**, gzip; avro: **deflate**, none; arrow: **none**,
-                                             lz4, zstd; parquet: **snappy**, zstd, gzip, none
-``partition_by``             none            columns that become directories; Spark does not pass ``partitionBy`` to
-                                             Python sources
-``max_file_bytes``           1g              plaintext after which a task starts another file
-``partition_overwrite_mode`` the session's   overwrite, with ``partition_by``: static replaces all files, dynamic those
-                                             in the directories that get rows
-``txn_app_id``,              none            a name and a number: the dataset records both with the commit, and skips a
-``txn_version``                              write whose number, or a later one, it has of this name. One without rows
-                                             is recorded too. 1000 names are kept, those that wrote last
-``header``                   false           csv: names in the first line
-``sep``                      ,               csv: between values
-``quote``                    "               csv: around values that need it; empty for none
-``escape``                   \               csv: in front of quotes in values
-``null_value``               empty           csv: what is written for null
-============================ =============== ========================================================================
+==================== =============== =============================================================================
+Writing              Default         Meaning
+==================== =============== =============================================================================
+``path``                             what ``save`` gives: a dataset, which is made if there is none
+``kms``                              URL of the KMS
+``key_id``           the dataset's   the master key; needed to make a dataset
+``decode``                           the format, as for reading: text (one column of strings), avro, arrow or parquet
+``compression``      by ``decode``   text: **none**, gzip; avro: **deflate**, none; arrow: **none**, lz4, zstd; parquet:
+                                     **snappy**, zstd, gzip, none
+``max_file_bytes``   1g              plaintext after which a task starts another file
+==================== =============== =============================================================================
 
 One task reads a whole gzip file, so ``max_file_bytes``, of the compressed text, limits how far a read can be
 distributed. Parquet files are plain ones inside of AGS1: files with Parquet's own encryption are made by
 :func:`ags1.spark.encrypt_parquet`.
 
 Use ``mode("append")``, which adds a version with more files, or ``mode("overwrite")``, whose version has only the new
-files: Spark refuses the other modes for Python sources, also its default. Nothing is visible before the commit. An
-append must have the columns of the dataset, in any order, and for Parquet, Avro and Arrow their types; JSON and text
-are not compared. An overwrite of directories is refused if neither the option nor the session says what it replaces.
+files: Spark refuses the other modes for Python sources, also its default. Nothing is visible before the commit. A write
+that is repeated after its commit adds its rows twice. An append must have the columns and types of the dataset, in any
+order; text is not compared. Files in directories that are columns cannot be appended to.
 
 ========================== ========== ======================================================================
 Streaming                  Default    Meaning, besides the options of reading
@@ -127,12 +92,10 @@ Streaming                  Default    Meaning, besides the options of reading
                                       both, what is reached first counts
 ========================== ========== ======================================================================
 
-A stream follows one dataset, so ``keyref``, ``expected_version``, ``version_as_of``, ``timestamp_as_of``
-and ``pushdown`` are not for it. Files that wait are read in the order of versions, and those of one version in the
-order of their paths. Spark before 4.2 tells no source what the trigger is: ``availableNow`` with a limit is one batch
-there, with a warning if there is more, so start the query again. ``df.writeStream.format("ags1")`` takes the options
-of a write. Each epoch is recorded with the commit under the id of the query, which is in its checkpoint, so an epoch
-that Spark repeats is skipped.
+A stream follows one dataset, so ``keyref``, ``expected_version`` and ``version_as_of`` are not for it. Files that wait
+are read in the order of versions, and those of one version in the order of their paths. Spark before 4.2 tells no
+source what the trigger is: ``availableNow`` with a limit is one batch there, with a warning if there is more, so start
+the query again.
 """
 
 from __future__ import annotations
@@ -143,8 +106,8 @@ from pyspark.sql.datasource import DataSource
 
 from ags1.spark.engine._captured import CapturedSession, capture
 from ags1.spark.engine._sessions import Session
-from ags1.spark.source._options import SourceOptions, StreamOptions, refuse_table
-from ags1.spark.source._reader import infer_schema, reader_for
+from ags1.spark.source._options import SourceOptions, StreamOptions
+from ags1.spark.source._reader import SourceReader, infer_schema
 
 if TYPE_CHECKING:
     from typing import Any
@@ -152,7 +115,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
-        DataSourceStreamWriter,
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
@@ -166,14 +128,11 @@ class Ags1DataSource(DataSource):
 
     Notes
     -----
-    A file that is not authentic fails the query, whatever ``mode`` and ``on_error`` are. In single files without a
+    A file that is not authentic fails the query, whatever ``on_error`` is. In single files without a
     recorded length, missing blocks at the end are not detected; datasets and key metadata have lengths.
 
     Spark does not tell Python data sources which columns a query needs, so a count decrypts everything: use the
-    options ``columns`` and ``content=false``. Filters reach the source by ``pushdown=once``, and only if
-    ``spark.sql.python.filterPushdown.enabled`` is true; Spark raises DATA_SOURCE_PUSHDOWN_DISABLED otherwise. Then
-    load the DataFrame again for each query, and for each side of a self-join: Spark up to 4.3 reuses the splits of one
-    query for others on the same DataFrame, and rows are missing there.
+    options ``columns``, ``prefix``, ``include`` and ``content=false``.
     """
 
     session: CapturedSession | None = None
@@ -186,25 +145,18 @@ class Ags1DataSource(DataSource):
 
     def schema(self) -> StructType:
         """Infer the schema from the data."""
-        refuse_table(self.options)
         # Spark does not tell whether the schema is for a stream.
         return infer_schema(StreamOptions.parse(self.options, self.session))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader."""
-        return reader_for(SourceOptions.parse(self.options, self.session), schema)
+        return SourceReader(SourceOptions.parse(self.options, self.session), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Begin a write."""
         from ags1.spark.source._writer import writer_for
 
         return writer_for(self.options, schema, overwrite, self.session)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Begin an epoch of a query."""
-        from ags1.spark.source._stream_writer import stream_writer_for
-
-        return stream_writer_for(self.options, schema, overwrite, self.session)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a growing dataset."""
@@ -219,8 +171,8 @@ def register(spark: Any, *, kms: str | None = None, key_id: str | None = None) -
     Parameters
     ----------
     spark : SparkSession
-        Its settings are captured as they are now: endpoint, region and path style of ``fs.s3a.*``, the time zone, and
-        ``spark.sql.sources.partitionOverwriteMode``. Register again when you have changed one.
+        Its settings of the storage, endpoint, region and path style of ``fs.s3a.*``, are captured as they are now.
+        Register again when you have changed one.
     kms, key_id : str, optional
         A KMS, as a URL, and a master key: the session's credentials for storage are sealed under it, and each task
         opens them with a call to the KMS. Without them, credentials stay where they are, and a read or a write that
@@ -242,7 +194,7 @@ def register(spark: Any, *, kms: str | None = None, key_id: str | None = None) -
     --------
     >>> ags1.spark.register(spark, kms="aws:", key_id="alias/lake")  # doctest: +SKIP
     >>> reader = spark.read.format("ags1").option("kms", "aws:")  # doctest: +SKIP
-    >>> reader.option("decode", "csv").option("header", True).load("s3a://vault").show()  # doctest: +SKIP
+    >>> reader.option("decode", "parquet").load("s3a://vault").show()  # doctest: +SKIP
     """
     captured = capture(Session(spark).spark, kms, key_id)
     # Spark pickles the class and not what it was made with; a class that no module has is pickled with its attributes.

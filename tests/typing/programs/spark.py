@@ -5,17 +5,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ags1 import audit as audits
 from ags1 import dataset, iceberg, spark
 
 KMS = "aws:?region=eu-central-1"
 KEYS = Path("keys")
-
-
-def audit(session: SparkSession) -> None:
-    report: audits.AuditReport = spark.audit(session, "s3a://lake", kms=KMS)
-    spark.audit(session, "s3a://lake", kms=5)  # refused
-    _wrong: spark.Result = report  # refused
 
 
 def encrypt_files(session: SparkSession) -> None:
@@ -120,12 +113,6 @@ def columns(session: SparkSession, rows: DataFrame) -> None:
 def register(session: SparkSession) -> None:
     spark.register(session, kms=KMS, key_id="lake")
     spark.register(session, kms=5)  # refused
-
-
-def plan() -> None:
-    bins: list[list[spark.Unit]] = spark.plan([("a", 5), ("b", 6)], bins=4)
-    spark.plan([("a", "5")])  # refused
-    _wrong: list[str] = bins  # refused
 
 
 def result(found: spark.Result, session: Any) -> None:

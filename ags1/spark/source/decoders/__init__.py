@@ -6,13 +6,12 @@ A decoder gets a reader of the plaintext and a range of it. Ranges that tile a f
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from ags1.errors import FormatError
 from ags1.spark.source._options import SourceOptions
 
 __all__ = ["Decoder", "Plain", "decoder_for"]
@@ -46,21 +45,15 @@ class Decoder:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        """The schema of the data, from one or more files; each is opened when it is needed."""
-        for file in files:
-            return self.schema_of(file)
-        raise FormatError("there is no file to take the schema from: give one with .schema(...)")
+    schema: pa.Schema | None = None
+    """The schema of every file, if the format has only one."""
 
     def schema_of(self, file: Plain) -> pa.Schema:
         """The schema of one file."""
         raise NotImplementedError
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a range of plaintext, which may end after the file, in batches of exactly `schema`.
-
-        For Parquet, `rows` selects the row groups that may have matching rows.
-        """
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of a range of plaintext, which may end after the file, in batches of exactly `schema`."""
         raise NotImplementedError
 
 

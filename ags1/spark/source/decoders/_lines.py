@@ -10,8 +10,7 @@ Ranges that tile a file give every line exactly once, wherever they are cut, eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,8 @@ import pyarrow as pa
 
 from ags1.errors import FormatError, LimitError
 
-_LF, _CR, _SPACE = 10, 13, 32
+_LF, _CR = 10, 13
 _BOM = b"\xef\xbb\xbf"
-_LONGEST_END = 2
 _STEP = 64 << 10
 _COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 # Arrow's strings count bytes with 32 bits.
@@ -29,101 +27,25 @@ _MAX_LINE = (1 << 31) - 1
 _NO_LIMIT = 1 << 62
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Whole lines, one after the other.
-
-    Attributes
-    ----------
-    offset : int
-        Plaintext offset of the first byte.
-    data : pyarrow.Buffer
-        Lines and separators.
-    starts, ends : numpy.ndarray
-        Where each line begins and ends in the data, without its separator.
-    """
-
-    offset: int
-    data: pa.Buffer
-    starts: Any
-    ends: Any
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def some(self, kept: Any) -> Chunk:
-        """Some of the lines, by a slice or by indices."""
-        return Chunk(self.offset, self.data, self.starts[kept], self.ends[kept])
-
-    def halves(self) -> tuple[Chunk, Chunk]:
-        half = len(self) // 2
-        return self.some(slice(0, half)), self.some(slice(half, None))
-
-    def not_empty(self) -> Chunk:
-        kept = self.ends > self.starts
-        return self if kept.all() else self.some(kept)
-
-    def not_blank(self) -> Chunk:
-        """The lines that have more than spaces and control characters."""
-        kept = self.ends > self.starts
-        octets = np.frombuffer(self.data, np.uint8)
-        for index in np.flatnonzero(kept & (octets[np.minimum(self.starts, len(octets) - 1)] <= _SPACE)):
-            kept[index] = (octets[self.starts[index] : self.ends[index]] > _SPACE).any()
-        return self if kept.all() else self.some(kept)
-
-    def not_beginning_with(self, octet: int) -> Chunk:
-        """The lines whose first byte is another one; none of them may be empty."""
-        kept = np.frombuffer(self.data, np.uint8)[self.starts] != octet
-        return self if kept.all() else self.some(kept)
-
-    def copied(self, lines: list[int]) -> Chunk:
-        """Some of the lines, each as often as it is named. Offsets of others than the first are lost."""
-        if lines == list(range(len(self))):
-            return self
-        every = list(self.lines())
-        lengths = np.array([len(every[index]) for index in lines], np.int64)
-        ends = np.cumsum(lengths + 1) - 1
-        return Chunk(self.offset, pa.py_buffer(b"\n".join(every[index] for index in lines)), ends - lengths, ends)
-
-    def joined(self, between: bytes = b"") -> tuple[Any, Any]:
-        """Bytes of all lines, and the offsets of each and of the end; `between`, if given, follows each."""
-        octets = np.frombuffer(self.data, np.uint8)
-        offsets = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(self.ends - self.starts + len(between), out=offsets[1:])
-        if offsets[-1] > _MAX_LINE:
-            raise FormatError(f"a line of {offsets[-1]} bytes does not fit an Arrow string")
-        if between:
-            octets = np.append(octets, np.uint8(0))
-            octets[self.ends] = between[0]
-        # Which bytes belong to a line: +1 at its first byte, -1 after its last.
-        steps = np.zeros(len(octets) + 1, np.int8)
-        steps[self.starts] += 1
-        steps[self.ends + len(between)] -= 1
-        return octets[np.cumsum(steps[:-1], dtype=np.int8).view(bool)], offsets
-
-    def block(self, separator: bytes) -> pa.Buffer:
-        """The lines in one piece, for a parser that accepts LF, CR LF and CR and leaves out empty lines."""
-        if separator or (self.starts[1:] - self.ends[:-1] > _LONGEST_END).any():
-            return pa.py_buffer(self.joined(b"\n")[0])
-        begin = int(self.starts[0])
-        return self.data.slice(begin, int(self.ends[-1]) - begin)
-
-    def strings(self) -> pa.Array:
-        """The lines as an Arrow array; bytes that are not UTF-8 become U+FFFD."""
-        values, offsets = self.joined()
-        made = pa.Array.from_buffers(
-            pa.string(), len(self), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(values)]
-        )
-        try:
-            made.validate(full=True)
-        except pa.ArrowInvalid:
-            return pa.array([line.decode("utf-8", "replace") for line in self.lines()], pa.string())
-        return made
-
-    def lines(self) -> Iterator[bytes]:
-        data = memoryview(self.data).cast("B")
-        for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
-            yield bytes(data[start:end])
+def _strings(data: bytes, starts: Any, ends: Any) -> pa.Array:
+    """Lines as an Arrow array; bytes that are not UTF-8 become U+FFFD."""
+    octets = np.frombuffer(data, np.uint8)
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(ends - starts, out=offsets[1:])
+    if offsets[-1] > _MAX_LINE:
+        raise FormatError(f"a line of {offsets[-1]} bytes does not fit an Arrow string")
+    # Which bytes belong to a line: +1 at its first byte, -1 after its last.
+    steps = np.zeros(len(octets) + 1, np.int8)
+    steps[starts] += 1
+    steps[ends] -= 1
+    values = pa.py_buffer(octets[np.cumsum(steps[:-1], dtype=np.int8).view(bool)])
+    made = pa.Array.from_buffers(pa.string(), len(starts), [None, pa.py_buffer(offsets.astype(np.int32)), values])
+    try:
+        made.validate(full=True)
+    except pa.ArrowInvalid:
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        return pa.array([data[start:end].decode("utf-8", "replace") for start, end in pairs], pa.string())
+    return made
 
 
 def read_buffer(reader: Any, offset: int, size: int) -> pa.Buffer:
@@ -134,7 +56,7 @@ def read_buffer(reader: Any, offset: int, size: int) -> pa.Buffer:
     return buffer
 
 
-def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> Iterator[Chunk]:
+def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> Iterator[pa.Array]:
     """The lines of a range of plaintext, which may end after the file, about `step` bytes at a time.
 
     The length of a line is not limited. The separator b"" means LF, CR LF or CR; one that can overlap itself needs a
@@ -161,7 +83,7 @@ def chunks(reader: Any, start: int, end: int, separator: bytes, step: int) -> It
     yield from _chunks(read, begin, start, end, separator, step)
 
 
-def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: int) -> Iterator[Chunk]:
+def chunks_of_stream(stream: Any, end: int, separator: bytes, step: int, most: int) -> Iterator[pa.Array]:
     """The lines of a text that can only be read from its start. A line of more than `most` bytes raises LimitError."""
 
     def read(wanted: int) -> tuple[bytes, bool]:
@@ -180,7 +102,7 @@ def _chunks(
     step: int,
     most: int = _NO_LIMIT,
     name: str = "",
-) -> Iterator[Chunk]:
+) -> Iterator[pa.Array]:
     """The lines that begin in a range, from pieces of text that are read from `begin` on."""
     data, wanted = b"", step
     while True:
@@ -208,7 +130,7 @@ def _chunks(
         if begin == 0 and data[:3] == _BOM:
             starts[0] = 3
         if some.start < some.stop:
-            yield Chunk(begin, pa.py_buffer(data), starts[some], (ends - lengths)[some])
+            yield _strings(data, starts[some], (ends - lengths)[some])
         begin, data, wanted = begin + int(ends[-1]), data[int(ends[-1]) :], step
         if at_end or begin >= end:
             return
@@ -222,15 +144,6 @@ def refuse_compressed(name: str) -> None:
             f"{name} is compressed, and only gzip is read here: leave it out with the option exclude=*."
             f"{ending}{'.ags1' if name.lower().endswith('.ags1') else ''}, or read it with decode=binary"
         )
-
-
-def first_of(several: Iterable[Chunk]) -> tuple[int, bytes] | None:
-    """Offset and bytes of the first line that is not blank; None if there is none."""
-    for chunk in several:
-        kept = chunk.not_blank()
-        if len(kept):
-            return kept.offset + int(kept.starts[0]), next(kept.lines())
-    return None
 
 
 def _ends(data: Any, separator: bytes, *, at_end: bool) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Files of lines, plain or gzip: their lines, their first one, and all of their text.
+"""Text files, plain or gzip: their lines, and all of their text.
 
 A file whose name ends in ``.gz`` cannot be cut: the range that begins at 0 has all of it, and the others nothing. It
 is unpacked in pieces: memory depends neither on the size of the file nor on that of its text.
@@ -16,27 +16,21 @@ import pyarrow as pa
 from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError
 from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Plain
-from ags1.spark.source.decoders._lines import Chunk, chunks, chunks_of_stream, read_buffer, refuse_compressed
+from ags1.spark.source.decoders._lines import chunks, chunks_of_stream, read_buffer, refuse_compressed
 
 _END = 1 << 62
 _MAGIC = b"\x1f\x8b"
 
 
-def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[Chunk]:
+def lines_of(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[pa.Array]:
+    """The lines that begin in a range of a file, in arrays of about a batch's bytes."""
     if not is_gzip(file.name):
         refuse_compressed(file.name)
         return chunks(file.source, start, end, options.line_sep, options.batch_bytes)
-    return lines_from_start(file, options) if start == 0 < end else iter(())
-
-
-def lines_from_start(file: Plain, options: SourceOptions, end: int = _END, step: int = 0) -> Iterator[Chunk]:
-    """The lines that begin in the first `end` bytes of the text, `step` or a batch's bytes at a time."""
-    step = step or min(end, options.batch_bytes)
-    if is_gzip(file.name):
-        stream = Gunzip(file.source, file.name)
-        return chunks_of_stream(stream, end, options.line_sep, step, options.max_unpacked_bytes)
-    refuse_compressed(file.name)
-    return chunks(file.source, 0, end, options.line_sep, step)
+    if start > 0 or end <= 0:
+        return iter(())
+    stream = Gunzip(file.source, file.name)
+    return chunks_of_stream(stream, _END, options.line_sep, options.batch_bytes, options.max_unpacked_bytes)
 
 
 def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
@@ -50,7 +44,7 @@ def text_of(file: Plain, options: SourceOptions) -> pa.Buffer:
     if len(text) > most:
         raise LimitError(
             f"{file.name}: it unpacks to more than {most} bytes, the limit of the option max_unpacked_bytes for a file "
-            "that is read as one piece, with wholetext or multiLine: raise it"
+            "that is read as one piece, with wholetext: raise it"
         )
     return pa.py_buffer(text)
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ags1.errors import FormatError
-from ags1.spark.source._zones import in_zone
-from ags1.spark.source.decoders._values import parsed
 
 _MAX_PRECISION = 38
 # Cast errors are ArrowInvalid, which is a ValueError; a cast that Arrow lacks is ArrowNotImplementedError.
@@ -106,10 +104,10 @@ def nulls(field: pa.Field, count: int, name: str) -> pa.Array:
     return pa.nulls(count, field.type)
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: str = "UTC") -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
     """A batch with exactly the columns of a schema, found by exact name, else by name without case.
 
-    Other columns are left out, missing ones are null. Texts without a time zone become times of the given zone.
+    Other columns are left out, missing ones are null. A time without a zone is one in UTC, as in Spark.
     """
     if batch.schema.equals(schema):
         return batch
@@ -121,7 +119,7 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str, time_zone: st
             continue
         column = batch.column(index)
         try:
-            made = _converted(column, field.type, time_zone)
+            made = _converted(column, field.type)
         except (*_CAST_ERRORS, ValueError, OverflowError, TypeError):
             raise FormatError(
                 f"{name}: the column {field.name!r} is of the type {column.type}, and not all of its values "
@@ -153,54 +151,47 @@ def find(schema: pa.Schema, name: str) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _converted(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
+def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
     kind, types = array.type, pa.types
     if kind.equals(target):
         return array
     if isinstance(kind, pa.BaseExtensionType):
-        return _converted(array.storage, target, time_zone)
+        return _converted(array.storage, target)
     if types.is_dictionary(kind):
-        return _converted(array.dictionary_decode(), target, time_zone)
+        return _converted(array.dictionary_decode(), target)
     if types.is_run_end_encoded(kind):
-        return _converted(pc.run_end_decode(array), target, time_zone)
+        return _converted(pc.run_end_decode(array), target)
     if types.is_null(kind):
         return pa.nulls(len(array), target)
     if types.is_struct(target):
-        return _struct(array, target, time_zone)
+        return _struct(array, target)
     if _is_list(kind) and types.is_list(target):
         # Then nulls have no elements, and offsets begin at 0.
         lengths = pc.fill_null(pc.list_value_length(array), 0)
-        values = _converted(pc.list_flatten(array), target.value_type, time_zone)
+        values = _converted(pc.list_flatten(array), target.value_type)
         return pa.ListArray.from_arrays(_offsets(lengths), values, type=target, mask=_null_mask(array))
     if types.is_map(kind) and types.is_map(target):
-        return _map(array, target, time_zone)
+        return _map(array, target)
     if types.is_time(kind) and types.is_integer(target):
         return array.cast(pa.time64("us"), safe=False).cast(pa.int64()).cast(target)
-    if _is_text(kind) and not _is_text(target) and not _is_octets(target):
-        return parsed(array.cast(pa.string()), target, time_zone)
     if types.is_timestamp(kind) and types.is_timestamp(target):
-        return _times(array, target, time_zone)
+        # Nanoseconds are cut off. Convert with the zone only: a cast to a naive time would give UTC.
+        return array.cast(pa.timestamp(target.unit, kind.tz), safe=False).cast(target)
     if types.is_floating(kind) and types.is_decimal(target):
         return array.cast(target, safe=True)
-    if (types.is_float64(kind) and types.is_float32(target)) or (
-        types.is_boolean(kind) != types.is_boolean(target) and not _is_text(target)
+    if (
+        (types.is_float64(kind) and types.is_float32(target))
+        or (types.is_boolean(kind) != types.is_boolean(target) and not _is_text(target))
+        or (_is_text(kind) and not _is_text(target) and not _is_octets(target))
     ):
-        # Arrow would make infinities of great numbers, and true of 2. Spark refuses it too.
+        # Arrow would make infinities of great numbers, true of 2, and 1 of " 1". Spark refuses it too.
         raise TypeError(f"{kind} is no {target}")
     if (types.is_duration(kind) and types.is_duration(target)) or types.is_date64(kind):
         return array.cast(target, safe=False)
     return array.cast(target)
 
 
-def _times(array: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
-    """Nanoseconds are cut off; a time without a zone is in the zone of the options."""
-    if array.type.tz is None and target.tz is not None and time_zone != "UTC":
-        array = in_zone(array, time_zone)
-    # Convert with the zone only: a cast to a naive time would give UTC.
-    return array.cast(pa.timestamp(target.unit, array.type.tz), safe=False).cast(target)
-
-
-def _struct(array: pa.Array, target: pa.StructType, time_zone: str) -> pa.Array:
+def _struct(array: pa.Array, target: pa.StructType) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise TypeError("no struct")
     names = [each.name for each in array.type]
@@ -210,20 +201,18 @@ def _struct(array: pa.Array, target: pa.StructType, time_zone: str) -> pa.Array:
     made = []
     for field in target:
         index = find(have, field.name) if names else None
-        made.append(
-            pa.nulls(len(array), field.type) if index is None else _converted(children[index], field.type, time_zone)
-        )
+        made.append(pa.nulls(len(array), field.type) if index is None else _converted(children[index], field.type))
     valid = None if array.null_count == 0 else pc.invert(array.is_null()).buffers()[1]
     return pa.Array.from_buffers(target, len(array), [valid], children=made)
 
 
-def _map(array: pa.Array, target: pa.MapType, time_zone: str) -> pa.Array:
+def _map(array: pa.Array, target: pa.MapType) -> pa.Array:
     if array.offset:
         array = array.take(pa.array(np.arange(len(array))))
     offsets = array.offsets
     first, last = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
-    keys = _converted(array.keys.slice(first, last - first), target.key_type, time_zone)
-    items = _converted(array.items.slice(first, last - first), target.item_type, time_zone)
+    keys = _converted(array.keys.slice(first, last - first), target.key_type)
+    items = _converted(array.items.slice(first, last - first), target.item_type)
     moved = pc.subtract(offsets, pa.scalar(first, pa.int32()))
     return pa.MapArray.from_arrays(moved, keys, items, type=target, mask=_null_mask(array))
 

@@ -38,7 +38,7 @@ class _Arrow(Decoder):
         opened, _ = _open(file, None)
         return spark_schema(opened.schema, file.name)
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         size = file.source.size
         if start > 0 and start >= size:
             return
@@ -57,7 +57,7 @@ class _Arrow(Decoder):
 
     def _batches(self, file: Plain, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for piece in sliced(batch, self._options.batch_bytes):
-            yield conformed(piece, schema, file.name, self._options.time_zone)
+            yield conformed(piece, schema, file.name)
 
 
 def _open(file: Plain, wanted: pa.Schema | None) -> tuple[Any, bool]:

@@ -55,7 +55,7 @@ class _Avro(Decoder):
         found = schema_of(_schema_json(read_header(file.source), file.name), file.name)
         return spark_schema(found, file.name)
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         reader = file.source
         if start > 0 and start >= reader.size:
             return

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._lines import read_buffer
 
@@ -18,10 +18,11 @@ METADATA_SCHEMA = pa.schema(
 
 
 class _Binary(Decoder):
-    def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        return SCHEMA if self._options.content else METADATA_SCHEMA
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self.schema = SCHEMA if options.content else METADATA_SCHEMA
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         unknown = set(schema.names) - set(SCHEMA.names)
         if unknown:
             raise ValueError(

@@ -34,14 +34,13 @@ class _Parquet(Decoder):
             _refuse(opened.file, opened.schema.names, file.name, _MONTHS, _OF_MONTHS)
             return spark_schema(opened.schema, file.name)
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with closing(_Opened(file, self._options, schema.names)) as opened:
             metadata = opened.file.metadata
             groups = [
                 index
                 for index in range(metadata.num_row_groups)
                 if start <= _begin(metadata.row_group(index), opened.size) < end
-                and (rows is None or rows(metadata.row_group(index)))
             ]
             have = opened.schema
             found = [find(have, name) for name in schema.names]
@@ -59,7 +58,7 @@ class _Parquet(Decoder):
                 try:
                     for batch in batches:
                         typed = pa.schema([have.field(name) for name in batch.schema.names])
-                        yield conformed(conformed(batch, typed, file.name), schema, file.name, self._options.time_zone)
+                        yield conformed(conformed(batch, typed, file.name), schema, file.name)
                 except Ags1Error:
                     raise
                 except (pa.ArrowException, OSError) as error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -18,16 +17,15 @@ _MAX_TEXT = (1 << 31) - 1
 
 
 class _Text(Decoder):
-    def infer(self, files: Iterable[Plain]) -> pa.Schema:
-        return _SCHEMA
+    schema = _SCHEMA
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema, rows: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if self._options.wholetext:
             if start == 0 < end:
                 yield conformed(_batch(_whole(file, self._options)), schema, file.name)
             return
-        for chunk in lines_of(file, start, end, self._options):
-            yield conformed(_batch(chunk.strings()), schema, file.name)
+        for lines in lines_of(file, start, end, self._options):
+            yield conformed(_batch(lines), schema, file.name)
 
 
 def _batch(values: pa.Array) -> pa.RecordBatch:

@@ -35,6 +35,7 @@ cdef class Chunk:
     cdef readonly object label
     cdef readonly int64_t position   # of the next page
     cdef readonly int64_t values
+    cdef readonly int64_t checksums
     cdef int64_t next_ordinal
     cdef bint first
     # In the target, once converted.
