@@ -32,16 +32,9 @@ __attribute__((visibility("hidden"))) size_t OPENSSL_memory_get_size(void *memor
 
 uint32_t bssl::OPENSSL_ia32cap_P[4] = {0};
 
-static void look_at_cpu() {
-  OPENSSL_cpuid_setup();
-  // BoringSSL's own bit to avoid registers of 512 bits, on Intel's CPUs before Sapphire Rapids. OpenSSL's AES-GCM uses
-  // them there; with narrower ones BoringSSL's has two thirds of its speed.
-  OPENSSL_ia32cap_P[2] &= ~(1u << 14);
-}
-
 uint32_t bssl::OPENSSL_get_ia32cap(int index) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, look_at_cpu);
+  pthread_once(&once, OPENSSL_cpuid_setup);
   return OPENSSL_ia32cap_P[index];
 }
 
@@ -50,3 +43,6 @@ void bssl::CRYPTO_once(CRYPTO_once_t *once, void (*init)()) { pthread_once(once,
 void ERR_put_error(int, int, int, const char *, unsigned) {}
 
 bssl::bcm_infallible bssl::BCM_rand_bytes(uint8_t *, size_t) { abort(); }
+
+// Whether AES-GCM uses registers of 512 bits where the CPU has them: BoringSSL avoids them on some of Intel's CPUs.
+extern "C" int ags1_boringssl_uses_zmm() { return !bssl::CRYPTO_cpu_avoid_zmm_registers(); }

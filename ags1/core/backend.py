@@ -42,10 +42,14 @@ def _code_path(features: list[str], number: int) -> str:
     if "PMULL" in features and "AES" in features:
         # Eight blocks at a time, with an instruction of SHA3, on the cores that OpenSSL knows to gain by it.
         return "armv8-aes-eor3" if "UNROLL8_EOR3" in features else "armv8-aes"
-    is_wide = gcm.CIPHER == "BoringSSL"
-    if choice.VAES_AVX512.issubset(features) and (is_wide or number >= _FIRST_WITH_VAES):
+    has_zmm = number >= _FIRST_WITH_VAES
+    if gcm.CIPHER == "BoringSSL":
+        from ags1.core import boringssl
+
+        has_zmm = boringssl.uses_zmm()
+    if choice.VAES_AVX512.issubset(features) and has_zmm:
         return "vaes-avx512"
-    if choice.VAES_AVX2.issubset(features) and is_wide:
+    if choice.VAES_AVX2.issubset(features) and gcm.CIPHER == "BoringSSL":
         return "vaes-avx2"
     if "AES-NI" in features and "PCLMULQDQ" in features:
         return "aesni-avx" if "AVX" in features else "aesni"

@@ -53,6 +53,13 @@ cdef extern from "openssl/evp.h" nogil:
 cdef extern from "openssl/aead.h" nogil:
     int EVP_has_aes_hardware()
 
+cdef extern from *:
+    """
+    /* Of buildtools/boringssl.cc. */
+    int ags1_boringssl_uses_zmm(void);
+    """
+    int ags1_boringssl_uses_zmm() nogil
+
 cdef enum:
     # The largest call: a multiple of the cipher's block.
     LARGEST = INT_MAX // 16 * 16
@@ -143,3 +150,8 @@ def library():
     # Looks what the CPU has, before there are threads.
     EVP_has_aes_hardware()
     return PyCapsule_New(&BORINGSSL, b"ags1.core.boringssl", NULL)
+
+
+def uses_zmm():
+    """Return whether AES-GCM uses registers of 512 bits where the CPU has them."""
+    return ags1_boringssl_uses_zmm() != 0

@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 
 from ags1.errors import BackendError
-from ags1.support.typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ags1.support.typing import Any
 
 # Bits of OPENSSL_ia32cap: words of 64 bits made of CPUID leaf 1 (EDX, ECX) and leaf 7 (EBX, ECX).
 _X86_FEATURES = (
@@ -25,12 +30,21 @@ _ARM_FEATURES = (("NEON", 0), ("AES", 2), ("PMULL", 5), ("SHA3", 11), ("UNROLL8_
 VAES_AVX2 = frozenset({"AES-NI", "AVX", "AVX2", "VAES", "VPCLMULQDQ"})
 VAES_AVX512 = VAES_AVX2 | {"AVX512F", "AVX512BW", "AVX512VL"}
 
-# Features that a CPU has, how many times as fast as OpenSSL 3.5.7 BoringSSL is there, and where that was measured
-# (messages of 256 bytes to 1 MiB, encryption and decryption, one core, in cache). The first row that fits counts. On
-# a CPU that fits none, nothing was measured.
-_FASTER = (
-    (VAES_AVX512, "1.0 to 1.6 times as fast on CPUs with VAES and AVX-512 (Intel Ice Lake)"),
-    (VAES_AVX2, "1.6 to 1.9 times as fast on CPUs with VAES and without AVX-512 (AMD Zen 3)"),
+# Features that a CPU has, which library gives AES-GCM there, and the measurement that says so: BoringSSL beside OpenSSL
+# 3.5.7, messages of 256 bytes to 1 MiB, encryption and decryption, one core, in cache. The first row that fits counts.
+# With AVX-512, BoringSSL was faster for some lengths and slower for others, and which ones differed between runs.
+# A CPU that fits no row was not measured.
+_MEASURED = (
+    (
+        VAES_AVX2 | {"AVX512F"},
+        "OpenSSL",
+        "BoringSSL has no gain that holds for all lengths on CPUs with VAES and AVX-512 (Intel Ice Lake)",
+    ),
+    (
+        VAES_AVX2,
+        "BoringSSL",
+        "BoringSSL is 1.6 to 1.9 times as fast as OpenSSL on CPUs with VAES and without AVX-512 (AMD Zen 3)",
+    ),
 )
 
 
@@ -47,6 +61,14 @@ def cpu_features(settings: str) -> list[str]:
     return []
 
 
+def measured(features: Iterable[str]) -> tuple[str, str]:
+    """Return which library gives AES-GCM on a CPU with these features, and why."""
+    for needed, library, reason in _MEASURED:
+        if needed.issubset(features):
+            return library, reason
+    return "OpenSSL", "BoringSSL was not measured on such a CPU"
+
+
 def choose(provider: str, settings: str) -> tuple[str, str, Any]:
     """Return the library's name, why it is the one, and the capsule of BoringSSL's functions if it is that.
 
@@ -58,17 +80,15 @@ def choose(provider: str, settings: str) -> tuple[str, str, Any]:
     wanted = os.environ.get("AGS1_CIPHER", "")
     if wanted not in ("", "openssl", "boringssl"):
         raise BackendError(f"AGS1_CIPHER={wanted} names no library: set it to openssl or boringssl, or unset it")
-    reason = f"AGS1_CIPHER={wanted} asks for it"
-    if not wanted:
-        if provider != "default":
-            return "OpenSSL", f"AES-GCM comes from OpenSSL's provider {provider}", None
-        features = cpu_features(settings)
-        rows = [measured for needed, measured in _FASTER if needed.issubset(features)]
-        if not rows:
-            return "OpenSSL", "BoringSSL was not measured on such a CPU", None
-        reason = rows[0]
-    if wanted == "openssl":
-        return "OpenSSL", reason, None
+    if wanted:
+        library = "OpenSSL" if wanted == "openssl" else "BoringSSL"
+        reason = f"AGS1_CIPHER={wanted} asks for it"
+    elif provider != "default":
+        library, reason = "OpenSSL", f"AES-GCM comes from OpenSSL's provider {provider}"
+    else:
+        library, reason = measured(cpu_features(settings))
+    if library == "OpenSSL":
+        return library, reason, None
     try:
         from ags1.core import boringssl
     except ImportError as error:
@@ -77,5 +97,5 @@ def choose(provider: str, settings: str) -> tuple[str, str, Any]:
                 "AGS1_CIPHER=boringssl: this ags1 was built without BoringSSL. Unset AGS1_CIPHER to use OpenSSL, or "
                 "install ags1 from a wheel for x86-64 Linux, or where a C++ compiler is"
             ) from error
-        return "OpenSSL", f"this ags1 was built without BoringSSL, which is {reason}", None
-    return "BoringSSL", reason, boringssl.library()
+        return "OpenSSL", f"this ags1 was built without BoringSSL; {reason}", None
+    return library, reason, boringssl.library()
