@@ -1,4 +1,4 @@
-"""Build what ``ags1.core.boringssl`` links: the AES-GCM of a pinned BoringSSL, which is faster than OpenSSL's on some CPUs.
+"""Build what ``ags1.core.boringssl`` links: the AES-GCM of a pinned BoringSSL, faster than OpenSSL's on some CPUs.
 
 The module is optional. It is left out, and the build says why, where ``AGS1_OPENSSL`` names another OpenSSL than the
 bundled one, where ``AGS1_CIPHER=openssl``, on other systems than x86-64 Linux, and where the sources or a C++ compiler
@@ -27,8 +27,8 @@ from pathlib import Path
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import hardening
-from openssl_source import OpenSSLError, Source, UnavailableError, cache_directory, obtain_boringssl, say
 from openssl_source import BORINGSSL as SOURCE
+from openssl_source import UnavailableError, cache_directory, obtain_boringssl, say
 from sealed import is_sealed, move_sealed, workplace
 
 CODE = Path(__file__).with_name("boringssl.cc")

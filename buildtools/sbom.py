@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from boringssl import SOURCE, BoringSSL
+from boringssl import BoringSSL
 from openssl import OpenSSL
-from openssl_source import Source
+from openssl_source import BORINGSSL, Source
 
 NAME = "ags1.cdx.json"
 """Its file in ``.dist-info/sboms``."""
@@ -101,15 +101,15 @@ def _boringssl() -> dict[str, Any]:
     """Return the component of BoringSSL."""
     found: dict[str, Any] = {
         "type": "library",
-        "bom-ref": f"boringssl@{SOURCE.version}",
+        "bom-ref": f"boringssl@{BORINGSSL.version}",
         "name": "boringssl",
-        "version": SOURCE.version,
+        "version": BORINGSSL.version,
         "description": "AES-GCM of BoringSSL; the version is that of the crate with its sources",
         "licenses": _APACHE,
         "cpe": "cpe:2.3:a:google:boringssl:-:*:*:*:*:*:*:*",
-        "purl": f"pkg:generic/boringssl@{SOURCE.version}",
+        "purl": f"pkg:generic/boringssl@{BORINGSSL.version}",
     }
-    _tell_source(found, SOURCE)
+    _tell_source(found, BORINGSSL)
     return found
 
 

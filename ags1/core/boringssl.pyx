@@ -1,7 +1,7 @@
 """AES-GCM by BoringSSL's EVP: what ags1.core.gcm takes instead of OpenSSL's where it is faster. May be missing.
 
-The library is inside this module, with hidden symbols: buildtools/boringssl.cc says what of it. A message goes to EVP in
-one call; pieces as OpenSSL gets them (pieces.h) are no faster. It leaves no reason for a failure.
+The library is inside this module, with hidden symbols: buildtools/boringssl.cc says what of it. A message goes to EVP
+in one call; pieces as OpenSSL gets them (pieces.h) are no faster. It leaves no reason for a failure.
 """
 
 from cpython.pycapsule cimport PyCapsule_New
@@ -14,13 +14,13 @@ from ags1.core.gcm_library cimport GCM_BACKEND, GCM_BAD_TAG, GCM_OK, GcmContext,
 
 cdef extern from *:
     """
-    /* BoringSSL leaves the first half of a key in vector registers, which would be saved on the stack of this thread. */
+    /* BoringSSL leaves half of a key in vector registers, which would be saved on the stack of this thread. */
     static void ags1_clear_vectors(void)
     {
         __builtin_cpu_init();
         if (__builtin_cpu_supports("avx"))
-            __asm__ volatile("vzeroall" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                             "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+            __asm__ volatile("vzeroall" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                             "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
         if (__builtin_cpu_supports("avx512f"))
             __asm__ volatile(".irp n,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\\n\\t"
                              "vpxord %zmm\\\\n, %zmm\\\\n, %zmm\\\\n\\n\\t.endr");
@@ -110,7 +110,9 @@ cdef int _seal(
     cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>given
     cdef int done = 0
     cdef uint8_t rest[16]
-    if EVP_CipherInit_ex(context, NULL, NULL, NULL, nonce, -1) != 1 or _update(context, aad, aad_length, NULL) != GCM_OK:
+    if EVP_CipherInit_ex(context, NULL, NULL, NULL, nonce, -1) != 1:
+        return GCM_BACKEND
+    if _update(context, aad, aad_length, NULL) != GCM_OK:
         return GCM_BACKEND
     if _update(context, data, <size_t>length, out) != GCM_OK or EVP_CipherFinal_ex(context, rest, &done) != 1:
         return GCM_BACKEND
@@ -123,7 +125,9 @@ cdef int _open(
     cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>given
     cdef int done = 0
     cdef uint8_t rest[16]
-    if EVP_CipherInit_ex(context, NULL, NULL, NULL, nonce, -1) != 1 or _update(context, aad, aad_length, NULL) != GCM_OK:
+    if EVP_CipherInit_ex(context, NULL, NULL, NULL, nonce, -1) != 1:
+        return GCM_BACKEND
+    if _update(context, aad, aad_length, NULL) != GCM_OK:
         return GCM_BACKEND
     # The tag lies behind the data: whoever reads it first waits for memory that the data would have brought along.
     if (_update(context, data, <size_t>length, out) != GCM_OK

@@ -1,4 +1,4 @@
-"""Which library gives AES-GCM to this process: OpenSSL, or BoringSSL where it was measured to be faster on such a CPU."""
+"""Which library gives AES-GCM to this process: OpenSSL, or BoringSSL where it was measured to be faster."""
 
 from __future__ import annotations
 

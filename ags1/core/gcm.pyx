@@ -3,8 +3,8 @@
     message   nonce (12)   ciphertext (n)   tag (16)
     AAD       any bytes, authenticated, not stored
 
-The EVP is OpenSSL's, or BoringSSL's of :mod:`ags1.core.boringssl` where that is faster: ags1/core/choice.py chooses once,
-when this module is imported. All else is OpenSSL's.
+The EVP is OpenSSL's, or BoringSSL's of :mod:`ags1.core.boringssl` where that is faster: ags1/core/choice.py chooses
+once, when this module is imported. All else is OpenSSL's.
 
 A worker keys one context and re-nonces it for each message; there is no key schedule per message and no
 EVP_CIPHER_CTX_copy, which old providers refuse::

@@ -77,7 +77,7 @@ def test_where_boringssl_was_not_built_openssl_is_used_unless_the_other_is_asked
     monkeypatch.setitem(sys.modules, "ags1.core.boringssl", None)
     monkeypatch.delattr("ags1.core.boringssl", raising=False)
     if name is None:
-        with pytest.raises(BackendError, match="built without BoringSSL. Unset AGS1_CIPHER to use OpenSSL"):
+        with pytest.raises(BackendError, match=r"built without BoringSSL\. Unset AGS1_CIPHER to use OpenSSL"):
             choice.choose("default", ZEN_3)
     else:
         library, reason, capsule = choice.choose("default", ZEN_3)

@@ -56,6 +56,6 @@ def test_boringssl_is_told_by_its_sources_beside_openssl(tmp_path: Path) -> None
     found = json.loads(sbom.document("1.2", chosen, second, TOOLS))
     component = found["components"][1]
     assert component["name"] == "boringssl"
-    assert component["externalReferences"][0]["hashes"][0]["content"] == boringssl.SOURCE.sha256
+    assert component["externalReferences"][0]["hashes"][0]["content"] == openssl_source.BORINGSSL.sha256
     assert found["dependencies"][0]["dependsOn"] == ["openssl@3.0.17", component["bom-ref"]]
     assert str(tmp_path) not in json.dumps(found)
