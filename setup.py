@@ -23,6 +23,7 @@ from setuptools.modified import newer_group
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "buildtools"))
 
+import boringssl  # noqa: E402
 import hardening  # noqa: E402
 import openssl  # noqa: E402
 import sbom  # noqa: E402
@@ -30,7 +31,9 @@ import sbom  # noqa: E402
 INCLUDE = Path("include", "ags1")
 GENERATED = Path("build", "cython")
 LINKS_OPENSSL = "ags1.core.gcm"
-"""The one module that links libcrypto; the others reach it by cimport, so there is one copy of its state."""
+"""The one module that links OpenSSL; the others reach it by cimport, so there is one copy of its state."""
+LINKS_BORINGSSL = "ags1.core.boringssl"
+"""The module that may be left out; the one above takes AES-GCM from it where that is faster."""
 
 DIRECTIVES = {
     "language_level": 3,
@@ -79,6 +82,7 @@ class build_ext(_build_ext):
     """Choose OpenSSL and run Cython when modules are really built, so that metadata alone needs neither."""
 
     chosen: openssl.OpenSSL | None = None
+    second: boringssl.BoringSSL | None = None
 
     def finalize_options(self) -> None:
         """Build modules in parallel unless told otherwise."""
@@ -120,20 +124,29 @@ class build_ext(_build_ext):
         state["headers"] = digest_of_headers()
         try:
             self.chosen = chosen = openssl.choose()
+            self.second = second = boringssl.choose()
         except openssl.OpenSSLError as error:
             # The message says what to do; a traceback would bury it.
             raise PlatformError(str(error)) from None
         # At the end of the output, where it is read. pip shows none of it: `ags1 info` says the same.
         atexit.register(openssl.warn, chosen)
-        state["openssl"] = repr(chosen)
+        state["libraries"] = repr((chosen, second))
+        if second is None:
+            self.extensions = [extension for extension in self.extensions if extension.name != LINKS_BORINGSSL]
+            # One of a build before would be used.
+            Path(self.get_ext_fullpath(LINKS_BORINGSSL)).unlink(missing_ok=True)
         for extension in self.extensions:
-            # The headers are for all: what is declared for cimport includes them.
-            extension.extra_compile_args = [*compile_args, *chosen.compile_args]
+            extension.extra_compile_args = list(compile_args)
             extension.extra_link_args = list(link_args)
             if extension.name == LINKS_OPENSSL:
+                extension.extra_compile_args += chosen.compile_args
                 extension.extra_link_args += chosen.link_args
                 extension.define_macros += chosen.define_macros
                 extension.depends += chosen.archives
+            elif extension.name == LINKS_BORINGSSL and second is not None:
+                extension.extra_compile_args += second.compile_args
+                extension.extra_link_args += second.link_args
+                extension.depends += second.objects
         # Cython and setuptools look at the age of files, not at flags, and Cython for a module's own .pxd only beside
         # its .pyx: so flags and headers are in a file.
         stamp = Path("build", "flags.json")
@@ -182,12 +195,12 @@ class bdist_wheel(_bdist_wheel):
     def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
         """Write the list, and WHEEL; an editable install, which builds nothing for the wheel, has no list."""
         super().write_wheelfile(wheelfile_base, *arguments)
-        chosen = self.get_finalized_command("build_ext").chosen
-        if chosen is not None:
+        built = self.get_finalized_command("build_ext")
+        if built.chosen is not None:
             directory = Path(wheelfile_base, "sboms")
             self.mkpath(str(directory))
             tools = {"cython": importlib.metadata.version("cython")}
-            text = sbom.document(self.distribution.get_version(), chosen, tools)
+            text = sbom.document(self.distribution.get_version(), built.chosen, built.second, tools)
             (directory / sbom.NAME).write_text(text)
 
 

@@ -22,10 +22,10 @@ from bench import peer, processes, settings
 from bench.bench_memory import name_of
 from bench.conftest import KEY, Record
 from bench.floors import Floors
-from bench.measure import figure, memory_figure
+from bench.measure import best_loop, figure, memory_figure
 
 # Share of the C loop.
-PACKED_TARGET, LIST_TARGET = 0.9, 0.6
+PACKED_TARGET, LIST_TARGET = 0.97, 0.6
 IPSEC_MB = "Intel's library for small messages, without EVP's calls for each item: the physical limit, and EVP stays"
 LENGTHS = [
     pytest.param(1024, id="1KiB"),
@@ -51,7 +51,7 @@ def test_encrypt_many(
     buffers: list[bytes],
     plaintext: Any,
     room: Any,
-    floors: Floors,
+    loops: dict[str, Floors],
     interleave: Callable[..., Run],
     record: Record,
 ) -> None:
@@ -65,20 +65,31 @@ def test_encrypt_many(
         "(data, offsets)": lambda: ags1.encrypt_many((data, offsets), KEY, threads=threads),
         "list": lambda: ags1.encrypt_many(buffers, KEY, threads=threads),
         "reserved": lambda: ags1.encrypt_many(array, KEY, threads=threads, out=reserved),
-        "C loop": lambda: floors.many(data, offsets, KEY, 1 << 20, crew),
-        "C loop, memory reused": lambda: floors.many(data, offsets, KEY, 1 << 20, crew, room),
         "AESGCM.encrypt": lambda: peer.seal_each(buffers, KEY),
     }
+    for library, each in loops.items():
+        subjects[f"C loop, {library}"] = lambda each=each: each.many(data, offsets, KEY, 1 << 20, crew)
+        subjects[f"C loop, memory reused, {library}"] = lambda each=each: each.many(
+            data, offsets, KEY, 1 << 20, crew, room
+        )
+    floors = loops["OpenSSL"]
     if floors.has_ipsec_mb:
         subjects["ipsec-mb"] = lambda: floors.many(data, offsets, KEY, 1 << 20, crew, ipsec_mb=True)
     run = interleave(subjects, fresh=2 * ags1.encrypted_length(length) * count)
+    note, reused = best_loop(run), best_loop(run, "C loop, memory reused")
     question = f"encrypt_many, {count} items of {name_of(length)}, {crew} thread{'s' * (crew > 1)}"
     nbytes = count * length
     packed = PACKED_TARGET if length < 64 << 10 else None
     figures = [
-        figure(run, f"{question}, from Arrow", "C loop", subject="Arrow", target=packed, nbytes=nbytes),
+        figure(run, f"{question}, from Arrow", "C loop", subject="Arrow", target=packed, nbytes=nbytes, note=note),
         figure(
-            run, f"{question}, from (data, offsets)", "C loop", subject="(data, offsets)", target=packed, nbytes=nbytes
+            run,
+            f"{question}, from (data, offsets)",
+            "C loop",
+            subject="(data, offsets)",
+            target=packed,
+            nbytes=nbytes,
+            note=note,
         ),
         figure(
             run,
@@ -87,6 +98,7 @@ def test_encrypt_many(
             subject="list",
             target=LIST_TARGET if packed else None,
             nbytes=nbytes,
+            note=note,
         ),
         figure(
             run,
@@ -95,6 +107,7 @@ def test_encrypt_many(
             subject="reserved",
             target=packed,
             nbytes=nbytes,
+            note=reused,
         ),
         figure(run, f"{question}, from a list", "AESGCM.encrypt", subject="list", kind="peer", nbytes=nbytes),
     ]

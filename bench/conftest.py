@@ -48,6 +48,11 @@ def floors() -> floors_module.Floors:
     return floors_module.load()
 
 
+@pytest.fixture(scope="session")
+def loops() -> dict[str, floors_module.Floors]:
+    return floors_module.loops()
+
+
 @pytest.fixture
 def interleave(sizes: settings.Settings) -> Callable[..., Run]:
     """`ags1.bench.interleave` with the times of this run; plain functions will do for subjects.

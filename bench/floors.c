@@ -1,5 +1,7 @@
 /* The floors: what the same work costs in plain C on this machine, with the same libcrypto, at this moment.
  *
+ * Compiled once for OpenSSL, and once (AGS1_BORINGSSL) for BoringSSL, which gets its random bytes from the other.
+ *
  *   floors_seal, floors_open     memory to memory, t threads, one keyed context a thread, re-nonced a block
  *   floors_many                  a batch of small items, one behind the other, into one fresh arena
  *   floors_seal_file, _open_file pread, cipher in place, pwrite
@@ -24,9 +26,21 @@
 
 #include <ags1/core/pieces.h>
 #include <ags1/core/workers.h>
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
+#ifdef AGS1_BORINGSSL
+/* BoringSSL has no EVP calls that end in 2; and as in ags1, it gets a message in one call. */
+#define EVP_CipherInit_ex2(context, cipher, key, iv, encrypt, params) EVP_CipherInit_ex(context, cipher, NULL, key, iv, encrypt)
+#define EVP_EncryptInit_ex2(context, cipher, key, iv, params) EVP_CipherInit_ex(context, cipher, NULL, key, iv, -1)
+#define EVP_DecryptInit_ex2 EVP_EncryptInit_ex2
+#define EVP_CIPHER_fetch(context, name, properties) EVP_aes_256_gcm()
+#define RAND_bytes random_bytes
+#define AGS1_ONE_CALL
+int EVP_has_aes_hardware(void);
+static int (*random_bytes)(unsigned char *, int);
+#else
+#include <openssl/crypto.h>
 #include <openssl/rand.h>
+#endif
 
 #define API __attribute__((visibility("default")))
 #define HEADER 8
@@ -42,13 +56,24 @@ enum { OK = 0, NO_MEMORY = 1, NO_CIPHER = 2, NO_RANDOM = 3, BAD_CIPHER = 4, BAD_
 enum { NONCES_IN_BULK = 0, NONCES_ONE_BY_ONE = 1 };
 enum { SEAL_BY_IPSEC_MB = 2 };
 
-static EVP_CIPHER *cipher;
+static const EVP_CIPHER *cipher;
 static int splits;
 
-API const char *floors_openssl(void) { return OpenSSL_version(OPENSSL_VERSION); }
+#ifdef AGS1_BORINGSSL
+API const char *floors_library(void) { return "BoringSSL"; }
+
+API void floors_draw_from(int (*other)(unsigned char *, int)) { random_bytes = other; }
+#else
+API const char *floors_library(void) { return OpenSSL_version(OPENSSL_VERSION); }
+
+API int floors_random_bytes(unsigned char *out, int length) { return RAND_bytes(out, length); }
+#endif
 
 API int floors_init(void)
 {
+#ifdef AGS1_BORINGSSL
+    EVP_has_aes_hardware();
+#endif
     if (cipher == NULL)
         cipher = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
     splits = ags1_splits_messages();

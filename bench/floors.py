@@ -45,10 +45,10 @@ class FloorError(RuntimeError):
     """The C floor could not be built, or failed."""
 
 
-def _buildtools() -> ModuleType:
-    """Load buildtools/openssl.py, which is no package."""
-    path = ROOT / "buildtools" / "openssl.py"
-    spec = importlib.util.spec_from_file_location("ags1_buildtools_openssl", path)
+def _buildtools(which: str = "openssl") -> ModuleType:
+    """Load a module of buildtools, which is no package."""
+    path = ROOT / "buildtools" / f"{which}.py"
+    spec = importlib.util.spec_from_file_location(f"ags1_buildtools_{which}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise FloorError(f"{path} is missing: the benchmarks need a checkout of ags1, not only the package")
     module = importlib.util.module_from_spec(spec)
@@ -71,21 +71,27 @@ def openssl_environment() -> dict[str, str]:
     return env
 
 
-def build(*, newer: bool = False, one_call: bool = False) -> Path:
-    """Compile floors.c unless this very source, compiler and OpenSSL were compiled before; return where it is."""
+def build(*, newer: bool = False, one_call: bool = False, boringssl: bool = False) -> Path:
+    """Compile floors.c unless this very source, compiler and library were compiled before; return where it is."""
     tools = _buildtools()
     env = openssl_environment()
     try:
-        chosen = tools.newer(env) if newer else tools.choose(env)
+        if boringssl:
+            chosen = _buildtools("boringssl").choose(env)
+        else:
+            chosen = tools.newer(env) if newer else tools.choose(env)
     except tools.OpenSSLError as error:
         raise FloorError(f"the C floor has no OpenSSL to link: {error}") from error
+    if chosen is None:
+        raise FloorError("the C floor has no BoringSSL to link")
     compiler = shlex.split(env.get("CC") or "cc")
     said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    archives = [(path, os.stat(path).st_mtime_ns) for path in chosen.archives]
+    linked = chosen.objects if boringssl else chosen.archives
+    archives = [(path, os.stat(path).st_mtime_ns) for path in linked]
     # Intel's library for small messages, where the system has it.
     found = ctypes.util.find_library("IPSec_MB")
     ipsec_mb = ("-DAGS1_IPSEC_MB", f"-l:{found}") if found else ()
-    flags = (*FLAGS, "-DAGS1_ONE_CALL") if one_call else FLAGS
+    flags = (*FLAGS, *["-DAGS1_ONE_CALL"] * one_call, *["-DAGS1_BORINGSSL"] * boringssl)
     text = b"".join(path.read_bytes() for path in (SOURCE, *sorted((INCLUDE / "ags1" / "core").glob("*.h"))))
     facts = repr((text, flags, compiler, said, chosen, archives, ipsec_mb))
     directory = cache_directory()
@@ -126,12 +132,12 @@ def address(buffer: Any) -> int:
 class Floors:
     """The functions of floors.c. Every call runs without the GIL and raises FloorError if the C code failed.
 
-    They run on the libcrypto of this process's ags1, or on that of the series after it (`newer`). With `one_call`,
-    OpenSSL gets each message in one call and not in pieces.
+    They run on the OpenSSL of this process's ags1, on that of the series after it (`newer`), or on BoringSSL. With
+    `one_call`, OpenSSL gets each message in one call and not in pieces.
     """
 
-    def __init__(self, *, newer: bool = False, one_call: bool = False) -> None:
-        self._library = ctypes.CDLL(str(build(newer=newer, one_call=one_call)))
+    def __init__(self, *, newer: bool = False, one_call: bool = False, boringssl: bool = False) -> None:
+        self._library = ctypes.CDLL(str(build(newer=newer, one_call=one_call, boringssl=boringssl)))
         i, n, p, s = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
         for name, arguments in {
             "floors_init": [],
@@ -147,10 +153,15 @@ class Floors:
             getattr(self._library, name).restype = ctypes.c_int
         self._library.floors_copy.argtypes = [p, p, n]
         self._library.floors_copy.restype = None
-        self._library.floors_openssl.argtypes = []
-        self._library.floors_openssl.restype = ctypes.c_char_p
+        self._library.floors_library.argtypes = []
+        self._library.floors_library.restype = ctypes.c_char_p
         self._call("floors_init")
-        theirs, ours = self.openssl, ags1.backend()["openssl_version"]
+        if boringssl:
+            # The generator is OpenSSL's, as in ags1.
+            self._random = openssl()._library.floors_random_bytes
+            self._library.floors_draw_from(self._random)
+            return
+        theirs, ours = self.library, ags1.backend()["openssl_version"]
         if theirs != ours and not newer:
             raise FloorError(
                 f"the floor runs on {theirs}, ags1 on {ours}: set AGS1_OPENSSL as it was when ags1 was built"
@@ -162,9 +173,9 @@ class Floors:
             raise FloorError(f"{name}: {_FAILURES.get(status, status)}")
 
     @property
-    def openssl(self) -> str:
-        """Version text of the libcrypto in the floor."""
-        return str(self._library.floors_openssl().decode())
+    def library(self) -> str:
+        """Name, and version if it has one, of the library in the floor."""
+        return str(self._library.floors_library().decode())
 
     @property
     def has_ipsec_mb(self) -> bool:
@@ -232,9 +243,24 @@ class Floors:
 
 
 @functools.cache
-def load() -> Floors:
-    """The floors of this process."""
+def openssl() -> Floors:
+    """The floors on the OpenSSL of this process's ags1."""
     return Floors()
+
+
+@functools.cache
+def loops() -> dict[str, Floors]:
+    """The floors on each library that can be built here, by its name."""
+    try:
+        return {"OpenSSL": openssl(), "BoringSSL": Floors(boringssl=True)}
+    except FloorError:
+        return {"OpenSSL": openssl()}
+
+
+@functools.cache
+def load() -> Floors:
+    """The floors on the library that gives AES-GCM to the ags1 of this process."""
+    return loops()[ags1.backend()["cipher"]]
 
 
 @functools.cache

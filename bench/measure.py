@@ -154,6 +154,19 @@ def figure(
     )
 
 
+def best_loop(run: Run, name: str = "C loop") -> str:
+    """Let `name` stand for the fastest of the loops "`name`, LIBRARY", and return a note that names its library."""
+    columns = {f"{name}, {library}": library for library in ("OpenSSL", "BoringSSL")}
+    best = run.fastest(*(columns.keys() & run.seconds.keys()))
+    run.seconds[name] = run.seconds[best]
+    others = [
+        f"; {columns[each]}'s has {run.speed_ratio(each, best).value:.2f} of its speed"
+        for each in columns
+        if each in run.seconds and each != best
+    ]
+    return f"the C loop is {columns[best]}'s" + "".join(others)
+
+
 def describe(samples: Sequence[float], nbytes: int | None, calls: int | None = None) -> str:
     """A subject's own figure in words: throughput, operations a second, or time; spread as a share of the median."""
     median = statistics.median(samples)

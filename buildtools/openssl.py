@@ -19,7 +19,6 @@ Only the standard library is used: this runs inside an isolated build environmen
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -55,7 +54,7 @@ from openssl_source import (
     obtain_crate,
     say,
 )
-from sealed import is_sealed, private_directory, seal
+from sealed import is_sealed, move_sealed, workplace
 
 MINIMUM = (3, 0, 0)
 """Oldest OpenSSL that works."""
@@ -370,25 +369,17 @@ def _bundled(toolchain: _Toolchain, *, build: bool, only: Source | None = None) 
     # Asked before anything is fetched: both end in the same advice.
     _require_build_tools(toolchain.env)
     cache = cache_directory(toolchain.env)
-    try:
-        private_directory(cache)
-    except OSError as error:
-        raise UnavailableError(
-            f"nothing can be built in the cache: {error}", "set AGS1_CACHE to a directory of yours and build again"
-        ) from error
-    with open(cache / "openssl.lock", "w") as lock, tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
-        # Against other processes; the kernel releases it if this one dies.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with workplace(cache) as scratch:
         # Another build may have finished while this one waited.
         if (found := _cached(toolchain, only)) is not None:
             return found
         if only is None:
-            source, archive = obtain(toolchain.env, Path(name), whole=build)
+            source, archive = obtain(toolchain.env, scratch, whole=build)
         else:
-            source, archive = only, obtain_crate(toolchain.env, Path(name), only)
+            source, archive = only, obtain_crate(toolchain.env, scratch, only)
         place = _cached_place(toolchain, source)
         if build:
-            _build(toolchain, source, archive, place, Path(name))
+            _build(toolchain, source, archive, place, scratch)
         return _built(source, place)
 
 
@@ -446,10 +437,7 @@ def _build(toolchain: _Toolchain, source: Source, archive: Path, place: Path, sc
     shutil.copytree(tree / "include" / "openssl", out / "include" / "openssl", ignore=shutil.ignore_patterns("*.in"))
     (out / "lib").mkdir()
     shutil.copy2(tree / "libcrypto.a", out / "lib")
-    seal(out)
-    # A directory that is not as it was built is a leftover, or was changed: this process holds the lock.
-    shutil.rmtree(place, ignore_errors=True)
-    os.rename(out, place)
+    move_sealed(out, place)
     log.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Get the pinned sources of OpenSSL: the release, or the same from cargo's registry; each is held to its SHA-256.
+"""Get the pinned sources of OpenSSL and BoringSSL: releases, or crates of cargo's registry, held to their SHA-256.
 
 Only the standard library is used: this runs inside an isolated build environment.
 """
@@ -21,13 +21,17 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The pinned sources of one release: a gzipped tar `file` from `url`, with Configure in its directory `top`."""
+    """The pinned sources of one release: a gzipped tar `file` from `url`, with the sources in its directory `top`.
+
+    `crate` is the line of a Cargo.toml for it, if it comes from there; cargo knows where.
+    """
 
     version: str
     file: str
     sha256: str
     top: str
     url: str
+    crate: str = ""
 
 
 PINNED = "3.5.7"
@@ -43,17 +47,27 @@ RELEASE = Source(
 )
 
 
-def _crate_source(crate: str, version: str, sha256: str) -> Source:
-    name = f"openssl-src-{crate}+{version}"
-    # cargo knows where; a package URL names it.
-    return Source(version, f"{name}.crate", sha256, f"{name}/openssl", f"pkg:cargo/openssl-src@{crate}%2B{version}")
+def _crate_source(crate: str, release: str, sha256: str, top: str) -> Source:
+    name, number, version = f"{crate}-{release}", *release.partition("+")[::2]
+    # A package URL names it.
+    url = f"pkg:cargo/{crate}@{release.replace('+', '%2B')}"
+    return Source(version or number, f"{name}.crate", sha256, f"{name}/{top}", url, f'{crate} = "={number}"')
 
 
-CRATE = _crate_source("300.5.5", "3.5.5", "3f1787d533e03597a7934fd0a765f0d28e94ecc5fb7789f8053b1e699a56f709")
+CRATE = _crate_source(
+    "openssl-src", "300.5.5+3.5.5", "3f1787d533e03597a7934fd0a765f0d28e94ecc5fb7789f8053b1e699a56f709", "openssl"
+)
 """The newest of the series that cargo's registry has: for machines that do not reach the release page."""
 
-NEWER = _crate_source("400.0.2", "4.0.3", "d2093956673b8dbda85c87fa4fb78e70698ce6c5978a2837d1613f661d3bef76")
+NEWER = _crate_source(
+    "openssl-src", "400.0.2+4.0.3", "d2093956673b8dbda85c87fa4fb78e70698ce6c5978a2837d1613f661d3bef76", "openssl"
+)
 """The series after the pinned one: the benchmarks run the same C loop on it."""
+
+BORINGSSL = _crate_source(
+    "boring-sys", "5.4.0", "4986392770df40d11d0d6294b0dd8399570f4a6e76d6953c7a34f7dd1defbd76", "deps/boringssl"
+)
+"""BoringSSL has no releases: this crate carries the commit that it was made from, its assembly generated."""
 
 DOWNLOAD_TIMEOUT = 30
 """Seconds without a byte before a download counts as unreachable."""
@@ -119,9 +133,8 @@ def _verify(path: Path, origin: str, source: Source) -> None:
 
 def obtain(env: Mapping[str, str], scratch: Path, *, whole: bool) -> tuple[Source, Path]:
     """Return what to build, and its verified archive; without `whole`, the release page is reached and not read."""
-    named = env.get("AGS1_OPENSSL_SOURCE", "").strip()
     try:
-        return RELEASE, _release(env, named, scratch, whole=whole)
+        return RELEASE, _fetch(env, RELEASE, "AGS1_OPENSSL_SOURCE", scratch, whole=whole)
     except UnavailableError as no_release:
         try:
             return CRATE, obtain_crate(env, scratch, CRATE)
@@ -129,27 +142,35 @@ def obtain(env: Mapping[str, str], scratch: Path, *, whole: bool) -> tuple[Sourc
             raise UnavailableError(f"{no_release}\n{no_crate}") from no_release
 
 
-def _release(env: Mapping[str, str], named: str, scratch: Path, *, whole: bool) -> Path:
-    """Return the verified release tarball, fetched into the cache if it has to be."""
+def obtain_boringssl(env: Mapping[str, str], scratch: Path) -> Path:
+    """Return BoringSSL's verified archive."""
+    if env.get("AGS1_BORINGSSL_SOURCE", "").strip():
+        return _fetch(env, BORINGSSL, "AGS1_BORINGSSL_SOURCE", scratch, whole=True)
+    return obtain_crate(env, scratch, BORINGSSL)
+
+
+def _fetch(env: Mapping[str, str], source: Source, variable: str, scratch: Path, *, whole: bool) -> Path:
+    """Return the verified archive from where the variable says or its own URL, fetched into the cache if need be."""
+    named = env.get(variable, "").strip()
     if named and not re.match(r"(?i)(https?|file)://", named):
         path = Path(named).expanduser()
         if path.is_dir():
-            path /= RELEASE.file
+            path /= source.file
         if not path.is_file():
             raise OpenSSLError(
-                f"AGS1_OPENSSL_SOURCE={named}: there is no {path}. Set it to {RELEASE.file}, to the directory "
+                f"{variable}={named}: there is no {path}. Set it to {source.file}, to the directory "
                 "that holds it, or to a URL, or unset it."
             )
-        _verify(path, str(path), RELEASE)
+        _verify(path, str(path), source)
         return path
 
-    kept = cache_directory(env) / RELEASE.file
+    kept = cache_directory(env) / source.file
     if kept.is_file():
-        _verify(kept, str(kept), RELEASE)
+        _verify(kept, str(kept), source)
         return kept
-    url = named or RELEASE_URL
+    url = named or source.url
     say(f"fetching {url}" if whole else f"trying {url}")
-    fetched = scratch / RELEASE.file
+    fetched = scratch / source.file
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as response:
             if not whole:
@@ -158,9 +179,9 @@ def _release(env: Mapping[str, str], named: str, scratch: Path, *, whole: bool) 
                 shutil.copyfileobj(response, file, 1 << 20)
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         if named:
-            raise OpenSSLError(f"AGS1_OPENSSL_SOURCE={named} could not be fetched: {error}") from error
-        raise UnavailableError(f"the source of OpenSSL {PINNED} could not be fetched from {url}: {error}") from error
-    _verify(fetched, url, RELEASE)
+            raise OpenSSLError(f"{variable}={named} could not be fetched: {error}") from error
+        raise UnavailableError(f"{source.file} could not be fetched from {url}: {error}") from error
+    _verify(fetched, url, source)
     os.replace(fetched, kept)
     return kept
 
@@ -173,15 +194,13 @@ def obtain_crate(env: Mapping[str, str], scratch: Path, source: Source) -> Path:
     if found is None:
         cargo = shutil.which(env.get("CARGO", "cargo"), path=env.get("PATH"))
         if cargo is None:
-            raise UnavailableError("There is no cargo, which could fetch the same.")
+            raise UnavailableError(f"There is no cargo, which could fetch {source.file}.")
         say(f"fetching {source.file} with cargo")
         project = scratch / "crate"
-        crate = source.file.removeprefix("openssl-src-").partition("+")[0]
         (project / "src").mkdir(parents=True)
         (project / "src" / "lib.rs").touch()
         (project / "Cargo.toml").write_text(
-            '[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2018"\n'
-            f'[dependencies]\nopenssl-src = "={crate}"\n'
+            f'[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2018"\n[dependencies]\n{source.crate}\n'
         )
         done = subprocess.run(
             [cargo, "fetch", "--quiet"], cwd=project, env=dict(env), capture_output=True, text=True, check=False
@@ -189,7 +208,7 @@ def obtain_crate(env: Mapping[str, str], scratch: Path, source: Source) -> Path:
         found = next(home.glob(cached), None)
         if done.returncode != 0 or found is None:
             said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1].strip()
-            raise UnavailableError(f"cargo could not fetch the crate {source.file} either: {said}")
+            raise UnavailableError(f"cargo could not fetch {source.file}: {said}")
     _verify(found, str(found), source)
     return found
 

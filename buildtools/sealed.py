@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
+import shutil
 import stat
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+# Also where this is imported as buildtools.sealed.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from openssl_source import UnavailableError
 
 DIGEST = "SHA256"
 """File in a sealed directory with the hash of all the others."""
@@ -48,3 +59,32 @@ def is_sealed(place: Path) -> bool:
         return (place / DIGEST).read_text() == _digest(place) + "\n"
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def workplace(cache: Path) -> Iterator[Path]:
+    """Give an empty directory in `cache` to build in, to one process at a time.
+
+    Raises
+    ------
+    UnavailableError
+        Nothing can be built in `cache`.
+    """
+    try:
+        private_directory(cache)
+    except OSError as error:
+        raise UnavailableError(
+            f"nothing can be built in the cache: {error}", "set AGS1_CACHE to a directory of yours and build again"
+        ) from error
+    with open(cache / "openssl.lock", "w") as lock, tempfile.TemporaryDirectory(prefix="build-", dir=cache) as name:
+        # The kernel releases it if this process dies.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(name)
+
+
+def move_sealed(out: Path, place: Path) -> None:
+    """Seal what was built in a workplace, and move it to `place` in one step."""
+    seal(out)
+    # A directory that is not as it was built is a leftover, or was changed: this process holds the lock.
+    shutil.rmtree(place, ignore_errors=True)
+    os.rename(out, place)

@@ -19,7 +19,7 @@ MODULES = sorted(Path(ags1.__file__).parent.rglob("*.so"))
 ELF = pytest.mark.skipif(sys.platform != "linux" or not MODULES, reason="needs ELF modules")
 EXECUTABLE = 1
 LOAD, DYNAMIC, STACK, RELRO = 1, 2, 0x6474E551, 0x6474E552
-STRTAB, SYMTAB, RPATH, BIND_NOW, RUNPATH, FLAGS, FLAGS_1 = 5, 6, 15, 24, 29, 30, 0x6FFFFFFB
+NEEDED, STRTAB, SYMTAB, RPATH, BIND_NOW, RUNPATH, FLAGS, FLAGS_1 = 1, 5, 6, 15, 24, 29, 30, 0x6FFFFFFB
 IS_X86 = platform.machine() == "x86_64"
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
 
@@ -45,6 +45,11 @@ class Elf:
 
     def value(self, tag: int) -> int:
         return dict(self.dynamic).get(tag, 0)
+
+    def text(self, name: int) -> str:
+        """A name of the dynamic section."""
+        at = self.offset(self.value(STRTAB)) + name
+        return self.data[at : self.data.index(b"\0", at)].decode()
 
     def symbols(self) -> Iterator[tuple[str, int]]:
         """Names and addresses of the dynamic symbols, whose table ends where their names begin."""
@@ -74,6 +79,23 @@ def test_no_module_looks_for_libraries_where_the_builder_had_some(path: Path) ->
         pytest.skip("a shared libcrypto of a prefix is found by the path of that")
     assert not elf.value(RPATH)
     assert not elf.value(RUNPATH)
+
+
+@ELF
+def test_boringssl_needs_no_c_plus_plus_shows_no_symbol_and_keeps_nothing_of_a_thread() -> None:
+    paths = [each for each in MODULES if each.name.startswith("boringssl.")]
+    if not paths:
+        pytest.skip("this ags1 was built without BoringSSL")
+    elf = Elf(paths[0])
+    needed = [elf.text(value) for tag, value in elf.dynamic if tag == NEEDED]
+    assert not [name for name in needed if "c++" in name or "gcc" in name]
+    symbols = dict(elf.symbols())
+    assert [name for name, address in symbols.items() if address] == ["PyInit_boringssl"]
+    # Of others it takes nothing but Python's and the C library's.
+    assert not [name for name in symbols if name.startswith(("EVP_", "OPENSSL_", "CRYPTO_", "AES_", "aes_"))]
+    # A thread-local with a destructor would take a mutex when its thread ends.
+    assert not symbols.keys() & {"pthread_key_create", "pthread_setspecific", "__tls_get_addr"}
+    assert str(Path.home()).encode() not in elf.data
 
 
 @ELF

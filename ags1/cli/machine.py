@@ -17,6 +17,7 @@ _LINKAGE = {
 }
 _PATHS = {
     "vaes-avx512": "AVX-512 with VAES and VPCLMULQDQ: the fastest there is",
+    "vaes-avx2": "AVX2 with VAES and VPCLMULQDQ",
     "aesni-avx": "AES-NI and PCLMULQDQ with AVX",
     "aesni": "AES-NI and PCLMULQDQ",
     "armv8-aes": "ARMv8 AES and PMULL",
@@ -33,10 +34,11 @@ def info(options: argparse.Namespace) -> int:
     say(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     say(f"OpenSSL    {found['openssl_version']}: {_LINKAGE.get(found['linkage'], found['linkage'])}")
     say(f"AES-GCM    {_PATHS.get(found['aes_gcm'], found['aes_gcm'])}")
+    say(f"           by {found['cipher']}: {found['cipher_reason']}")
     say(f"CPU        {' '.join(found['cpu_features']) or 'no AES instructions seen'}")
     say(f"threads    {found['threads']} for large calls by default")
-    # Without AVX-512, no OpenSSL of the series 3 uses VAES for AES-GCM.
-    if {"VAES", "AVX512F"}.issubset(found["cpu_features"]) and found["aes_gcm"] != "vaes-avx512":
+    # Without AVX-512, no OpenSSL of the series 3 uses VAES for AES-GCM; BoringSSL does.
+    if {"VAES", "AVX512F"}.issubset(found["cpu_features"]) and not found["aes_gcm"].startswith("vaes"):
         say("note       this CPU has VAES, but this OpenSSL does not use it: AES-GCM takes 2 to 3 times as long")
     if found["remedy"]:
         say(f"to do      {found['remedy']}")

@@ -30,7 +30,7 @@ from ags1.core.gcm cimport (
     GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, draw_nonces, gcm_context_free,
     gcm_context_new, gcm_context_rekey, gcm_last_error, new_nonces, raise_status,
 )
-from ags1.core.evp cimport EVP_CIPHER_CTX
+from ags1.core.gcm_library cimport GcmContext
 from ags1.core.layout cimport (
     AGS1_BLOCK_OVERHEAD, AGS1_HEADER_LENGTH, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count,
     ags1_encrypted_length, ags1_plaintext_length, ags1_read_header, ags1_write_header,
@@ -109,7 +109,7 @@ cdef void *_work(void *argument) noexcept nogil:
     """One member of the crew: take shares until none is left or something failed."""
     cdef Job *job = <Job *>argument
     cdef bint encrypt = job.nonces != NULL
-    cdef EVP_CIPHER_CTX *context = NULL
+    cdef GcmContext *context = NULL
     cdef const uint8_t *context_key = NULL
     cdef uint8_t stack_aad[STACK_AAD]
     cdef uint8_t *aad = stack_aad

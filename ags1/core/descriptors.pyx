@@ -30,7 +30,7 @@ from ags1.core.gcm cimport (
     GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, gcm_context_free, gcm_context_new,
     gcm_last_error, gcm_open, new_nonces, raise_status,
 )
-from ags1.core.evp cimport EVP_CIPHER_CTX
+from ags1.core.gcm_library cimport GcmContext
 from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count, ags1_store_le32
 from ags1.core.workers cimport ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take
 
@@ -201,7 +201,7 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef void *memory = NULL
     cdef uint8_t *scratch
     cdef uint8_t *aad = <uint8_t *>malloc(prefix_length + 4)
-    cdef EVP_CIPHER_CTX *context = gcm_context_new(job.key.octets, job.key.length, encrypt)
+    cdef GcmContext *context = gcm_context_new(job.key.octets, job.key.length, encrypt)
     cdef int64_t first, last, block, length, span_length, plain_offset
     cdef uint8_t *cell
     cdef uint8_t *plain

@@ -30,7 +30,7 @@ from ags1.core.gcm cimport (
     GCM_BACKEND, GCM_OK, Key, as_key, count_messages, draw_nonces, gcm_context_free, gcm_context_new, gcm_last_error,
     raise_status,
 )
-from ags1.core.evp cimport EVP_CIPHER_CTX
+from ags1.core.gcm_library cimport GcmContext
 from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count
 from ags1.core.positioned cimport AGS1_IO_WRITE, ags1_write_at
 from ags1.core.workers cimport (
@@ -63,7 +63,7 @@ cdef struct Cells:
     int target                 # -1: nothing is written
     int64_t target_offset
     uint8_t *nonces
-    EVP_CIPHER_CTX *context
+    GcmContext *context
     uint8_t *aad               # the prefix, and four bytes for the index of a block
     size_t aad_length
     ags1_failure failure

@@ -1,7 +1,10 @@
-"""AES-GCM by OpenSSL's EVP on raw memory, and the keys for it. The only module that links libcrypto.
+"""AES-GCM by EVP on raw memory, and the keys for it. The only module that links OpenSSL.
 
     message   nonce (12)   ciphertext (n)   tag (16)
     AAD       any bytes, authenticated, not stored
+
+The EVP is OpenSSL's, or BoringSSL's of :mod:`ags1.core.boringssl` where that is faster: ags1/core/choice.py chooses
+once, when this module is imported. All else is OpenSSL's.
 
 A worker keys one context and re-nonces it for each message; there is no key schedule per message and no
 EVP_CIPHER_CTX_copy, which old providers refuse::
@@ -18,6 +21,7 @@ Source: NIST SP 800-38D; nonces are its section 8.2.2 (random bit generator, 96 
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE, Py_buffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy, memset
@@ -30,7 +34,9 @@ from ags1.core.evp cimport (
     OPENSSL_INFO_CPU_SETTINGS, OPENSSL_VERSION, OpenSSL_version, OpenSSL_version_num, OSSL_CIPHER_PARAM_AEAD_TAG,
     OSSL_PARAM, OSSL_PARAM_construct_end, OSSL_PARAM_construct_octet_string, OSSL_PROVIDER_get0_name,
 )
+from ags1.core.gcm_library cimport CtrContext, GcmContext, GcmLibrary
 
+from ags1.core import choice
 from ags1.errors import BackendError, LimitError
 
 cdef extern from *:
@@ -266,15 +272,53 @@ cdef int count_messages(Key key, int64_t count) except -1:
     return 0
 
 
-cdef EVP_CIPHER_CTX *gcm_context_new(const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
-    cdef EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new()
-    if context != NULL and gcm_context_rekey(context, key, key_length, encrypt) != GCM_OK:
-        EVP_CIPHER_CTX_free(context)
+# The chosen library's
+
+
+cdef GcmContext *gcm_context_unkeyed() noexcept nogil:
+    return LIBRARY.create()
+
+
+cdef GcmContext *gcm_context_new(const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
+    cdef GcmContext *context = LIBRARY.create()
+    if context != NULL and LIBRARY.rekey(context, key, key_length, encrypt) != GCM_OK:
+        LIBRARY.destroy(context)
         return NULL
     return context
 
 
-cdef int gcm_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
+cdef int gcm_context_rekey(GcmContext *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
+    return LIBRARY.rekey(context, key, key_length, encrypt)
+
+
+cdef void gcm_context_free(GcmContext *context) noexcept nogil:
+    LIBRARY.destroy(context)
+
+
+cdef int gcm_seal(
+    GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+    const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag) noexcept nogil:
+    return LIBRARY.seal(context, nonce, aad, aad_length, data, length, out, tag)
+
+
+cdef int gcm_open(
+    GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+    const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out) noexcept nogil:
+    return LIBRARY.open(context, nonce, aad, aad_length, data, length, tag, out)
+
+
+# OpenSSL's
+
+
+cdef GcmContext *_create() noexcept nogil:
+    return <GcmContext *>EVP_CIPHER_CTX_new()
+
+
+cdef void _destroy(GcmContext *context) noexcept nogil:
+    EVP_CIPHER_CTX_free(<EVP_CIPHER_CTX *>context)
+
+
+cdef int _rekey(GcmContext *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
     cdef const EVP_CIPHER *cipher
     if key_length == 16:
         cipher = AES_128_GCM
@@ -282,17 +326,9 @@ cdef int gcm_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t k
         cipher = AES_192_GCM
     else:
         cipher = AES_256_GCM
-    if EVP_CipherInit_ex2(context, cipher, key, NULL, encrypt, NULL) != 1:
+    if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, cipher, key, NULL, encrypt, NULL) != 1:
         return GCM_BACKEND
     return GCM_OK
-
-
-cdef EVP_CIPHER_CTX *context_new() noexcept nogil:
-    return EVP_CIPHER_CTX_new()
-
-
-cdef void gcm_context_free(EVP_CIPHER_CTX *context) noexcept nogil:
-    EVP_CIPHER_CTX_free(context)
 
 
 cdef inline int _update(EVP_CIPHER_CTX *context, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
@@ -328,9 +364,10 @@ cdef inline void _tag_parameters(OSSL_PARAM *parameters, const uint8_t *tag) noe
     parameters[1] = END_PARAMETER
 
 
-cdef int gcm_seal(
-    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+cdef int _seal(
+    GcmContext *sealing, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
     const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag) noexcept nogil:
+    cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>sealing
     cdef int done = 0
     cdef uint8_t rest[16]
     cdef OSSL_PARAM parameters[2]
@@ -348,9 +385,10 @@ cdef int gcm_seal(
     return GCM_OK
 
 
-cdef int gcm_open(
-    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+cdef int _open(
+    GcmContext *opening, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
     const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out) noexcept nogil:
+    cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>opening
     cdef int done = 0
     cdef uint8_t rest[16]
     cdef OSSL_PARAM parameters[2]
@@ -372,7 +410,25 @@ cdef int gcm_open(
     return GCM_OK
 
 
-cdef int ctr_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t key_length) noexcept nogil:
+cdef GcmLibrary OPENSSL
+OPENSSL.name = b"OpenSSL"
+OPENSSL.create = _create
+OPENSSL.rekey = _rekey
+OPENSSL.seal = _seal
+OPENSSL.open = _open
+OPENSSL.destroy = _destroy
+cdef const GcmLibrary *LIBRARY = &OPENSSL
+
+
+cdef CtrContext *ctr_context_new() noexcept nogil:
+    return <CtrContext *>EVP_CIPHER_CTX_new()
+
+
+cdef void ctr_context_free(CtrContext *context) noexcept nogil:
+    EVP_CIPHER_CTX_free(<EVP_CIPHER_CTX *>context)
+
+
+cdef int ctr_context_rekey(CtrContext *context, const uint8_t *key, size_t key_length) noexcept nogil:
     cdef const EVP_CIPHER *cipher
     if key_length == 16:
         cipher = AES_128_CTR
@@ -381,20 +437,20 @@ cdef int ctr_context_rekey(EVP_CIPHER_CTX *context, const uint8_t *key, size_t k
     else:
         cipher = AES_256_CTR
     # Counter mode only ever encrypts its counter, so both directions are the same.
-    if EVP_CipherInit_ex2(context, cipher, key, NULL, True, NULL) != 1:
+    if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, cipher, key, NULL, True, NULL) != 1:
         return GCM_BACKEND
     return GCM_OK
 
 
 cdef int ctr_crypt(
-    EVP_CIPHER_CTX *context, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
+    CtrContext *context, const uint8_t *nonce, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
     cdef uint8_t counter[16]
     memcpy(counter, nonce, 12)
     counter[12] = counter[13] = counter[14] = 0
     counter[15] = 1
-    if EVP_CipherInit_ex2(context, NULL, NULL, counter, -1, NULL) != 1:
+    if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, NULL, NULL, counter, -1, NULL) != 1:
         return GCM_BACKEND
-    return _update(context, data, length, out)
+    return _update(<EVP_CIPHER_CTX *>context, data, length, out)
 
 
 cdef int gcm_random(uint8_t *out, size_t length) noexcept nogil:
@@ -426,7 +482,9 @@ cdef int raise_status(int status, unsigned long openssl_error, str doing) except
         raise MemoryError(f"out of memory while {doing}")
     if status == GCM_NO_RANDOM:
         raise BackendError(f"the random generator failed while {doing}; nothing was encrypted{reason}")
-    raise BackendError(f"OpenSSL failed while {doing}{reason}")
+    # BoringSSL gives no reason.
+    name = "OpenSSL" if openssl_error else LIBRARY.name.decode("ascii")
+    raise BackendError(f"{name} failed while {doing}{reason}")
 
 
 cdef int draw_nonces(uint8_t *out, size_t length) except -1:
@@ -481,7 +539,7 @@ def seal_message(data, key, nonce, aad=b""):
     cdef Key secret = as_key(key)
     cdef bytearray out = bytearray(source.nbytes + 16)
     cdef uint8_t *target = out
-    cdef EVP_CIPHER_CTX *context
+    cdef GcmContext *context
     cdef int status
     if iv.nbytes != 12:
         raise ValueError(f"nonce must be 12 bytes, got {iv.nbytes}")
@@ -510,7 +568,7 @@ def open_message(data, key, nonce, aad=b""):
     cdef Key secret = as_key(key)
     cdef Py_ssize_t length = source.nbytes - 16
     cdef bytearray out
-    cdef EVP_CIPHER_CTX *context
+    cdef GcmContext *context
     cdef int status
     if iv.nbytes != 12:
         raise ValueError(f"nonce must be 12 bytes, got {iv.nbytes}")
@@ -530,7 +588,7 @@ def open_message(data, key, nonce, aad=b""):
 
 
 def library():
-    """What libcrypto this is: version, provider of AES-GCM, linkage, how to get a fast one, CPU settings."""
+    """What OpenSSL this is: version, provider of AES-GCM, linkage, how to get a fast one, CPU settings."""
     cdef const char *cpu = OPENSSL_info(OPENSSL_INFO_CPU_SETTINGS)
     return {
         "version": OpenSSL_version(OPENSSL_VERSION).decode("ascii"),
@@ -542,6 +600,17 @@ def library():
     }
 
 
+cdef tuple _choose_library():
+    """Choose the library of AES-GCM, and return its name and why. Before any context is made."""
+    global LIBRARY
+    found = library()
+    name, reason, capsule = choice.choose(found["provider"], found["cpu_settings"])
+    if capsule is not None:
+        LIBRARY = <const GcmLibrary *>PyCapsule_GetPointer(capsule, b"ags1.core.boringssl")
+    return name, reason
+
+
 _fetch_ciphers()
 if ags1_drbg_start() != 1:
     raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "making the random generator")
+CIPHER, REASON = _choose_library()

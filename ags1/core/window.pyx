@@ -15,8 +15,8 @@ from ags1.core.gcm cimport (
     GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, gcm_context_free, gcm_context_new, gcm_context_rekey,
     gcm_last_error, gcm_open, gcm_seal, raise_status,
 )
+from ags1.core.gcm_library cimport GcmContext
 from ags1.core.items cimport ITEM_HERE, ITEM_NULL, ITEMS_NUMBERED, ITEMS_ONE, Hold, expect, locate
-from ags1.core.evp cimport EVP_CIPHER_CTX
 from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_NONCE_LENGTH, ags1_store_le32, ags1_write_header
 from ags1.core.workers cimport (
     ags1_add, ags1_fail, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_start_crew, ags1_take,
@@ -74,7 +74,7 @@ cdef void *_work(void *argument) noexcept nogil:
     """One member of the crew: take shares until none is left or something failed."""
     cdef Work *work = <Work *>argument
     cdef bint encrypt = work.nonces != NULL
-    cdef EVP_CIPHER_CTX *context = NULL
+    cdef GcmContext *context = NULL
     cdef const uint8_t *context_key = NULL
     cdef const uint8_t *key = NULL
     cdef const uint8_t *data = NULL

@@ -124,17 +124,31 @@ def test_the_machine_is_described_without_names():
 # The floors
 
 
-@pytest.fixture(scope="module")
-def native():
-    return floors.load()
+@pytest.fixture(scope="module", params=["OpenSSL", "BoringSSL"])
+def native(request):
+    loops = floors.loops()
+    if request.param not in loops:
+        pytest.skip("BoringSSL cannot be built here")
+    return loops[request.param]
 
 
 def _plain(nbytes):
     return np.random.default_rng(7).integers(0, 256, nbytes, np.uint8)
 
 
-def test_the_floor_runs_on_the_openssl_of_ags1(native):
-    assert native.openssl == ags1.backend()["openssl_version"]
+def test_the_floors_run_on_the_openssl_of_ags1_and_on_boringssl():
+    names = {"OpenSSL": ags1.backend()["openssl_version"], "BoringSSL": "BoringSSL"}
+    loops = floors.loops()
+    assert {name: loop.library for name, loop in loops.items()} == {name: names[name] for name in loops}
+    assert floors.load() is loops[ags1.backend()["cipher"]]
+
+
+def test_the_faster_loop_is_the_floor_and_its_library_is_named():
+    run = Run({"ags1": [1.0], "C loop, OpenSSL": [1.9], "C loop, BoringSSL": [0.95]})
+    assert measure.best_loop(run) == "the C loop is BoringSSL's; OpenSSL's has 0.50 of its speed"
+    assert run.seconds["C loop"] == [0.95]
+    alone = Run({"ags1": [1.0], "C loop, OpenSSL": [1.9]})
+    assert measure.best_loop(alone) == "the C loop is OpenSSL's"
 
 
 @pytest.mark.parametrize("bulk_nonces", [True, False])

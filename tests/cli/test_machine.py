@@ -50,11 +50,18 @@ def test_info_says_what_makes_it_slow(
         assert word in shown
 
 
-def test_info_notes_no_slowness_that_no_openssl_would_mend(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "features"),
+    [("aesni-avx", ["AES-NI", "AVX2", "VAES"]), ("vaes-avx2", ["AVX512F", "VAES"])],
+    ids=["no AVX-512", "BoringSSL"],
+)
+def test_info_notes_no_slowness_that_no_openssl_would_mend(
+    path: str, features: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ags1.cli import machine as cli_machine
 
-    without = {**ags1.backend(), "aes_gcm": "aesni-avx", "cpu_features": ["AES-NI", "AVX2", "VAES"]}
-    monkeypatch.setattr(cli_machine, "backend", lambda: without)
+    found = {**ags1.backend(), "aes_gcm": path, "cpu_features": features}
+    monkeypatch.setattr(cli_machine, "backend", lambda: found)
     assert "VAES, but" not in run("info").out
 
 

@@ -16,7 +16,7 @@ from tests.checks import KEY, pattern, run_python
 
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
-CODE_PATHS = {"vaes-avx512", "aesni-avx", "aesni", "armv8-aes", "armv8-aes-eor3", "generic"}
+CODE_PATHS = {"vaes-avx512", "vaes-avx2", "aesni-avx", "aesni", "armv8-aes", "armv8-aes-eor3", "generic"}
 SAY = "import ags1, json; print(json.dumps(ags1.backend()))"
 
 
@@ -30,6 +30,8 @@ def test_it_says_these_things() -> None:
         "remedy",
         "cpu_features",
         "aes_gcm",
+        "cipher",
+        "cipher_reason",
         "threads",
     }
     assert re.match(r"OpenSSL \d+\.\d+\.\d+", backend["openssl_version"])

@@ -10,14 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from buildtools import openssl, openssl_source, sbom
+from buildtools import boringssl, openssl, openssl_source, sbom
 
 TOOLS = {"cython": "3.2.0"}
 
 
 def component(chosen: openssl.OpenSSL) -> dict[str, Any]:
-    text = sbom.document("1.2", chosen, TOOLS)
-    assert text == sbom.document("1.2", chosen, dict(TOOLS))
+    text = sbom.document("1.2", chosen, None, TOOLS)
+    assert text == sbom.document("1.2", chosen, None, dict(TOOLS))
     found = json.loads(text)
     (libcrypto,) = found["components"]
     assert found["metadata"]["tools"]["components"][0]["purl"] == "pkg:pypi/cython@3.2.0"
@@ -49,3 +49,13 @@ def test_a_shared_one_is_no_part_of_the_wheel() -> None:
     found = component(openssl.OpenSSL("system-shared", "3.0.17", (), ("-lcrypto",)))
     assert found["scope"] == "excluded"
     assert "hashes" not in found
+
+
+def test_boringssl_is_told_by_its_sources_beside_openssl(tmp_path: Path) -> None:
+    chosen, second = openssl.OpenSSL("system-shared", "3.0.17", (), ("-lcrypto",)), boringssl.BoringSSL(tmp_path)
+    found = json.loads(sbom.document("1.2", chosen, second, TOOLS))
+    component = found["components"][1]
+    assert component["name"] == "boringssl"
+    assert component["externalReferences"][0]["hashes"][0]["content"] == openssl_source.BORINGSSL.sha256
+    assert found["dependencies"][0]["dependsOn"] == ["openssl@3.0.17", component["bom-ref"]]
+    assert str(tmp_path) not in json.dumps(found)

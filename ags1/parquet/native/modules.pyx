@@ -22,8 +22,9 @@ from libc.string cimport memcpy, memset
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport (
-    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, context_new, count_messages, ctr_context_rekey,
-    ctr_crypt, draw_nonces, gcm_context_free, gcm_context_rekey, gcm_last_error, gcm_open, gcm_seal, raise_status,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, ctr_context_free, ctr_context_new,
+    ctr_context_rekey, ctr_crypt, draw_nonces, gcm_context_free, gcm_context_rekey, gcm_context_unkeyed, gcm_last_error,
+    gcm_open, gcm_seal, raise_status,
 )
 from ags1.core.layout cimport ags1_load_le32, ags1_store_le32
 
@@ -61,8 +62,8 @@ cdef int modules_init(Modules *modules, const uint8_t *file_aad, size_t file_aad
         return GCM_NO_MEMORY
     if file_aad_length:
         memcpy(modules.aad, file_aad, file_aad_length)
-    modules.gcm = context_new()
-    modules.ctr = context_new()
+    modules.gcm = gcm_context_unkeyed()
+    modules.ctr = ctr_context_new()
     if modules.gcm == NULL or modules.ctr == NULL:
         return GCM_BACKEND
     return GCM_OK
@@ -70,7 +71,7 @@ cdef int modules_init(Modules *modules, const uint8_t *file_aad, size_t file_aad
 
 cdef void modules_free(Modules *modules) noexcept nogil:
     gcm_context_free(modules.gcm)
-    gcm_context_free(modules.ctr)
+    ctr_context_free(modules.ctr)
     free(modules.aad)
     memset(modules, 0, sizeof(Modules))
 

@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 
 from libc.string cimport memcpy
 
-from ags1.core.evp cimport EVP_CIPHER_CTX
 from ags1.core.gcm cimport Key, gcm_open, gcm_seal
+from ags1.core.gcm_library cimport GcmContext
 from ags1.core.layout cimport AGS1_NONCE_LENGTH, ags1_store_le32
 
 
@@ -13,7 +13,7 @@ from ags1.core.layout cimport AGS1_NONCE_LENGTH, ags1_store_le32
 # may be where the ciphertext goes, or apart. Loops over blocks differ by where the bytes come from and go to: memory
 # (blocks), memory and descriptors (descriptors), a Writer's own memory (gathered). Items (window) may have no index.
 cdef inline int seal_block(
-        EVP_CIPHER_CTX *context, uint8_t *aad, size_t prefix_length, int64_t index, const uint8_t *nonce,
+        GcmContext *context, uint8_t *aad, size_t prefix_length, int64_t index, const uint8_t *nonce,
         const uint8_t *data, int64_t length, uint8_t *block) noexcept nogil:
     ags1_store_le32(aad + prefix_length, <unsigned int>index)
     memcpy(block, nonce, AGS1_NONCE_LENGTH)
@@ -23,7 +23,7 @@ cdef inline int seal_block(
 
 
 cdef inline int open_block(
-        EVP_CIPHER_CTX *context, uint8_t *aad, size_t prefix_length, int64_t index, const uint8_t *block,
+        GcmContext *context, uint8_t *aad, size_t prefix_length, int64_t index, const uint8_t *block,
         int64_t length, uint8_t *out) noexcept nogil:
     ags1_store_le32(aad + prefix_length, <unsigned int>index)
     return gcm_open(

@@ -2,7 +2,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-from ags1.core.evp cimport EVP_CIPHER_CTX
+from ags1.core.gcm_library cimport CtrContext, GcmContext
 
 cdef enum ModuleType:
     MODULE_FOOTER = 0
@@ -25,8 +25,8 @@ cdef enum:
 
 # One worker's contexts for modules of one file in one direction, keyed when the key changes.
 cdef struct Modules:
-    EVP_CIPHER_CTX *gcm
-    EVP_CIPHER_CTX *ctr
+    GcmContext *gcm
+    CtrContext *ctr
     const uint8_t *gcm_key       # whose key schedule the context holds, by address: set it to NULL where keys may die
     const uint8_t *ctr_key
     uint8_t *aad

@@ -1,0 +1,101 @@
+"""Which library gives AES-GCM to this process: OpenSSL, or BoringSSL where it was measured to be faster."""
+
+from __future__ import annotations
+
+import os
+
+from ags1.errors import BackendError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ags1.support.typing import Any
+
+# Bits of OPENSSL_ia32cap: words of 64 bits made of CPUID leaf 1 (EDX, ECX) and leaf 7 (EBX, ECX).
+_X86_FEATURES = (
+    ("AES-NI", 0, 57),
+    ("PCLMULQDQ", 0, 33),
+    ("AVX", 0, 60),
+    ("AVX2", 1, 5),
+    ("AVX512F", 1, 16),
+    ("AVX512BW", 1, 30),
+    ("AVX512VL", 1, 31),
+    ("VAES", 1, 41),
+    ("VPCLMULQDQ", 1, 42),
+)
+# Bits of OPENSSL_armcap.
+_ARM_FEATURES = (("NEON", 0), ("AES", 2), ("PMULL", 5), ("SHA3", 11), ("UNROLL8_EOR3", 12))
+
+VAES_AVX2 = frozenset({"AES-NI", "AVX", "AVX2", "VAES", "VPCLMULQDQ"})
+VAES_AVX512 = VAES_AVX2 | {"AVX512F", "AVX512BW", "AVX512VL"}
+
+# Features that a CPU has, which library gives AES-GCM there, and the measurement that says so: BoringSSL beside OpenSSL
+# 3.5.7, messages of 256 bytes to 1 MiB, encryption and decryption, one core, in cache. The first row that fits counts.
+# With AVX-512, BoringSSL was faster for some lengths and slower for others, and which ones differed between runs.
+# A CPU that fits no row was not measured.
+_MEASURED = (
+    (
+        VAES_AVX2 | {"AVX512F"},
+        "OpenSSL",
+        "BoringSSL has no gain that holds for all lengths on CPUs with VAES and AVX-512 (Intel Ice Lake)",
+    ),
+    (
+        VAES_AVX2,
+        "BoringSSL",
+        "BoringSSL is 1.6 to 1.9 times as fast as OpenSSL on CPUs with VAES and without AVX-512 (AMD Zen 3)",
+    ),
+)
+
+
+def cpu_features(settings: str) -> list[str]:
+    """Name the CPU features for AES-GCM in what OpenSSL says of the CPU."""
+    name, _, value = settings.partition("=")
+    if name == "OPENSSL_ia32cap":
+        # An environment override is appended behind a space.
+        words = [int(word, 16) for word in value.split(" ")[0].split(":") if word]
+        return [feature for feature, word, bit in _X86_FEATURES if word < len(words) and words[word] >> bit & 1]
+    if name == "OPENSSL_armcap":
+        mask = int(value.split(" ")[0], 16)
+        return [feature for feature, bit in _ARM_FEATURES if mask >> bit & 1]
+    return []
+
+
+def measured(features: Iterable[str]) -> tuple[str, str]:
+    """Return which library gives AES-GCM on a CPU with these features, and why."""
+    for needed, library, reason in _MEASURED:
+        if needed.issubset(features):
+            return library, reason
+    return "OpenSSL", "BoringSSL was not measured on such a CPU"
+
+
+def choose(provider: str, settings: str) -> tuple[str, str, Any]:
+    """Return the library's name, why it is the one, and the capsule of BoringSSL's functions if it is that.
+
+    Raises
+    ------
+    BackendError
+        ``AGS1_CIPHER`` asks for a library that there is not.
+    """
+    wanted = os.environ.get("AGS1_CIPHER", "")
+    if wanted not in ("", "openssl", "boringssl"):
+        raise BackendError(f"AGS1_CIPHER={wanted} names no library: set it to openssl or boringssl, or unset it")
+    if wanted:
+        library = "OpenSSL" if wanted == "openssl" else "BoringSSL"
+        reason = f"AGS1_CIPHER={wanted} asks for it"
+    elif provider != "default":
+        library, reason = "OpenSSL", f"AES-GCM comes from OpenSSL's provider {provider}"
+    else:
+        library, reason = measured(cpu_features(settings))
+    if library == "OpenSSL":
+        return library, reason, None
+    try:
+        from ags1.core import boringssl
+    except ImportError as error:
+        if wanted:
+            raise BackendError(
+                "AGS1_CIPHER=boringssl: this ags1 was built without BoringSSL. Unset AGS1_CIPHER to use OpenSSL, or "
+                "install ags1 from a wheel for x86-64 Linux, or where a C++ compiler is"
+            ) from error
+        return "OpenSSL", f"this ags1 was built without BoringSSL; {reason}", None
+    return library, reason, boringssl.library()

@@ -1,0 +1,25 @@
+/* AES-GCM as a libcrypto gives it to ags1.core.gcm: OpenSSL, or BoringSSL in a module of its own. */
+#ifndef AGS1_GCM_LIBRARY_H
+#define AGS1_GCM_LIBRARY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A keyed context, which only the library that made it knows. */
+typedef struct GcmContext GcmContext;
+/* The same for AES-CTR, which is always OpenSSL's. */
+typedef struct CtrContext CtrContext;
+
+/* What gcm.pxd says of gcm_context_new and the others, for a context of this library; statuses are GcmStatus. */
+typedef struct {
+    const char *name; /* for messages */
+    GcmContext *(*create)(void);
+    int (*rekey)(GcmContext *context, const uint8_t *key, size_t key_length, int encrypt);
+    int (*seal)(GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length, const uint8_t *data,
+                int64_t length, uint8_t *out, uint8_t *tag);
+    int (*open)(GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length, const uint8_t *data,
+                int64_t length, const uint8_t *tag, uint8_t *out);
+    void (*destroy)(GcmContext *context);
+} GcmLibrary;
+
+#endif

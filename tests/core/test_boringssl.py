@@ -1,0 +1,158 @@
+"""BoringSSL's AES-GCM beside OpenSSL's: who is chosen, equal bytes, and forks."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from ags1.core import choice
+from ags1.errors import BackendError
+from tests.checks import run_python
+
+# VAES without AVX-512; the other has both.
+ZEN_3 = "OPENSSL_ia32cap=0x7ed8320b078bffff:0x40069c219c97a9"
+ICE_LAKE = "OPENSSL_ia32cap=0x7ffaf3ffffebffff:0x415f46f1bf2fbb"
+VAES = {"AES-NI", "PCLMULQDQ", "AVX", "AVX2", "VAES", "VPCLMULQDQ"}
+
+
+def built() -> None:
+    pytest.importorskip("ags1.core.boringssl", reason="this ags1 was built without BoringSSL")
+
+
+@pytest.mark.parametrize(
+    ("features", "name", "reason"),
+    [
+        (VAES, "BoringSSL", "BoringSSL is 1.6 to 1.9 times as fast as OpenSSL on CPUs with VAES and without AVX-512"),
+        (VAES | {"AVX512F", "AVX512BW", "AVX512VL"}, "OpenSSL", "BoringSSL has no gain that holds for all lengths"),
+        (VAES | {"AVX512F"}, "OpenSSL", "BoringSSL has no gain that holds for all lengths"),
+        *(
+            (VAES - {lost}, "OpenSSL", "BoringSSL was not measured on such a CPU")
+            for lost in sorted(VAES - {"PCLMULQDQ"})
+        ),
+        ({"NEON", "AES", "PMULL"}, "OpenSSL", "BoringSSL was not measured on such a CPU"),
+        (set(), "OpenSSL", "BoringSSL was not measured on such a CPU"),
+    ],
+)
+def test_a_cpu_gets_boringssl_only_where_it_was_measured_to_be_faster(
+    features: set[str], name: str, reason: str
+) -> None:
+    library, why = choice.measured(features)
+    assert library == name
+    assert why.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "provider", "settings", "name"),
+    [
+        ("", "default", ZEN_3, "BoringSSL"),
+        ("", "default", ICE_LAKE, "OpenSSL"),
+        ("", "fips", ZEN_3, "OpenSSL"),
+        ("", "default", "OPENSSL_ia32cap=0x0:0x0", "OpenSSL"),
+        ("", "default", "OPENSSL_armcap=0xbd", "OpenSSL"),
+        ("openssl", "default", ZEN_3, "OpenSSL"),
+        ("boringssl", "default", "", "BoringSSL"),
+    ],
+)
+def test_the_library_is_chosen_by_provider_cpu_and_environment(
+    wanted: str, provider: str, settings: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built()
+    monkeypatch.setenv("AGS1_CIPHER", wanted)
+    assert choice.choose(provider, settings)[0] == name
+
+
+def test_a_library_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGS1_CIPHER", "libressl")
+    with pytest.raises(BackendError, match="AGS1_CIPHER=libressl names no library: set it to openssl or boringssl"):
+        choice.choose("default", "")
+
+
+@pytest.mark.parametrize(("wanted", "name"), [("", "OpenSSL"), ("boringssl", None)])
+def test_where_boringssl_was_not_built_openssl_is_used_unless_the_other_is_asked_for(
+    wanted: str, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGS1_CIPHER", wanted)
+    monkeypatch.setitem(sys.modules, "ags1.core.boringssl", None)
+    monkeypatch.delattr("ags1.core.boringssl", raising=False)
+    if name is None:
+        with pytest.raises(BackendError, match=r"built without BoringSSL\. Unset AGS1_CIPHER to use OpenSSL"):
+            choice.choose("default", ZEN_3)
+    else:
+        library, reason, capsule = choice.choose("default", ZEN_3)
+        assert (library, capsule) == (name, None)
+        assert reason.startswith("this ags1 was built without BoringSSL; BoringSSL is 1.6 to 1.9 times as fast")
+
+
+MANY_MESSAGES = """
+    import hashlib, json, random, sys
+    from ags1.core import gcm
+
+    # Lengths around those at which OpenSSL's calls, and the loops of either library, end.
+    edges = [16, 128, 256, 512, 768, 2560, 4096, 32 << 10, 64 << 10, 96 << 10, 128 << 10]
+    chance, seen = random.Random(36), hashlib.sha256()
+    source = chance.randbytes(256 << 10)
+    whole = memoryview(source)
+    for number in range(100_000):
+        length = chance.randrange(1200)
+        if number % 8 == 0:
+            length = max(0, chance.choice(edges[: 11 if number % 64 == 0 else 7]) + chance.randint(-20, 20))
+        # Of 0 to 40 bytes, and sometimes more than OpenSSL gets in one call.
+        more = chance.randrange(41) if number % 1000 else chance.randrange(130 << 10)
+        at = chance.randrange(120 << 10)
+        data, aad = whole[at : at + length], whole[at + 7 : at + 7 + more]
+        key = source[at : at + chance.choice((16, 24, 32))]
+        nonce = source[at + 40 : at + 52]
+        sealed = gcm.seal_message(data, key, nonce, aad)
+        seen.update(sealed)
+        if number % 4 == 0:
+            assert gcm.open_message(sealed, key, nonce, aad) == data
+            bad = bytearray(sealed)
+            bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+            assert gcm.open_message(bad, key, nonce, aad) is None
+    print(json.dumps([gcm.CIPHER, seen.hexdigest()]))
+"""
+
+
+def test_both_libraries_write_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    built()
+    said = {}
+    for wanted in ("openssl", "boringssl"):
+        monkeypatch.setenv("AGS1_CIPHER", wanted)
+        name, digest = json.loads(run_python(MANY_MESSAGES))
+        said[name] = digest
+    assert set(said) == {"OpenSSL", "BoringSSL"}
+    assert said["OpenSSL"] == said["BoringSSL"]
+
+
+def test_a_child_forked_beside_threads_that_met_bad_tags_ends() -> None:
+    built()
+    said = run_python(
+        """
+        import os, threading
+        os.environ["AGS1_CIPHER"] = "boringssl"
+        from ags1.core import gcm
+
+        key, nonce = bytes(32), bytes(12)
+        def bad():
+            for _ in range(200):
+                assert gcm.open_message(bytes(40), key, nonce) is None
+        for _ in range(100):
+            threads = [threading.Thread(target=bad) for _ in range(3)]
+            for each in threads:
+                each.start()
+            child = os.fork()
+            if child == 0:
+                bad()
+                again = threading.Thread(target=bad)
+                again.start()
+                again.join()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            for each in threads:
+                each.join()
+        print(gcm.CIPHER)
+        """
+    )
+    assert said.strip() == "BoringSSL"
