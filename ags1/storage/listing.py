@@ -227,7 +227,7 @@ def is_directory_mark(listed: Entry) -> bool:
     except FileNotFoundError:
         return True
     # If it has contents, it is another object than the one that was listed.
-    return found.size != 0
+    return found.size != 0 and found.etag != listed.etag
 
 
 def iterate_files(location: Location) -> Iterator[Entry]:

@@ -37,7 +37,7 @@ def names(store: Any) -> set[str]:
 
 
 def overwrite(location: Location, data: bytes) -> None:
-    obstore.put(objects.client_of(location), objects.key_of(location), data)
+    obstore.put(objects.client_of(location), location.path, data)
 
 
 LIES_ABOUT_CREATION: dict[str, Callable[[Location, bytes], None]] = {
@@ -131,7 +131,7 @@ def _lies() -> dict[str, tuple[str, Any]]:
             "get_beginning", lambda location, length: beginning(Location(VAULT).join("_ags1/v-1.json"), length)
         ),
         "delete: nothing": ("delete", lambda locations: None),
-        "delete: half": ("delete", lambda locations: [obstore.delete(objects.client_of(each), objects.key_of(each))
+        "delete: half": ("delete", lambda locations: [obstore.delete(objects.client_of(each), each.path)
                                                       for each in list(locations)[::2]]),
     }  # fmt: skip
 
