@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
+from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.catalogs.file import as_the_table_spells_it
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
@@ -185,8 +185,9 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
     current = as_the_table_spells_it(state.metadata_location, state.document.fields)
     directory = current.rpartition("/")[0]
     try:
+        table.places(state).check(f"{directory}/new")
         names = list_names(location_of(directory, table.io_properties))
-    except OSError:
+    except (OSError, UnsupportedError):
         # Not every reader may list. The log names the files of the last commits.
         report.unread.append(f"{directory}/ (not listed)")
         names = []
@@ -317,7 +318,14 @@ def _look_at_journals(table: CatalogTable, state: TableState, kms: Any, report: 
             report.opened.append(key.key_id)
         return made
 
-    for run in found_runs(below_metadata(located(TableFiles(metadata, located).new_metadata_path(DIRECTORY)))):
+    place = TableFiles(metadata, located).new_metadata_path(DIRECTORY)
+    try:
+        table.places(state).check(place)
+    except UnsupportedError:
+        # Only the metadata names this place, which nobody has allowed.
+        report.unread.append(f"{place}/ (not allowed)")
+        return
+    for run in found_runs(below_metadata(located(place))):
         try:
             run.open(KIND, str(metadata.fields.get("table-uuid")), unwrap)
         except (Ags1Error, OSError):
