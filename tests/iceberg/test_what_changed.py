@@ -175,11 +175,3 @@ def test_rows_are_deleted_by_their_row_ids(table: EncryptedTable) -> None:
     chosen = table.scan(columns=["id", "_row_id"], row_filter="id in (3, 14)").to_arrow()["_row_id"].to_pylist()
     table.delete(f"_row_id in ({chosen[0]}, {chosen[1]})")
     assert ids(table.scan()) == [each for each in range(20) if each not in (3, 14)]
-
-
-def test_a_column_of_the_table_with_such_a_name_is_meant(catalog: SqlCatalog) -> None:
-    named = pa.table({"id": pa.array([1, 2], pa.int64()), "_row_id": pa.array([50, 60], pa.int64())})
-    table = create_table(catalog, "t.named", named.schema, kms=KMS, key_id="lake")
-    table.append(named)
-    assert ids(table.scan(row_filter="_row_id = 60")) == [2]
-    assert ids(table.scan(row_filter="_row_id < 5")) == []

@@ -116,24 +116,6 @@ def test_an_overwrite_that_takes_long_replaces_only_what_was_there_when_it_began
     assert rows(vault, kms_url) == [3, 4]
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_write_that_began_under_other_patterns_of_keys_does_not_bring_them_back(
-    begin: Begin, vault: Path, kms_url: str, tmp_path: Path, mode: str
-) -> None:
-    finish(begin(), 1)
-    slow, raw = begin(mode), tmp_path / "raw"
-    raw.mkdir()
-    (raw / "notes.txt").write_text("x")
-    dataset.encrypt(raw, vault, kms_url, keys={"part*": "lake2", "**": "lake"}).close()
-    with pytest.raises(
-        ConflictError, match="encrypted under the master key 'lake', and by now its pattern has 'lake2'"
-    ):
-        finish(slow, 2)
-    finish(begin(mode), 3)
-    with dataset.open(vault, kms_url) as opened:
-        assert opened.verify().ok
-
-
 def test_writers_at_once_leave_what_a_model_of_them_says(vault: Path, kms_url: str) -> None:
     """Appends and overwrites that overlap at random: none is lost, doubled or half there, and a conflict is nothing."""
     given = {"kms": kms_url, "key_id": "lake", "decode": "text"}

@@ -201,10 +201,9 @@ class SourceChunk:
         A chunk without values has no such header, and none has a byte of the next chunk.
         """
         start, length = self.extent()
-        if not self.file.forgets_dictionary_headers or not self.known_metadata().integer(ColumnMetaData.NUM_VALUES):
-            return start, length
-        room = self.file.next_start(start) - start
-        return start, max(length, min(length + _FORGOTTEN, room))
+        return start, self.file.longest(start, length) if self.known_metadata().integer(
+            ColumnMetaData.NUM_VALUES
+        ) else length
 
     def other_column(self) -> str | None:
         """The column that its metadata names, if it is another column of the file."""
@@ -442,12 +441,15 @@ class SourceFile(Closing):
             if start < end:
                 raise FormatError(f"{self.where}two column chunks overlap at offset {start}")
             end = start + length
-        return sum(length for _, length in self._extents)
+        return sum(self.longest(start, length) for start, length in self._extents)
 
-    def next_start(self, start: int) -> int:
-        """Where the pages of the next column chunk start, or the footer."""
+    def longest(self, start: int, length: int) -> int:
+        """Bytes that the pages of a column chunk may have, whose metadata says `length`."""
+        if not self.forgets_dictionary_headers:
+            return length
         behind = bisect.bisect_right(self._extents, (start, self.footer.start))
-        return self._extents[behind][0] if behind < len(self._extents) else self.footer.start
+        room = (self._extents[behind][0] if behind < len(self._extents) else self.footer.start) - start
+        return max(length, min(length + _FORGOTTEN, room))
 
     @cached_property
     def paths(self) -> frozenset[tuple[str, ...]]:
