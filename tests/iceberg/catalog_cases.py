@@ -221,7 +221,9 @@ def check_rekeys(catalog: Any, namespace: str, directory: Path) -> None:
         report = iceberg.rekey_table(table, key_id="new", data_keys=True, expire=True)
         assert report.ok, str(report)
         assert report.old_keys is not None
-        assert (report.old_keys.ok, report.old_keys.is_proved, report.old_keys.opened) == (True, True, ["old"])
+        found = report.old_keys
+        # An expiry may have removed each metadata file that has the old key.
+        assert (found.ok, found.is_proved, {*found.opened} <= {"old"}) == (True, True, True), str(found)
         only_new = iceberg.load_table(catalog, (namespace, name), kms=MemoryKms(new))
         assert only_new.verify().ok
         assert only_new.audit().ok
