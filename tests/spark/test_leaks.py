@@ -242,7 +242,7 @@ def test_what_is_searched_is_what_there_is(job: Job) -> None:
     # The check finds what is there: ids of keys, and a key that is put there in any spelling.
     secrets = job.secrets()
     kinds = {name.split()[0] for name in secrets}
-    assert kinds == {"key", "master", "run", "KEK", "manifest", "file"}
+    assert kinds == {"key", "master", "run", "KEK", "dataset", "manifest", "file"}
     assert len(job.run_keys) >= 4
     assert len(secrets) > len(CONTENTS)
     for name, key in secrets.items():
