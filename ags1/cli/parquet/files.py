@@ -339,7 +339,7 @@ class _Recorded(FileOperation):
 
 def _read_footer(target: str, metadata: KeyMetadata) -> None:
     from ags1.parquet.keys.properties import EncryptionConfig
-    from ags1.parquet.structure.inspection import inspect
+    from ags1.parquet.structure.inspecting import inspect
 
     if inspect(target, EncryptionConfig.for_iceberg(metadata).reading()).encryption is None:
         raise FormatError(f"{target} is not encrypted")

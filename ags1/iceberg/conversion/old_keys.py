@@ -191,6 +191,10 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
         # Not every reader may list. The log names the files of the last commits.
         report.unread.append(f"{directory}/ (not listed)")
         names = []
+    else:
+        if current.rpartition("/")[2] not in names:
+            # A catalog may keep its metadata files where no client reads them.
+            report.unread.append(f"{directory}/ (without the table's own metadata file)")
     paths |= dict.fromkeys(f"{directory}/{name}" for name in names if is_metadata_file(name))
     paths.pop(current, None)
     found = {}
