@@ -195,12 +195,6 @@ class Reporter:
             elif self._lines and self._each:
                 self._to_stdout(line)
 
-    def note(self, text: str) -> None:
-        """Say something beside the results, to a person only."""
-        if not self._quiet and not self._json:
-            with self._lock:
-                self._to_stderr(text)
-
     def close(self) -> None:
         """Take the bar away and, after many files, sum up."""
         if self._shown is not None:

@@ -39,10 +39,6 @@ from ags1.support.key_files import local_path
 from ags1.support.typing import Any
 from ags1.support.words import counted
 
-UNPROTECTED = (
-    "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
-    "(--key-metadata or --length gives one)"
-)
 _PENDING = ".pending"
 _REQUESTS = 32
 
@@ -52,8 +48,8 @@ def encrypt(options: argparse.Namespace) -> int:
     fresh = not keys.named
     if fresh and not options.key_metadata_out:
         raise UsageError(
-            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one); or --key-metadata-out PATH "
-            "for a fresh key for each file"
+            "a key is needed: --key-metadata-out PATH for a fresh key for each file; or --key-file FILE or --key-env "
+            "NAME (`ags1 keygen` makes one)"
         )
     jobs = pair_up(options, encrypting=True)
     refuse_twin_targets(options, jobs)
@@ -78,6 +74,7 @@ def encrypt(options: argparse.Namespace) -> int:
     prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
     if fresh and options.aad_prefix is not None:
         prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
+    lengths: dict[str, int] = {}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         started = time.monotonic()
@@ -105,11 +102,17 @@ def encrypt(options: argparse.Namespace) -> int:
             raise
         output.commit(metadata, job.target)
         seconds = time.monotonic() - started
-        stored = metadata.file_length or 0
+        stored = lengths[job.target] = metadata.file_length or 0
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
-    return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
+    code = work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
+    if lengths and not (options.key_metadata_out or options.quiet or options.json):
+        needed = "the length of each file: --json prints them, --key-metadata-out PATH keeps them"
+        if len(jobs) == 1:
+            needed = f"--length {lengths[jobs[0].target]}: keep this number, or let --key-metadata-out PATH keep it"
+        warn(f"note: `ags1 decrypt` needs {needed}")
+    return code
 
 
 def decrypt(options: argparse.Namespace) -> int:
@@ -136,7 +139,10 @@ def decrypt(options: argparse.Namespace) -> int:
         trusted = metadata[job.target].file_length is not None
         return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
 
-    return work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+    code = work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+    if not code:
+        keys.note_any_length()
+    return code
 
 
 def cat(options: argparse.Namespace) -> int:
@@ -151,7 +157,6 @@ def cat(options: argparse.Namespace) -> int:
     output = standard_output()
     for path, *_ in found:
         refuse_writing_into(_input(path), output)
-    unprotected = False
     with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
         for (path, *_), of_file in zip(found, metadata, strict=True):
             with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
@@ -160,11 +165,9 @@ def cat(options: argparse.Namespace) -> int:
                         reader.seek(options.offset)
                     else:
                         _skip(reader, options.offset)
-                ended = copy_out(reader, output, options.bytes, reporter.progress_of(path))
-            unprotected = unprotected or (ended and of_file.file_length is None)
+                copy_out(reader, output, options.bytes, reporter.progress_of(path))
         output.flush()
-    if unprotected and not options.quiet:
-        warn(UNPROTECTED)
+    keys.note_any_length()
     return 0
 
 
@@ -237,10 +240,9 @@ def work_through(
     codes: list[int] = []
     refusals: list[str] = []
     untried = 0
-    unprotected = False
 
     def attempt(job: Job) -> None:
-        nonlocal unprotected, untried
+        nonlocal untried
         if refusals:
             # A password that is wrong for one file is wrong for all, and each try may cost a second.
             untried += 1
@@ -275,7 +277,6 @@ def work_through(
             codes.append(exit_code(error))
             reporter.finished(text, {**names(job), **getattr(error, "record", {}), "error": text})
         else:
-            unprotected = unprotected or record.get("length_trusted") is False
             reporter.finished(line, {**names(job), **record, "error": None})
 
     try:
@@ -284,8 +285,6 @@ def work_through(
         reporter.close()
     if untried and not options.json:
         warn(f"ags1: {counted(untried, 'file')} not tried: the service refuses every key")
-    if unprotected:
-        reporter.note(UNPROTECTED)
     return worst_code(codes)
 
 
@@ -425,7 +424,8 @@ class _MetadataFile:
             write_private(self._path, metadata.encode(), replace=True)
         except OSError as error:
             if self._pending is not None:
-                text = f"{error.strerror}; {target} is encrypted, and its key is in {self._pending}"
+                text = f"{error.strerror}; {target} is encrypted, its key is in {self._pending}, and its length is "
+                text += str(metadata.file_length)
                 raise OSError(error.errno, text, self._path) from None
             raise
         self.abort()
