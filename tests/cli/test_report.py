@@ -147,9 +147,7 @@ def test_nothing_is_shown_after_the_end() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"quiet": True}, {"json": True}, {"progress": "never"}])
-def test_a_log_gets_no_line_unasked(
-    clock: Clock, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
-) -> None:
+def test_a_log_gets_no_line_unasked(clock: Clock, capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
     found = reporter(**options)
     clock.now += 100
     found.progress_of("a")(100, 500)
