@@ -147,9 +147,7 @@ def test_nothing_is_shown_after_the_end() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"quiet": True}, {"json": True}, {"progress": "never"}])
-def test_a_log_gets_no_line_unasked(
-    clock: Clock, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
-) -> None:
+def test_a_log_gets_no_line_unasked(clock: Clock, capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
     found = reporter(**options)
     clock.now += 100
     found.progress_of("a")(100, 500)
@@ -308,8 +306,16 @@ def with_early_bar(*arguments: str) -> list[str]:
     ("arguments", "doing", "result"),
     [
         (("encrypt", "large", "out", "--key-file", "k"), "encrypting", "large -> out  67.1 MB"),
-        (("decrypt", "large.ags1", "out", "--key-file", "k", "--any-length"), "decrypting", "large.ags1 -> out  67.1 MB"),
-        (("verify", "large.ags1", "--key-metadata", "large.meta"), "verifying", "large.ags1: 64 blocks authentic, 67.1 MB"),
+        (
+            ("decrypt", "large.ags1", "out", "--key-file", "k", "--any-length"),
+            "decrypting",
+            "large.ags1 -> out  67.1 MB",
+        ),
+        (
+            ("verify", "large.ags1", "--key-metadata", "large.meta"),
+            "verifying",
+            "large.ags1: 64 blocks authentic, 67.1 MB",
+        ),
     ],
 )
 def test_a_file_of_known_length_has_percents_and_time_left(
