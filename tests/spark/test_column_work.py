@@ -42,11 +42,11 @@ class Columns:
         self.table, self.kms, self.form, self.row_key = Location(table), kms_url, form, row_key
         self.key = create_key(self.table, kms_url, "ssn", "lake", form=form, field=FIELD, row_key=row_key)
 
-    def _name(self) -> str | None:
-        return None if self.row_key is None else self.row_key[0]
+    def _bound(self) -> int | None:
+        return None if self.row_key is None else ROWS.schema.names.index(self.row_key[0])
 
     def sealed(self, *batches: Any) -> list[Any]:
-        task = pickle.loads(pickle.dumps(EncryptColumns([self.key], self._name(), self.kms)))
+        task = pickle.loads(pickle.dumps(EncryptColumns({1: self.key}, self._bound(), self.kms)))
         return list(task(batches or (ROWS,)))
 
     def plain(self, *batches: Any, on_error: str = "raise", **what: Any) -> list[Any]:
@@ -58,7 +58,7 @@ class Columns:
             "type": "string",
             **what,
         }
-        task = DecryptColumns([(Opening(**given), pa.string())], KeyTable(self.table), self._name(), on_error, self.kms)
+        task = DecryptColumns({1: (Opening(**given), pa.string())}, KeyTable(self.table), self._bound(), on_error, self.kms)
         return list(pickle.loads(pickle.dumps(task))(batches))
 
 
@@ -122,9 +122,9 @@ def test_an_attempt_refuses_more_values_than_its_key_may_seal(
 
     columns = Columns(tmp_path, kms_url)
     monkeypatch.setattr(_column_work, "data_key", nearly)
-    assert len(list(EncryptColumns([columns.key], None, kms_url)([ROWS]))) == 1
+    assert len(list(EncryptColumns({1: columns.key}, None, kms_url)([ROWS]))) == 1
     with pytest.raises(ags1.LimitError):
-        list(EncryptColumns([columns.key], None, kms_url)([ROWS, ROWS]))
+        list(EncryptColumns({1: columns.key}, None, kms_url)([ROWS, ROWS]))
 
 
 # -- what was changed ----------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_values_that_changed_rows_are_found_by_the_rows_key_alone(tmp_path: Path
 def test_a_value_of_another_column_is_no_value_of_this_one(tmp_path: Path, kms_url: str) -> None:
     columns = Columns(tmp_path, kms_url)
     other = create_key(columns.table, kms_url, "notes", "lake", form="gcm", field=FIELD)
-    (notes,) = EncryptColumns([other], None, kms_url)([ROWS.rename_columns(["id", "notes"])])
+    (notes,) = EncryptColumns({1: other}, None, kms_url)([ROWS.rename_columns(["id", "notes"])])
     (sealed,) = columns.sealed()
     with pytest.raises(ags1.KeyAccessError, match=r"row 1: the key of this value cannot be used: .* no key"):
         columns.plain(changed(sealed, 1, notes["notes"][0].as_py()))
@@ -209,7 +209,7 @@ def test_damage_is_null_where_that_is_asked_for_and_the_error_stands_beside_it(t
     damaged = changed(sealed, 2, flip(sealed["ssn"][2].as_py(), 40))
     (plain,) = columns.plain(damaged, on_error="null")
     assert plain["ssn"].to_pylist() == ["one", None, None, ""]
-    errors = plain["ssn_error"].to_pylist()
+    errors = plain[2].to_pylist()
     assert [each is None for each in errors] == [True, True, False, True]
     assert "the tag does not verify" in errors[2]
     # A batch by chance may have one value: it is this value that is damaged, and not the key that is wrong.
@@ -217,7 +217,7 @@ def test_damage_is_null_where_that_is_asked_for_and_the_error_stands_beside_it(t
     assert alone["ssn"].to_pylist() == [None]
     (whole,) = columns.plain(sealed, on_error="null")
     assert whole.select(["id", "ssn"]) == ROWS
-    assert whole["ssn_error"].null_count == 4
+    assert whole[2].null_count == 4
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -306,9 +306,9 @@ def test_nothing_that_is_pickled_or_stored_has_a_key(tmp_path: Path, kms_url: st
     }
     location = Location("s3://vault/keys", {"aws_secret_access_key": secrets["storage"].decode()})
     hidden = KeyTable.of(location, kms_url, "lake")
-    task = DecryptColumns([(Opening("ssn", "lake", "gcm"), pa.string())], hidden, None, "raise", kms_url)
+    task = DecryptColumns({1: (Opening("ssn", "lake", "gcm"), pa.string())}, hidden, None, "raise", kms_url)
     places = {
-        "encrypt": pickle.dumps(EncryptColumns([columns.key], None, kms_url)),
+        "encrypt": pickle.dumps(EncryptColumns({1: columns.key}, None, kms_url)),
         "decrypt": pickle.dumps(task),
         "text": repr((columns.key, hidden, task)).encode(),
         **{str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()},
@@ -356,9 +356,9 @@ def test_a_key_table_in_an_object_store_has_each_key_once(
 ) -> None:
     table = Location(f"{s3.url}/keys")
     record = create_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
-    (sealed,) = EncryptColumns([record], None, kms_url)([ROWS])
+    (sealed,) = EncryptColumns({1: record}, None, kms_url)([ROWS])
     opening = Opening("ssn", "lake", "gcm", None, "string")
-    assert list(DecryptColumns([(opening, pa.string())], KeyTable(table), None, "raise", kms_url)([sealed])) == [ROWS]
+    assert list(DecryptColumns({1: (opening, pa.string())}, KeyTable(table), None, "raise", kms_url)([sealed])) == [ROWS]
     assert newest_key(table, kms_url, "ssn", "lake") == record
     monkeypatch.setattr("ags1.dataset.runs.new_run", lambda: record.reference.run)
     with pytest.raises(FileExistsError):
