@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark import decryption, encryption, parquet, verification
 from ags1.spark.engine import _captured, _parquet_run, _planning, _progress, _runner
 from ags1.spark.engine._planning import Unit, gathered
