@@ -18,7 +18,7 @@ from ags1.cli.transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.streams.metadata_files import SUFFIX
 from ags1.streams.verify import StreamVerifyReport, verify_file
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, UsageError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_UNPROTECTED, UsageError
 from ags1.support.typing import Any
 from ags1.support.words import counted, made_by, size_text
 
@@ -203,7 +203,8 @@ def verify(options: argparse.Namespace) -> int:
         blocks = counted(report.block_count, "block")
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
-    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    code = work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    return EXIT_UNPROTECTED if not code and keys.note_any_length() else code
 
 
 def _failure(path: str, report: StreamVerifyReport) -> str:

@@ -12,7 +12,7 @@
     master key --KMS--> key encryption key --> key of run and column --HKDF-Expand of SHA-512--> data key of an attempt
 
 A record of a run and column is created if absent, and durable before there is a DataFrame: the key of the run and
-column, wrapped, and sealed under it what the values are (form, type, row key). :mod:`ags1.kms.run_records` says why a
+column, wrapped, and sealed under it what the values are (form, type, row key). :mod:`ags1.work.records` says why a
 record is believed. A call of ``encrypt_columns`` takes the newest record of a column, if that is under the same master
 key, says the same about the values, and its key encryption key is young enough for Iceberg (730 days); else the call
 writes a new one. Two calls at once may both write one: both are right.
@@ -29,18 +29,18 @@ Lengths are little-endian. The row's key has the bytes that :mod:`ags1.arrow.val
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.core.gcm import Key
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunKeys, RunReference
-from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.kms import KeyCache, key_cache_of
-from ags1.kms.run_records import FoundRun, RunRecords, found_runs
 from ags1.spark.engine._sealing import kms_client, of_process
 from ags1.storage import Location, Unsynced, in_order, iterate_files
+from ags1.work.records import FoundRun, RunRecords, found_runs
 
 RUN, ATTEMPT = 6, 12
 # Bytes in front of a value.
@@ -229,23 +229,12 @@ def is_empty(table: Location) -> bool:
 
 
 def _opened(found: FoundRun, kms: str, column: str, key_id: str) -> ColumnRecord:
-    client = kms_client(kms)
-    keys: list[WrappedKey] = []
-
-    def unwrap(wrapped: Mapping[str, Any]) -> Key:
-        made = WrappedKey.from_json(wrapped, found.directory.text)
-        if made.key_id != key_id:
-            raise AuthenticationError(
-                f"{found.directory}: this key is under the master key {made.key_id!r}, and {key_id!r} is expected"
-            )
-        keys.append(made)
-        return made.unwrap(client)
-
-    about = found.open(_KIND, column, unwrap).about
+    opened = found.open(_KIND, column, unwrapping_under(key_id, kms_client(kms)))
+    key, about = WrappedKey.from_json(opened.wrapped, found.directory.text), opened.about
     row_key = about.get("row-key")
     try:
         return ColumnRecord(
-            RunReference(found.run, keys[0], column),
+            RunReference(found.run, key, column),
             about["form"],
             about["field"],
             None if row_key is None else (str(row_key[0]), str(row_key[1])),
