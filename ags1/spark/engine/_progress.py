@@ -170,9 +170,9 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def open_meter(verb: str, progress: Progress, counters: Counters, session: Session, group: str) -> Iterator[Meter]:
-    """Show progress of the jobs of a group each second until it is closed."""
-    meter = Meter(verb, counters, lambda: session.done_tasks(group))
+def open_meter(verb: str, progress: Progress, counters: Counters, session: Session, tag: str) -> Iterator[Meter]:
+    """Show progress of the jobs that have a tag each second until it is closed."""
+    meter = Meter(verb, counters, lambda: session.done_tasks(tag))
     if progress is False or (progress is True and not _is_watched()):
         yield meter
         return
