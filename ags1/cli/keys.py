@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 import stat
@@ -16,6 +17,7 @@ from ags1.keys import KeyMetadata, decode_metadata
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.support.exit_codes import UsageError
 from ags1.support.key_files import (
+    SECRET_EXISTS,
     key_of_variable,
     local_path,
     looks_like_key,
@@ -192,12 +194,17 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
     """Write a secret to a file that only its owner can read. FileExistsError: it exists, and is not to be replaced."""
     from ags1.storage import AtomicFile
 
-    if not replace:
-        try:
-            write_secret(path, data)
-        except FileExistsError as error:
-            raise FileExistsError(error.errno, f"{error.strerror} (--force replaces it)", path) from None
-        return
+    exists = FileExistsError(errno.EEXIST, f"{SECRET_EXISTS} (--force replaces it)", path)
+    if not replace and os.path.lexists(path):
+        # AtomicFile would follow a dangling link.
+        raise exists
     with AtomicFile(path, mode=0o600) as output:
         output.write(data)
-        output.commit(durable=True)
+        try:
+            (output.commit if replace else output.commit_new)(durable=True)
+        except FileExistsError:
+            raise exists from None
+        except OSError as error:
+            if replace or error.errno != errno.ENOTSUP:
+                raise
+            write_secret(path, data)

@@ -35,7 +35,7 @@ from ags1.streams.files import decrypt_file, encrypt_file
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1.streams.opening import open as open_stream
 from ags1.support.exit_codes import UsageError, exit_code, worst_code
-from ags1.support.key_files import local_path
+from ags1.support.key_files import SECRET_EXISTS, local_path
 from ags1.support.typing import Any
 from ags1.support.words import counted
 
@@ -62,7 +62,8 @@ def encrypt(options: argparse.Namespace) -> int:
     many = len(jobs) > 1 or jobs[0].target != options.target
     metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
-    if not options.replace_key_metadata:
+    replace = options.replace_key_metadata
+    if not replace:
         for target, path in metadata_paths.items():
             if path is not None:
                 _refuse_other_key(path, given.get(target), target, _read_a_byte)
@@ -84,7 +85,7 @@ def encrypt(options: argparse.Namespace) -> int:
             prefix = prefixes[job.target]
             if prefix is not None:
                 metadata = KeyMetadata(metadata.encryption_key, prefix)
-        output = _MetadataFile(metadata_paths[job.target], metadata, fresh)
+        output = _MetadataFile(metadata_paths[job.target], metadata, fresh, replace)
         watched = Watched(progress)
         try:
             metadata = encrypt_file(
@@ -394,26 +395,30 @@ class _MetadataFile:
         fresh key:   PATH.pending  --target is published-->  PATH   --> PATH.pending is removed
 
     A fresh key, which nobody else has, is on the disk before what it encrypts, or it could be lost; and what was under
-    PATH stays until the new target is there, or a failure would take the key of the old one. Without PATH, it does
-    nothing.
+    PATH stays until the new target is there, or a failure would take the key of the old one. The fresh keys of killed
+    runs, and of runs at work, stay beside PATH; with `replace`, a success removes them. Without PATH, it does nothing.
     """
 
-    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool) -> None:
+    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool, replace: bool) -> None:
         self._path = path
         self._pending: str | None = None
         self._replaced: list[str] = []
+        # A given key is at PATH already, or nothing is.
+        self._replace = replace or not fresh
         if path is None:
             return
         directory = os.path.dirname(path)
         if directory:
             os.makedirs(directory, exist_ok=True)
         if fresh:
+            self._replaced = _left_pending(path) if replace else []
             pending = path + _PENDING
-            self._replaced = _left_pending(path)
-            if self._replaced:
+            try:
+                write_private(pending, metadata.encode(), replace=False)
+            except FileExistsError:
                 # It may be the only key of what is there, as long as this does not replace that.
                 pending += f"-{os.urandom(4).hex()}"
-            write_private(pending, metadata.encode(), replace=True)
+                write_private(pending, metadata.encode(), replace=False)
             self._pending = pending
 
     def commit(self, metadata: KeyMetadata, target: str) -> None:
@@ -421,12 +426,14 @@ class _MetadataFile:
         if self._path is None:
             return
         try:
-            write_private(self._path, metadata.encode(), replace=True)
+            write_private(self._path, metadata.encode(), replace=self._replace)
         except OSError as error:
             if self._pending is not None:
-                text = f"{error.strerror}; {target} is encrypted, its key is in {self._pending}, and its length is "
-                text += str(metadata.file_length)
-                raise OSError(error.errno, text, self._path) from None
+                text = (
+                    f"{os.strerror(error.errno or 0)}; {target} is encrypted, its key is in {self._pending}, and its "
+                )
+                text += f"length is {metadata.file_length}"
+                raise type(error)(error.errno, text, self._path) from None
             raise
         self.abort()
         for each in self._replaced:
@@ -483,19 +490,15 @@ def _refuse_other_key(
 ) -> None:
     """Refuse to replace the key metadata at `path` unless it has the key of `metadata`, too.
 
-    A fresh key that a run has left beside it is not replaced if `read` can read the target with it.
+    If a killed run has written the target, and no more, its fresh key is put to `path` first: `read` reads with it.
     """
+    if metadata is None and not os.path.lexists(path):
+        _finish_killed(path, target, read)
     if os.path.lexists(path):
         kept = read_metadata(path) if metadata is not None else None
         if metadata is not None and kept is not None and kept.encryption_key == metadata.encryption_key:
             return
-        said = (
-            "it exists and was not replaced: what its key encrypted would be lost (--replace-key-metadata replaces it)"
-        )
-        raise FileExistsError(errno.EEXIST, said, path)
-    if metadata is None:
-        for pending in _left_pending(path):
-            _refuse_pending(pending, path, target, read)
+        raise FileExistsError(errno.EEXIST, f"{SECRET_EXISTS} (--replace-key-metadata replaces it)", path)
 
 
 def _left_pending(path: str) -> list[str]:
@@ -508,27 +511,26 @@ def _left_pending(path: str) -> list[str]:
     return sorted([*glob.glob(f"{glob.escape(first)}-{'[0-9a-f]' * 8}"), first], reverse=True)
 
 
-def _refuse_pending(pending: str, path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
-    # None: it is damaged.
-    kept = read_metadata(pending)
+def _finish_killed(path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
+    """Put the fresh key of a killed run to `path` if it opens the target; leave the others, and say so.
 
-    def look() -> None:
-        if kept is not None:
+    Such a key may be of another target, or of one that cannot be read now, so a run goes on beside it and keeps it.
+    """
+    for pending in _left_pending(path):
+        kept = read_metadata(pending)
+        left = f"ags1: note: {pending}: a run that was cut short has left it, and it"
+        try:
+            if kept is None or target == STANDARD:
+                raise FileNotFoundError
             read(target, kept)
-        else:
-            from ags1.storage import open_source
-
-            open_source(target).close()
-
-    text = (
-        f"may be the only key of {shown(target, 'its output')}: if it opens that, rename it to {path}, else remove it"
-    )
-    if target != STANDARD and not _may_be_read(target, look):
-        text = f"is no key of {target}: remove it, unless that run had another target"
-    elif kept is not None and target != STANDARD:
-        text = f"is the key of {target}: rename it to {path}"
-    text = f"a run that was cut short has left it, and it {text} (--replace-key-metadata replaces it)"
-    raise FileExistsError(errno.EEXIST, text, pending)
+        except (OSError, Ags1Error):
+            shut = shown(target, "standard output")
+            warn(f"{left} does not open {shut}: it stays, as it may be the key of another file")
+            continue
+        write_private(path, kept.encode(), replace=False)
+        os.unlink(pending)
+        warn(f"{left} is the key of {target}: it is {path} now")
+        return
 
 
 def _skip(reader: Any, count: int) -> None:

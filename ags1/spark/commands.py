@@ -137,9 +137,7 @@ class _Job:
         self._command: str = options.command
         self._arguments = {name: value for name, value in vars(options).items() if name not in OWN_OPTIONS}
         if "quiet" in self._arguments:
-            # spark-submit merges the two streams of a script, and only one JSON object may be in the result.
-            is_merged = options.json and _SUBMITTED in os.environ
-            self._arguments["progress"] = not (self._arguments.pop("quiet") or is_merged)
+            self._arguments["progress"] = not self._arguments.pop("quiet")
         self._spark: Any = None
 
     def run(self) -> int:

@@ -591,7 +591,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "progress": {
             "choices": ("auto", "always", "never"),
             "default": "auto",
-            "help": "a progress bar: auto shows it on a terminal",
+            "help": "a progress bar on a terminal; always also writes a line to a log every ten seconds",
         },
         "traceback": {**_FLAG, "help": "show the traceback of errors, also from Java"},
     },

@@ -68,7 +68,9 @@ def _demonstrate(size: int) -> None:
     print(f"plain/: {count} files, {size_text(total)}; the largest is archive.tar")
 
     baseline = _copy_time("plain")
-    encrypted = _run("encrypt plain/ vault/ --key-metadata-out keys/ --quiet", "Encrypt everything, each file under its own key")
+    encrypted = _run(
+        "encrypt plain/ vault/ --key-metadata-out keys/ --quiet", "Encrypt everything, each file under its own key"
+    )
     print(
         f"encrypted {size_text(total)} in {encrypted:.2f} s ({size_text(total / encrypted)}/s); "
         f"`cp -r` of the same files: {baseline:.2f} s, so {encrypted / baseline:.2f} times cp"

@@ -204,7 +204,9 @@ def test_a_name_that_is_not_utf8_is_shown_as_its_bytes(work: Path) -> None:
 
 def test_a_name_that_the_output_cannot_encode_is_escaped(work: Path) -> None:
     (work / "é").write_bytes(b"x")
-    result = call("encrypt", "é", "out", "--key-metadata-out", "m", env={"PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "1"})
+    result = call(
+        "encrypt", "é", "out", "--key-metadata-out", "m", env={"PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "1"}
+    )
     assert (result.returncode, result.stderr) == (0, b"")
     assert result.stdout.startswith(b"\\xe9 -> out")
 
@@ -221,7 +223,12 @@ def large(work: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command", ["cat large.ags1 --key-file k --any-length -q", "decrypt large.ags1 - --key-file k --any-length -q", "encrypt large - --key-file k -q"]
+    "command",
+    [
+        "cat large.ags1 --key-file k --any-length -q",
+        "decrypt large.ags1 - --key-file k --any-length -q",
+        "encrypt large - --key-file k -q",
+    ],
 )
 def test_a_reader_that_goes_away_ends_the_command_quietly(large: Path, command: str) -> None:
     result = shell(f"ags1 {command} 2>err | head -c 10 | wc -c; exit ${{PIPESTATUS[0]}}")

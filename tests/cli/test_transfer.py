@@ -574,14 +574,11 @@ def test_the_fresh_key_of_a_killed_run_stays_until_its_file_is_replaced(run: Run
     assert not list(work.glob("meta.*"))
 
 
-def test_what_several_killed_runs_have_left_is_named_and_goes_with_the_next_success(run: Run, work: Path) -> None:
+def test_what_several_killed_runs_have_left_goes_with_the_next_success_that_replaces_keys(run: Run, work: Path) -> None:
     assert run("encrypt", "plain", "out", "--key-metadata-out", "meta").code == 0
     (work / "meta").rename(work / "meta.pending-0123abcd")
     ags1.KeyMetadata.generate().save(work / "meta.pending")
     (work / "meta.pending-mine").touch()
-    refused = run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--overwrite")
-    assert refused.code == 9
-    assert "meta.pending-0123abcd: a run that was cut short has left it, and it is the key of out" in refused.err
     assert run("encrypt", "missing", "out", "--key-metadata-out", "meta", "--replace-key-metadata").code != 0
     assert run("verify", "out", "--key-metadata", "meta.pending-0123abcd").code == 0
     again = ("out", "--key-metadata-out", "meta", "--replace-key-metadata", "--overwrite")
@@ -619,16 +616,85 @@ def test_a_fresh_key_whose_metadata_cannot_be_written_is_kept(
     )
     assert run("verify", "out", "--key-metadata", "meta.pending", "--any-length").code == 5
     monkeypatch.undo()
-    # Neither may the next run take it away.
     monkeypatch.chdir(work)
-    result = run("encrypt", "plain", "other", "--key-metadata-out", "meta")
+    # The next run puts it where it belongs, and then is refused as any second run is.
+    result = run("encrypt", "plain", "out", "--key-metadata-out", "meta", "--overwrite")
     assert result.code == 9
-    left = "meta.pending: a run that was cut short has left it, and it"
-    assert f"{left} is no key of other: remove it, unless that run had another target" in result.err
-    result = run("encrypt", "plain", "out", "--key-metadata-out", "meta")
-    assert (result.code, f"{left} is the key of out: rename it to meta" in result.err) == (9, True)
-    os.rename("meta.pending", "meta")
+    assert "meta.pending: a run that was cut short has left it, and it is the key of out: it is meta now" in result.err
+    assert "meta: it exists and was not replaced" in result.err
+    assert [each.name for each in work.glob("meta*")] == ["meta"]
     assert run("verify", "out", "--key-metadata", "meta", "--length", "5036").code == 0
+
+
+def test_a_job_goes_on_after_kills_and_loses_no_key_that_a_killed_run_has_left(run: Run, work: Path) -> None:
+    assert run("encrypt", "plain", "moved", "--key-metadata-out", "meta").code == 0
+    (work / "meta").rename(work / "meta.pending")
+    (work / "meta.pending-0123abcd").write_bytes(b"damaged")
+    before = files_below(work)
+    result = run("encrypt", "plain", "out", "--key-metadata-out", "meta")
+    assert result.code == 0
+    for name in ("meta.pending", "meta.pending-0123abcd"):
+        assert f"{name}: a run that was cut short has left it, and it does not open out: it stays" in result.err
+    assert files_below(work).items() >= before.items()
+    assert set(files_below(work)) - set(before) == {"out", "meta"}
+    assert run("verify", "out", "--key-metadata", "meta").code == 0
+    assert run("verify", "moved", "--key-metadata", "meta.pending").code == 0
+
+
+# Ends itself at the moment: before or after the target or the key metadata has got its name.
+_KILLED = """
+import os, signal, sys
+from ags1.storage import AtomicFile
+from ags1.cli import main
+moment, count = int(sys.argv[1]), 0
+def counted(method):
+    def call(*arguments, **options):
+        global count
+        for part in (lambda: None, lambda: method(*arguments, **options), lambda: None):
+            if count == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+            count += 1
+            part()
+    return call
+for name in ("commit", "commit_new"):
+    setattr(AtomicFile, name, counted(getattr(AtomicFile, name)))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",), ("--overwrite", "--replace-key-metadata")])
+def test_wherever_runs_are_killed_one_ends_and_its_key_is_kept(
+    run: Run, work: Path, overwrite: tuple[str, ...]
+) -> None:
+    again = ("encrypt", "plain", "out", "--key-metadata-out", "meta", *overwrite)
+    killed = 0
+    for first in range(10):
+        for path in [*work.glob("meta*"), *work.glob("out*")]:
+            path.unlink()
+        for moment in (first, first // 2):
+            command = [sys.executable, "-c", _KILLED, str(moment), *again]
+            killed += subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+        code = run(*again).code
+        # A second run after one that was whole is refused.
+        assert code == 0 or (code == 9 and overwrite != ("--overwrite", "--replace-key-metadata"))
+        assert run("verify", "out", "--key-metadata", "meta").code == 0
+    assert killed > 10
+
+
+def test_two_runs_at_once_lose_no_key(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encrypt_file = transfer.encrypt_file
+
+    def beside(*arguments: Any, **options: Any) -> ags1.KeyMetadata:
+        monkeypatch.setattr(transfer, "encrypt_file", encrypt_file)
+        assert run("encrypt", "plain", "other", "--key-metadata-out", "meta").code == 0
+        return encrypt_file(*arguments, **options)
+
+    monkeypatch.setattr(transfer, "encrypt_file", beside)
+    result = run("encrypt", "plain", "out", "--key-metadata-out", "meta")
+    assert result.code == 9
+    assert result.err.endswith("ags1: meta: File exists; out is encrypted, and its key is in meta.pending\n")
+    assert run("verify", "other", "--key-metadata", "meta").code == 0
+    assert run("verify", "out", "--key-metadata", "meta.pending").code == 0
 
 
 @pytest.mark.parametrize(

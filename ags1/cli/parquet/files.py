@@ -275,11 +275,12 @@ def _with_metadata(
 ) -> Callable[[Job], FileOperation]:
     """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted."""
     paths: dict[str, str | None] = {}
+    replace: bool = options.replace_key_metadata or options.resume
     if writing.makes_metadata:
         chosen = [job for job in work.jobs if work.kinds[job.source][0] == PARQUET]
         many = len(work.jobs) > 1 or work.jobs[0].target != options.target
         paths = {job.target: _metadata_path(options, job, many) for job in chosen}
-        if not (options.replace_key_metadata or options.resume):
+        if not replace:
             for target, path in paths.items():
                 assert path is not None
                 _refuse_other_key(path, None, target, _read_footer)
@@ -303,7 +304,7 @@ def _with_metadata(
                 drop_bloom_filters=options.drop_bloom_filters,
                 missing_columns=options.missing_columns,
             )
-        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target)
+        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target, replace)
 
     return operation_of
 
@@ -311,14 +312,17 @@ def _with_metadata(
 class _Recorded(FileOperation):
     """Work whose fresh key is on the disk before what it encrypts; see _MetadataFile."""
 
-    def __init__(self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str) -> None:
+    def __init__(
+        self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str, replace: bool
+    ) -> None:
         self._work = work
         self._metadata = metadata
         self._path = path
         self._target = target
+        self._replace = replace
 
     def run(self, source: str, target: Any, name: str, **options: Any) -> None:
-        output = _MetadataFile(self._path, self._metadata, True)
+        output = _MetadataFile(self._path, self._metadata, True, self._replace)
         watched = Watched(options.pop("progress"))
         try:
             self._work.run(source, target, name, progress=watched, **options)
@@ -339,7 +343,7 @@ class _Recorded(FileOperation):
 
 def _read_footer(target: str, metadata: KeyMetadata) -> None:
     from ags1.parquet.keys.properties import EncryptionConfig
-    from ags1.parquet.structure.inspection import inspect
+    from ags1.parquet.structure.inspecting import inspect
 
     if inspect(target, EncryptionConfig.for_iceberg(metadata).reading()).encryption is None:
         raise FormatError(f"{target} is not encrypted")

@@ -47,7 +47,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _look(path: str, name: str, reading: ReadingOptions) -> Inspection | Exception:
-    from ags1.parquet.structure.inspection import inspect as look
+    from ags1.parquet.structure.inspecting import inspect as look
 
     try:
         config = reading.config(path, name) if reading.named else None
