@@ -71,11 +71,13 @@ class AuthenticationError(Ags1Error):
         """
         where = f"{name}: block {block_index}" if name else f"block {block_index}"
         cause = (
-            "the block before it is authentic, so the stream is truncated inside this last block, or the block is damaged"
-            if may_be_cut
-            else "wrong key, wrong AAD prefix, or damaged data (a swapped, repeated, missing or truncated block counts as "
-            "damage)"
+            "wrong key, wrong AAD prefix, or damaged data "
+            "(a swapped, repeated, missing or truncated block counts as damage)"
         )
+        if may_be_cut:
+            cause = (
+                "the block before it is authentic, so the stream is truncated inside this last block, or damaged there"
+            )
         error = cls(f"{where} failed authentication: {cause}; no plaintext of it was released")
         error.block_index = block_index
         error.item_index = item_index

@@ -187,7 +187,10 @@ def test_verify_takes_a_wrong_key_for_what_it_is(run: Run, encrypted: Path, work
 
 def test_verify_tells_a_cut_inside_a_block_from_a_wrong_key(run: Run, encrypted: Path) -> None:
     stream = encrypted.read_bytes()
-    for length, said in ((3000, "truncated inside the last block, or that block is damaged"), (500, "truncated, or damaged")):
+    for length, said in (
+        (3000, "truncated inside the last block, or that block is damaged"),
+        (500, "truncated, or damaged"),
+    ):
         encrypted.write_bytes(stream[:length])
         result = run("verify", "plain.ags1", *READ)
         assert (result.code, said in result.err) == (1, True)
