@@ -19,6 +19,7 @@ from ags1.cli.paths import (
     Job,
     expand,
     is_url,
+    made_directories,
     pair_up,
     place_in_target,
     refuse_reading,
@@ -109,7 +110,8 @@ def encrypt(options: argparse.Namespace) -> int:
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
-    return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
+    with made_directories(options, jobs):
+        return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
 
 
 def decrypt(options: argparse.Namespace) -> int:
@@ -136,13 +138,14 @@ def decrypt(options: argparse.Namespace) -> int:
         trusted = metadata[job.target].file_length is not None
         return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
 
-    return work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+    with made_directories(options, jobs):
+        return work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
 
 
 def cat(options: argparse.Namespace) -> int:
     keys = Keys(options)
     refuse_reading(options.files, "cat VAULT PATH")
-    found = expand(options.files, only_suffix=SUFFIX)
+    found = expand(options.files, options, only_suffix=SUFFIX)
     if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
     metadata = [keys.metadata_for(path, name) for path, name, _ in found]
