@@ -32,7 +32,7 @@ def inspect(options: argparse.Namespace) -> int:
         vault = dataset_above(path) if "://" in path or os.path.isdir(path) else None
         if vault is not None:
             warn(f"ags1: note: {path} is part of the dataset {vault}: see `ags1 dataset versions {shlex.quote(vault)}`")
-    paths = [found.path for found in expand(options.files)]
+    paths = [found.path for found in expand(options.files, options)]
     records = []
     if len(paths) > 1 and not options.json:
         say(_row("status", "plaintext bytes", "blocks", "block length", "file"))
@@ -177,7 +177,7 @@ def _picture(record: dict[str, Any]) -> str:
 def verify(options: argparse.Namespace) -> int:
     keys = Keys(options)
     refuse_reading(options.files, "verify VAULT")
-    found = expand(options.files, only_suffix=SUFFIX)
+    found = expand(options.files, options, only_suffix=SUFFIX)
     jobs = [Job(path, "", name, size) for path, name, size in found]
     if any(job.source == STANDARD for job in jobs):
         raise UsageError("standard input cannot be verified: give a file, or decrypt it to /dev/null")
