@@ -32,6 +32,7 @@ from ags1.spark.engine._parquet_work import (
     Examining,
     ReadingSettings,
     Transferring,
+    TransferSettings,
     Verifying,
     WritingSettings,
     prefix_of,
@@ -85,13 +86,14 @@ class Lake:
         self.reading = ReadingSettings(kms)
 
     def encrypting(self, **options: Any) -> Transferring:
-        return Transferring("encrypt", self.source, self.vault, None, self.writing, **options)
+        return Transferring("encrypt", self.source, self.vault, TransferSettings(None, self.writing, **options))
 
     def encrypt(self, **options: Any) -> dict[str, Outcome]:
         return run(self.encrypting(**options), self.source)
 
     def decrypt(self, reading: ReadingSettings | None = None) -> dict[str, Outcome]:
-        return run(Transferring("decrypt", self.vault, self.back, reading or self.reading, None), self.vault)
+        how = TransferSettings(reading or self.reading, None)
+        return run(Transferring("decrypt", self.vault, self.back, how), self.vault)
 
     def verify(self, **options: Any) -> dict[str, Outcome]:
         return run(Verifying("verify", self.vault, options.pop("reading", self.reading), **options), self.vault)
@@ -172,14 +174,16 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
         # The clock of the file system is coarse.
         os.utime(Path(lake.vault.join(name)), LONG_AGO)
     other = locate(tmp_path / "other")
-    again = Transferring("rekey", lake.vault, other, lake.reading, WritingSettings(lake.kms, footer_key_id="lake2"))
+    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake2"))
+    again = Transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(again, lake.vault).values()} == {"ok"}
     for name in ("a.parquet", "p=1/000000_0"):
         material = _footer_material(Path(other.join(name)))
         assert material.master_key_id == "lake2"
     # Done is done: for this master key, and for no other.
     assert {each.status for each in run(again, lake.vault).values()} == {"skipped"}
-    changed = Transferring("rekey", lake.vault, other, lake.reading, WritingSettings(lake.kms, footer_key_id="lake"))
+    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake"))
+    changed = Transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(changed, lake.vault).values()} == {"ok"}
 
 

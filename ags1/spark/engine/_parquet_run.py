@@ -37,6 +37,7 @@ from ags1.spark.engine._parquet_work import (
     Looking,
     ReadingSettings,
     Transferring,
+    TransferSettings,
     Verifying,
     WritingSettings,
     unit_of,
@@ -83,24 +84,9 @@ class ParquetRun:
         self._verb = ""
         self._seal: Sealer | None = None
 
-    def transfer(
-        self,
-        verb: str,
-        reading: ReadingSettings | None,
-        writing: WritingSettings | None,
-        others: str,
-        resume: bool,
-        threads: int,
-        *,
-        plaintext_columns: Iterable[Any] = (),
-        drop_bloom_filters: bool = False,
-        missing_columns: str = "fail",
-        transfer_key_id: str | None = None,
-    ) -> Result:
+    def transfer(self, verb: str, how: TransferSettings, transfer_key_id: str | None = None) -> Result:
         assert self._target is not None
-        one_of(others, ("error", "copy", "skip"), "others")
-        one_of(missing_columns, ("fail", "skip"), "missing_columns")
-        at_least_one(threads, "threads")
+        reading, writing = how.reading, how.writing
         if writing is not None:
             _try_to_wrap(writing)
             if writing.kms is not None and (self._source.storage_options or self._target.storage_options):
@@ -108,19 +94,7 @@ class ParquetRun:
                 self._seal = Sealer.create(writing.kms, writing.footer_key_id)
         elif reading is not None:
             self._seal = sealer_under(reading.kms, transfer_key_id)
-        work = Transferring(
-            verb,
-            self._source,
-            self._target,
-            reading,
-            writing,
-            others,
-            resume,
-            threads,
-            as_names(plaintext_columns, "plaintext_columns"),
-            drop_bloom_filters,
-            missing_columns,
-        )
+        work = Transferring(verb, self._source, self._target, how)
         with self._recording(verb) as recorder, closing(_Spool()) as files, closing(_Spool()) as later:
             if writing is not None and writing.kms is not None:
                 reported(recorder.result, kms_client(writing.kms))
@@ -128,9 +102,9 @@ class ParquetRun:
             refuse_twins((each.path for each in files), self._target)
             if reading is not None:
                 self._try_to_read(reading, files)
-            if others == "error":
+            if how.others == "error":
                 self._refuse_others(files)
-            if writing is not None and writing.columns and (missing_columns == "skip" or self._on_error == "fail"):
+            if writing is not None and writing.columns and (how.missing_columns == "skip" or self._on_error == "fail"):
                 self._refuse_missing_columns(work, files)
             with closing(self._engine(work).run(files)) as waves:
                 for outcomes in waves:
@@ -140,7 +114,7 @@ class ParquetRun:
             if not recorder.result.counts.keys() - {LEFT_OUT}:
                 warnings.warn(NO_PARQUET.format(self._source), stacklevel=3)
             if recorder.result.ok:
-                copying = Copying("copy", self._source, self._target, resume)
+                copying = Copying("copy", self._source, self._target, how.resume)
                 with closing(self._few_or_engine(copying, later)) as waves:
                     for outcomes in waves:
                         self._record(recorder, outcomes)
@@ -247,7 +221,7 @@ class ParquetRun:
         with closing(self._few_or_engine(Looking("look at", self._source, work), files)) as waves:
             found = (each.detail for outcomes in waves for each in outcomes if each.detail is not None)
             way_out = "`missing_columns='skip'` encrypts those that a file has"
-            refuse_missing_columns(found, work.missing_columns, way_out)
+            refuse_missing_columns(found, work.how.missing_columns, way_out)
 
     # -- work ----------------------------------------------------------------------------------------------------
 

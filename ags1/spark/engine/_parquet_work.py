@@ -39,6 +39,7 @@ from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import kms_client, of_process
 from ags1.storage import Entry, Location, status
 from ags1.streams.metadata_files import text_of_prefix
+from ags1.support.arguments import at_least_one, one_of
 from ags1.support.words import listed
 
 Tell = Callable[[int, int], None]
@@ -95,6 +96,43 @@ class WritingSettings(ReadingSettings):
     @property
     def master_key_ids(self) -> list[str]:
         return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
+
+
+@dataclass(frozen=True)
+class TransferSettings:
+    """What is done with each file of a tree, as :func:`ags1.spark.rekey_parquet` has it.
+
+    `reading` is None for files that are not encrypted, `writing` for files that will not be.
+    """
+
+    reading: ReadingSettings | None
+    writing: WritingSettings | None
+    others: str = "error"
+    resume: bool = True
+    threads: int = 1
+    plaintext_columns: tuple[Any, ...] = ()
+    drop_bloom_filters: bool = False
+    missing_columns: str = "fail"
+
+    def __post_init__(self) -> None:
+        one_of(self.others, ("error", "copy", "skip"), "others")
+        one_of(self.missing_columns, ("fail", "skip"), "missing_columns")
+        at_least_one(self.threads, "threads")
+
+    def operation(self) -> FileOperation:
+        """The operation on each file, made in the process that calls this."""
+        if self.writing is None:
+            assert self.reading is not None
+            return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
+        if self.reading is None:
+            return Encrypting(self.writing.config, missing_columns=self.missing_columns)
+        return Rekeying(
+            self.reading.config,
+            self.writing.config,
+            plaintext_columns=self.plaintext_columns,
+            drop_bloom_filters=self.drop_bloom_filters,
+            missing_columns=self.missing_columns,
+        )
 
 
 def prefix_of(given: str | bytes, name: str) -> bytes:
@@ -225,27 +263,17 @@ class Copying(_TreeWork):
 
 @dataclass
 class Transferring(_TreeWork):
-    """Encrypts, decrypts or re-keys the Parquet files of a tree, as :func:`ags1.spark.rekey_parquet` has it.
-
-    `reading` is None for files that are not encrypted, `writing` for files that will not be.
-    """
+    """Encrypts, decrypts or re-keys the Parquet files of a tree."""
 
     target: Location
-    reading: ReadingSettings | None
-    writing: WritingSettings | None
-    others: str = "error"
-    resume: bool = True
-    threads: int = 1
-    plaintext_columns: tuple[Any, ...] = ()
-    drop_bloom_filters: bool = False
-    missing_columns: str = "fail"
+    how: TransferSettings
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         kind, reason = self._classify(unit)
-        if kind == COPY or (kind == OTHER and self.others == "copy"):
+        if kind == COPY or (kind == OTHER and self.how.others == "copy"):
             # Markers are copied after all other files: a marker says that everything is there.
             return Outcome(unit.path, status=LEFT_OUT, detail=unit)
-        if kind == OTHER and self.others == "error":
+        if kind == OTHER and self.how.others == "error":
             raise FormatError(
                 f"{unit.path}: {reason}; `others='copy'` copies such files, `others='skip'` leaves them out"
             )
@@ -256,27 +284,12 @@ class Transferring(_TreeWork):
 
     def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
         target = self.target.as_root().join(unit.path)
-        how: dict[str, Any] = {"threads": self.threads, "progress": advance, "durable": True}
-        done = transfer(self._entry(unit), target, self.operation(), resume=self.resume, **how)
+        how: dict[str, Any] = {"threads": self.how.threads, "progress": advance, "durable": True}
+        done = transfer(self._entry(unit), target, self.how.operation(), resume=self.how.resume, **how)
         length = status(target).size
         # The length of the plaintext of an encrypted source is not known before it is decrypted.
-        plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
+        plain, stored = (length, unit.size) if self.how.writing is None else (unit.size, length)
         return Outcome(unit.path, target.text, plain, stored, status="ok" if done else "skipped")
-
-    def operation(self) -> FileOperation:
-        """The operation on each file, made in the process that calls this."""
-        if self.writing is None:
-            assert self.reading is not None
-            return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
-        if self.reading is None:
-            return Encrypting(self.writing.config, missing_columns=self.missing_columns)
-        return Rekeying(
-            self.reading.config,
-            self.writing.config,
-            plaintext_columns=self.plaintext_columns,
-            drop_bloom_filters=self.drop_bloom_filters,
-            missing_columns=self.missing_columns,
-        )
 
 
 @dataclass
