@@ -38,7 +38,7 @@ from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.kms import KeyCache, key_cache_of
-from ags1.spark.engine._sealing import kms_client, of_process
+from ags1.spark.engine.sealing import kms_client, of_process
 from ags1.storage import Location, Unsynced, in_order, iterate_files
 from ags1.work.records import FoundRun, RunRecords, found_runs
 

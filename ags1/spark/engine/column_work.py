@@ -21,8 +21,8 @@ from ags1.core import batch as native_batch
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH, MAX_BLOCK_LENGTH
-from ags1.spark.engine._column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys, sealing_keys
-from ags1.spark.engine._sealing import Opener, Sealer
+from ags1.spark.engine.column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys, sealing_keys
+from ags1.spark.engine.sealing import Opener, Sealer
 from ags1.storage import Location
 
 _FAILED = "the tag does not verify: wrong row key, a value of another row or column, or damaged data"
@@ -52,6 +52,7 @@ class KeyTable:
         return cls(sealer.seal(pickle.dumps(location), _LABEL), sealer.opener)
 
     def open(self) -> Location:
+        """The key table, in a task: settings that travel sealed are opened."""
         if self.opener is None:
             assert isinstance(self.location, Location)
             return self.location
@@ -248,6 +249,7 @@ class EncryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encrypt the batches of an attempt."""
         sealing = {position: SealingColumn(key, self._kms) for position, key in self._columns.items()}
         for batch in batches:
             arrays = batch.columns
@@ -276,6 +278,7 @@ class DecryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decrypt the batches of an attempt."""
         openings = {at: OpeningColumn(each, self._table, self._kms) for at, (each, _) in self._columns.items()}
         for batch in batches:
             arrays = batch.columns

@@ -29,8 +29,8 @@ from ags1.parquet.rewrite.trees import NO_PARQUET
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
 from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._parquet_work import (
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.parquet_work import (
     LEFT_OUT,
     Copying,
     Examining,
@@ -42,10 +42,10 @@ from ags1.spark.engine._parquet_work import (
     WritingSettings,
     unit_of,
 )
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, Work
-from ags1.spark.engine._sealing import Sealer, kms_client, sealer_under
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, Work
+from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Location, PipeSource, inside, open_source, refuse_twins
 from ags1.support.arguments import at_least_one, one_of
 from ags1.support.words import counted
@@ -60,6 +60,8 @@ _NOTES = 1000
 
 
 class ParquetRun:
+    """A run over a tree of Parquet files: it lists them, has tasks do the work, and collects the rows."""
+
     def __init__(
         self,
         spark: Any,
@@ -85,6 +87,7 @@ class ParquetRun:
         self._seal: Sealer | None = None
 
     def transfer(self, verb: str, how: TransferSettings, transfer_key_id: str | None = None) -> Result:
+        """Encrypt, decrypt or re-key the files of the source into the target."""
         assert self._target is not None
         reading, writing = how.reading, how.writing
         if writing is not None:
@@ -134,6 +137,7 @@ class ParquetRun:
         expected: Expected | None = None,
         transfer_key_id: str | None = None,
     ) -> Result:
+        """Authenticate the files of the source."""
         at_least_one(threads, "threads")
         self._seal = sealer_under(reading.kms, transfer_key_id)
         wanted = None if expected is None else ExpectedFiles(expected)

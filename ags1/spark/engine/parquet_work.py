@@ -34,9 +34,9 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.report import NOT_PROTECTED
 from ags1.parquet.verify.verification import ParquetVerifyReport, VerifyFinding
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import kms_client, of_process
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import kms_client, of_process
 from ags1.storage import Entry, Location, status
 from ags1.streams.metadata_files import text_of_prefix
 from ags1.support.arguments import at_least_one, one_of
@@ -95,6 +95,7 @@ class WritingSettings(ReadingSettings):
 
     @property
     def master_key_ids(self) -> list[str]:
+        """The master keys that wrap keys of files, each once."""
         return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
 
 
@@ -136,6 +137,7 @@ class TransferSettings:
 
 
 def prefix_of(given: str | bytes, name: str) -> bytes:
+    """The AAD prefix of the file of this name."""
     if isinstance(given, bytes):
         return given
     return text_of_prefix(given, name).encode("utf-8", "surrogateescape")
@@ -207,12 +209,14 @@ class Advance:
         self._told = 0
 
     def __call__(self, done: int, total: int | None) -> None:
+        """Report how much of the file is done."""
         now = min(self._size, self._size * done // total) if total else 0
         if now > self._told:
             self._tell(0, now - self._told)
             self._told = now
 
     def finish(self) -> None:
+        """Report the file as done."""
         self._tell(1, self._size - self._told)
         self._told = self._size
 
@@ -231,6 +235,7 @@ def timed(work: Callable[[Unit, Advance], Outcome], unit: Unit, tell: Tell) -> O
 
 
 def failed(path: str, error: Exception) -> Outcome:
+    """The outcome of a file whose work raised an error."""
     kind = type(error).__name__
     text = str(error) or kind
     if not isinstance(error, (Ags1Error, OSError, ValueError)):
