@@ -444,7 +444,7 @@ class _Chosen:
 
     def error_columns(self) -> list[str]:
         """The columns that say what is wrong with the values of those that are decrypted."""
-        names = self.schema.names
+        names: list[str] = self.schema.names
         for position in self.key_ids:
             name = error_column(names[position])
             if taken := self.named(name, names):

@@ -166,19 +166,24 @@ class OpeningColumn:
         self._table = table
         self._kms = kms
         self._location: Location | None = None
+        self._runs: dict[str, Any] = {}
         self._keys: dict[bytes, Key] = {}
         self._rows = 0
 
     def _data_keys(self, leads: list[bytes], place: Callable[[int], str]) -> list[Key]:
         """The data key of each of these leads; `place` says where the first value of one is."""
-        runs = list(dict.fromkeys(lead[:RUN].hex() for lead in leads if lead not in self._keys))
         each = self._opening
-        read = dict(zip(runs, opening_keys(self._place(), self._kms, each.column, each.key_id, runs), strict=True))
+        runs = [run for run in dict.fromkeys(lead[:RUN].hex() for lead in leads) if run not in self._runs]
+        if runs:
+            if self._location is None:
+                self._location = self._table.open()
+            read = opening_keys(self._location, self._kms, each.column, each.key_id, runs)
+            self._runs |= zip(runs, read, strict=True)
         for number, lead in enumerate(leads):
             if lead in self._keys:
                 continue
             try:
-                found = read[lead[:RUN].hex()]
+                found = self._runs[lead[:RUN].hex()]
                 if isinstance(found, Exception):
                     raise found
                 record, keys = found
@@ -188,11 +193,6 @@ class OpeningColumn:
                 raise kind(f"{place(number)}: the key of this value cannot be used: {error}") from error
             self._keys[lead] = data_key(keys, lead[RUN:])
         return [self._keys[lead] for lead in leads]
-
-    def _place(self) -> Location:
-        if self._location is None:
-            self._location = self._table.open()
-        return self._location
 
     def open(
         self, array: Any, column: str, row_keys: Any, on_error: Literal["raise", "null"] = "raise"

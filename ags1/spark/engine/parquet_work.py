@@ -306,7 +306,7 @@ class Looking(_TreeWork):
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         if self._classify(unit)[0] != PARQUET:
             return Outcome(unit.path)
-        return Outcome(unit.path, detail=self.transfer.operation().lacking(self._place(unit), unit.path))
+        return Outcome(unit.path, detail=self.transfer.how.operation().lacking(self._place(unit), unit.path))
 
 
 # -- verifying -----------------------------------------------------------------------------------------------------
