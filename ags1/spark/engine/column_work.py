@@ -21,8 +21,8 @@ from ags1.core import batch as native_batch
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH, MAX_BLOCK_LENGTH
-from ags1.spark.engine.column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys, sealing_keys
-from ags1.spark.engine.sealing import Opener, Sealer
+from ags1.spark.engine.column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys
+from ags1.spark.engine.sealing import Opener, Sealer, run_keys
 from ags1.storage import Location
 
 _FAILED = "the tag does not verify: wrong row key, a value of another row or column, or damaged data"
@@ -92,7 +92,7 @@ class SealingColumn:
 
     def __init__(self, key: ColumnRecord, kms: str) -> None:
         attempt = random_bytes(ATTEMPT)
-        self._key = data_key(sealing_keys(key, kms), attempt)
+        self._key = data_key(run_keys(key.reference, kms), attempt)
         self._lead = bytes.fromhex(key.reference.run) + attempt
         self._form = key.form
         # A value of one block cannot be cut at a block's end.
