@@ -11,7 +11,7 @@ import os
 import sys
 
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
+from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_UNPROTECTED, EXIT_USAGE, exit_code, worst_code
 from ags1.support.exit_codes import describe as _describe
 from ags1.support.interrupts import (
     INTERRUPTED,
@@ -98,6 +98,8 @@ def _run(arguments: list[str] | None) -> int:
         try:
             options = parse(sys.argv[1:] if arguments is None else arguments)
             code = int(options.run(options))
+            if getattr(options, "links", False):
+                code = worst_code([code, EXIT_UNPROTECTED])
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         _flush()

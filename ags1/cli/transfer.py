@@ -19,6 +19,7 @@ from ags1.cli.paths import (
     Job,
     expand,
     is_url,
+    made_directories,
     pair_up,
     place_in_target,
     refuse_reading,
@@ -107,7 +108,8 @@ def encrypt(options: argparse.Namespace) -> int:
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
-    code = work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
+    with made_directories(options, jobs):
+        code = work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
     if lengths and not (options.key_metadata_out or options.quiet or options.json):
         needed = "the length of each file: --json prints them, --key-metadata-out PATH keeps them"
         if len(jobs) == 1:
@@ -140,7 +142,8 @@ def decrypt(options: argparse.Namespace) -> int:
         trusted = metadata[job.target].file_length is not None
         return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
 
-    code = work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+    with made_directories(options, jobs):
+        code = work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
     if not code:
         keys.note_any_length()
     return code
@@ -149,7 +152,7 @@ def decrypt(options: argparse.Namespace) -> int:
 def cat(options: argparse.Namespace) -> int:
     keys = Keys(options)
     refuse_reading(options.files, "cat VAULT PATH")
-    found = expand(options.files, only_suffix=SUFFIX)
+    found = expand(options.files, options, only_suffix=SUFFIX)
     if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
     metadata = [keys.metadata_for(path, name) for path, name, _ in found]

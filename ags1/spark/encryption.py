@@ -140,6 +140,7 @@ def encrypt_files(
     if report.unchanged:
         recorder.count("unchanged", report.unchanged)
     recorder.result.version = report.version
+    recorder.result.links = len(report.links)
     recorder.result.notes += [(path, f"was left out: it {reason}") for path, reason in report.skipped] + report.notes
     return recorder.close(time.monotonic() - started)
 

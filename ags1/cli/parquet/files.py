@@ -19,6 +19,7 @@ from ags1.cli.paths import (
     base_name,
     expand,
     is_url,
+    made_directories,
     pair_up,
     place_in_target,
     refuse_reading,
@@ -134,12 +135,13 @@ def _kinds(paths: list[str], named: set[str]) -> dict[str, tuple[str, str]]:
     return {path: (PARQUET, "") if path in named or is_url(path) else classify(path, path, known) for path in paths}
 
 
-def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
+def parquet_files(options: argparse.Namespace) -> list[tuple[str, str]]:
     """Path and name of the Parquet files that names, globs and directories stand for; UsageError if there are none."""
+    patterns = options.files
     if STANDARD in patterns:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     refuse_reading(patterns, "ls VAULT")
-    found = expand(patterns)
+    found = expand(patterns, options)
     kinds = _kinds([path for path, *_ in found], set(patterns))
     chosen = [(path, name) for path, name, _ in found if kinds[path][0] == PARQUET]
     if not chosen:
@@ -195,11 +197,12 @@ class _Transfer:
         if not self.options.resume:
             refuse_existing(self.options, self.jobs)
         self._check_columns(others, operation_of)
-        code = work_through(self.options, self._words, others, one, _names) if others else 0
-        if code and copies:
-            say_left_out(self.options, [(_names(job), job.source, "a file before it failed") for job in copies])
-        elif copies:
-            code = work_through(self.options, ("copying", "copied"), copies, one, _names)
+        with made_directories(self.options, self.jobs):
+            code = work_through(self.options, self._words, others, one, _names) if others else 0
+            if code and copies:
+                say_left_out(self.options, [(_names(job), job.source, "a file before it failed") for job in copies])
+            elif copies:
+                code = work_through(self.options, ("copying", "copied"), copies, one, _names)
         return code
 
     def _check_columns(self, jobs: list[Job], operation_of: Callable[[Job], FileOperation]) -> None:
@@ -364,7 +367,7 @@ def rotate(options: argparse.Namespace) -> int:
 
     if options.kms is None:
         options.kms = os.environ.get("AGS1_KMS")
-    found = expand(options.files)
+    found = expand(options.files, options)
     named = set(options.files)
     with Clients() as clients:
         rewrapper = KeyMetadataRewrapper(clients.open(options), options.new_key_id or {})

@@ -17,7 +17,7 @@ from ags1.support.words import counted, with_name
 
 def inspect(options: argparse.Namespace) -> int:
     code = 0
-    found = parquet_files(options.files)
+    found = parquet_files(options)
     kinds: Counter[str] = Counter()
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = ReadingOptions(options, KeyReferences(), clients)
