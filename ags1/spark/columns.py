@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -459,8 +460,10 @@ def _arrow_type(field: StructField) -> Any:
     """The type of a column in Arrow. TypeError: Spark cannot give the column to tasks."""
     from pyspark.sql.pandas.types import to_arrow_type
 
+    # Newer releases have no default for it.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
     try:
-        return to_arrow_type(field.dataType)
+        return to_arrow_type(field.dataType, **zone)
     except Exception as error:
         raise TypeError(
             f"column {field.name!r} has the type {field.dataType.simpleString()}, which Spark does not give to Arrow: "
