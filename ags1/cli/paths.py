@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import stat
+from argparse import Namespace
 from collections import namedtuple
 
-from ags1.cli import warn
+from ags1.cli.command import Positional
+from ags1.cli.output import warn
 from ags1.cli.standard import standard_input
 from ags1.streams.metadata_files import SUFFIX
 from ags1.support.exit_codes import UsageError
@@ -157,6 +158,13 @@ def _expand_url(pattern: str, only_suffix: str | None, outside: str | None) -> l
     return [Found(entry.path, entry.name, entry.size) for entry in below]
 
 
+def no_file_left(source: str, include: list[str] | None, exclude: list[str] | None) -> str | None:
+    """The message if the patterns leave no file; None without patterns, because nothing is misspelt then."""
+    patterns = [f"--include {shlex.quote(each)}" for each in include or ()]
+    patterns += [f"--exclude {shlex.quote(each)}" for each in exclude or ()]
+    return f"{source}: no file is left by {' '.join(patterns)}: correct the patterns" if patterns else None
+
+
 def _is_glob(pattern: str) -> bool:
     if is_url(pattern):
         return not _GLOB.isdisjoint(pattern)
@@ -202,20 +210,30 @@ def _is_special(path: str) -> bool:
     return not stat.S_ISREG(mode)
 
 
-def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
+def sources_and_target(what: str) -> tuple[Positional | str, ...]:
+    """Any number of sources, where they go, and the options of both."""
+    target = (
+        "file, or `-` for standard output; a directory if there are many sources, a glob or a directory among them, "
+        "or if it exists or ends with /"
+    )
+    sources = Positional("SOURCE...", what, dest="sources", nargs="*", default=[])
+    return sources, Positional("TARGET", target, dest="target", nargs="?"), "FILES"
+
+
+def pair_up(paths: Namespace, said: Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
     """Pair every source with its target; `suffix` is what the names of encrypted files have more, if anything.
 
     UsageError: many sources for one file, two sources for one target, or nothing to tell a target's name from.
     """
-    patterns = list(options.sources)
-    if options.files_from:
-        if options.files_from == STANDARD and STANDARD in patterns:
+    patterns = list(paths.sources)
+    if paths.files_from:
+        if paths.files_from == STANDARD and STANDARD in patterns:
             raise UsageError("standard input cannot be both a SOURCE and the list of --files-from")
-        patterns += _read_list(options.files_from)
+        patterns += _read_list(paths.files_from)
         if not patterns:
-            raise UsageError(f"there are no files in the list {shown(options.files_from)}")
-    target = options.target
-    if target == STANDARD and options.json:
+            raise UsageError(f"there are no files in the list {shown(paths.files_from)}")
+    target = paths.target
+    if target == STANDARD and said.json:
         raise UsageError("--json and the result cannot both go to standard output: give a file as the TARGET")
     refuse_writing(target)
     if not encrypting:
@@ -225,7 +243,7 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
         only_suffix=None if encrypting else suffix or None,
         outside=target if encrypting or not suffix else None,
     )
-    many = len(sources) > 1 or options.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
+    many = len(sources) > 1 or paths.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
     many = many or any(is_url(path) and sources[0].path != path for path in patterns)
     if not (many or _is_directory(target)):
         path, name, size = sources[0]
@@ -252,20 +270,20 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
     return list(jobs.values())
 
 
-def refuse_twin_targets(options: argparse.Namespace, jobs: list[Job]) -> None:
+def refuse_twin_targets(paths: Namespace, jobs: list[Job]) -> None:
     """Refuse jobs of which one would write a file where another needs a directory, before the first is written."""
     if len(jobs) > 1:
         from ags1.storage import Location, refuse_twins
 
-        target = Location(options.target)
-        refuse_twins(sorted(job.target[len(options.target) :].lstrip("/") for job in jobs), target)
+        target = Location(paths.target)
+        refuse_twins(sorted(job.target[len(paths.target) :].lstrip("/") for job in jobs), target)
 
 
-def place_in_target(options: argparse.Namespace, job: Job) -> Any:
+def place_in_target(paths: Namespace, job: Job) -> Any:
     """Where the file of one of many jobs is written: below the TARGET, through no link."""
     from ags1.storage import Location
 
-    return Location(options.target).as_root().join(job.target[len(options.target) :].lstrip("/"))
+    return Location(paths.target).as_root().join(job.target[len(paths.target) :].lstrip("/"))
 
 
 def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ags1 import dataset, kms
-from ags1.cli.grammar.parser import parse
+from ags1.cli.parser import parse
 from tests.cli.conftest import KEYSTORE, PLAIN, Run, files_below, write_key
 
 

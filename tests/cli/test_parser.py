@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
 
 import pytest
 
-from ags1.cli.grammar import parser as grammar_parser
-from ags1.cli.grammar.parser import parse
+from ags1.cli.parser import parse, whole_parser
 from ags1.support.exit_codes import UsageError
 from tests.cli.conftest import Run
 from tests.pages import ROOT
@@ -65,16 +63,14 @@ OPTIONS = {
 
 def options_of(command: str) -> set[str]:
     """Every option that the parser of a command takes."""
-    parser = grammar_parser.command_parser()
-    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return {name for action in commands.choices[command]._actions for name in action.option_strings}
+    return {name for action in whole_parser().choices()[command]._actions for name in action.option_strings}
 
 
 def test_there_are_the_documented_commands(run: Run) -> None:
     shown = run("--help").out
     for command in OPTIONS:
         assert re.search(rf"^    {command}\s+\w", shown, re.MULTILINE)
-    assert set(grammar_parser.command_parser().choices()) == set(OPTIONS), "OPTIONS, above, has a line for each command"
+    assert set(whole_parser().choices()) == set(OPTIONS), "OPTIONS, above, has a line for each command"
     page = (ROOT / "docs" / "command-line.md").read_text()
     missing = [command for command in OPTIONS if re.search(rf"^\|.*`ags1 {command}\b", page, re.MULTILINE) is None]
     assert missing == [], "docs/command-line.md has a line for each command"
