@@ -115,9 +115,7 @@ class _Job:
         self._arguments = {name: value for name, value in vars(options).items() if name not in OWN_OPTIONS}
         self._arguments |= form.further
         if "quiet" in self._arguments:
-            # spark-submit merges the two streams of a script, and only one JSON object may be in the result.
-            is_merged = options.json and _SUBMITTED in os.environ
-            self._arguments["progress"] = not (self._arguments.pop("quiet") or is_merged)
+            self._arguments["progress"] = not self._arguments.pop("quiet")
         self._spark: Any = None
 
     def run(self) -> int:

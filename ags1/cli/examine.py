@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ags1 import layout
 from ags1.cli.command import Positional, command
-from ags1.cli.keys import KEY_HELP, Keys
+from ags1.cli.keys import LENGTH_HELP, Keys
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.paths import STANDARD, Job, dataset_above, expand, refuse_reading, shown
 from ags1.cli.report import Reporter, in_time
@@ -20,7 +20,7 @@ from ags1.cli.transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.streams.metadata_files import SUFFIX
 from ags1.streams.verify import StreamVerifyReport, verify_file
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, UsageError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_UNPROTECTED, UsageError
 from ags1.support.typing import Any
 from ags1.support.words import counted, made_by, size_text
 
@@ -192,18 +192,18 @@ def _picture(record: dict[str, Any]) -> str:
 @command(
     files=Positional("FILE...", "AGS1 file, glob or directory"),
     key="KEY",
-    length="length",
+    length="LENGTH",
     work="jobs WORK",
-    needs="(--key-file FILE | ...)",
-    epilog=KEY_HELP,
+    needs="(--key-metadata PATH | ...)",
+    epilog=LENGTH_HELP,
     fields="file, blocks, plaintext_length, length_trusted, failed_count, failed_blocks (the first thousand), "
     "seconds, created, ags1, error",
 )
-def verify(files: list[str], key: Namespace, length: int | None, work: Namespace) -> int:
-    """A directory stands for the .ags1 files below it.
+def verify(files: list[str], key: Namespace, length: Namespace, work: Namespace) -> int:
+    """A directory stands for the .ags1 files below it. With --any-length, the exit code is 5 at best.
 
     examples:
-      ags1 verify sales.avro.ags1 --key-file my.key
+      ags1 verify sales.avro.ags1 --key-metadata sales.key-metadata
       ags1 verify vault/ --key-metadata keys/ --jobs 4
     """
     keys = Keys(key, length)
@@ -212,7 +212,7 @@ def verify(files: list[str], key: Namespace, length: int | None, work: Namespace
     jobs = [Job(path, "", name, size) for path, name, size in found]
     if any(job.source == STANDARD for job in jobs):
         raise UsageError("standard input cannot be verified: give a file, or decrypt it to /dev/null")
-    if len(jobs) > 1 and length is not None:
+    if len(jobs) > 1 and length.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
     metadata = {job.source: keys.metadata_for(job.source, job.name) for job in jobs}
 
@@ -234,7 +234,8 @@ def verify(files: list[str], key: Namespace, length: int | None, work: Namespace
         blocks = counted(report.block_count, "block")
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
-    return work_through(work, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    code = work_through(work, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    return EXIT_UNPROTECTED if not code and keys.note_any_length(work) else code
 
 
 def _failure(path: str, report: StreamVerifyReport) -> str:

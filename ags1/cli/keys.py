@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
@@ -9,6 +10,7 @@ from argparse import Namespace
 
 from ags1.cli.command import Positional, command
 from ags1.cli.output import say, warn
+from ags1.cli.paths import shown
 from ags1.cli.standard import refuse_terminal, write_out
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
@@ -16,6 +18,7 @@ from ags1.keys import KeyMetadata, decode_metadata
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.support.exit_codes import UsageError
 from ags1.support.key_files import (
+    SECRET_EXISTS,
     key_of_variable,
     local_path,
     looks_like_key,
@@ -33,42 +36,74 @@ keys:
   holds text. Key metadata is Iceberg's StandardKeyMetadata: key, AAD prefix
   and trusted length of one file.
 """
+LENGTH_HELP = f"""\
+{KEY_HELP}
+lengths:
+  Only a trusted length shows that blocks are missing at the end of a file.
+  Key metadata has it; with a key alone, give the --length that `ags1 encrypt`
+  said. A file without one is refused, unless --any-length accepts any.
+"""
+_LENGTHS = (
+    "give --key-metadata PATH (`ags1 encrypt --key-metadata-out` writes it), --length BYTES for one file "
+    "(`ags1 encrypt` says it), or --any-length to accept any length"
+)
+_ANY_LENGTH = "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed"
 
 
 class Keys:
     """The keys that the options name, if any are `named`. A key file is read once for all files: it may be a pipe.
 
-    `length` is the trusted length of the one file. If what is encrypted can have a new key, `can_be_made`.
+    `length` are the options of what reads AGS1 files: their trusted length, or that any will do.
     """
 
-    def __init__(self, given: Namespace, length: int | None = None, *, can_be_made: bool = False) -> None:
+    def __init__(self, given: Namespace, length: Namespace | None = None) -> None:
         self._given = given
         self._length = length
-        self._can_be_made = can_be_made
         self.named = bool(given.key_file or given.key_env or given.key_metadata)
         if given.key_metadata:
             given.key_metadata = local_path(given.key_metadata)
         self._key: Key | None = None
         self._metadata: KeyMetadata | None = None
         self._warned = False
+        self._any_length = False
         if given.key_metadata and given.aad_prefix is not None:
             raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
 
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
-        """Key, AAD prefix and trusted length for the encrypted file at `path`, called `name` below what was given."""
-        if self._given.key_metadata:
-            metadata = self._from_metadata(self._given.key_metadata, path, name)
-            return metadata if self._length is None else metadata.with_length(self._length)
-        if self._key is None:
-            self._key = self._load(path)
-        return KeyMetadata(self._key, aad_prefix(self._given.aad_prefix, name), self._length)
+        """Key, AAD prefix and trusted length for the encrypted file at `path`, called `name` below what was given.
+
+        UsageError: a file that is read has no trusted length, and --any-length is not given.
+        """
+        given, length = self._given, self._length
+        if given.key_metadata:
+            metadata = self._from_metadata(given.key_metadata, path, name)
+        else:
+            if self._key is None:
+                self._key = self._load(path)
+            metadata = KeyMetadata(self._key, aad_prefix(given.aad_prefix, name))
+        if length is None:
+            return metadata
+        if length.length is not None:
+            metadata = metadata.with_length(length.length)
+        if metadata.file_length is None:
+            if not length.any_length:
+                what = "its key metadata has no length" if given.key_metadata else "no trusted length was given"
+                raise UsageError(f"{shown(path)}: {what}, so blocks missing at its end would go unnoticed: {_LENGTHS}")
+            self._any_length = True
+        return metadata
+
+    def note_any_length(self, said: Namespace) -> bool:
+        """Return whether a file was read without a trusted length, and say it to a person."""
+        if self._any_length and not said.quiet and not getattr(said, "json", False):
+            warn(_ANY_LENGTH)
+        return self._any_length
 
     def _load(self, path: str) -> Key:
         given = self._given
         kind, name = split_reference(given.key_file) if given.key_file else ("env", given.key_env)
         if name and kind == "file":
             refuse_key_as_name(name, "--key-file", "the name of a file")
-            hint = f"`ags1 keygen {shlex.quote(name)}` makes one" if self._can_be_made else ""
+            hint = f"`ags1 keygen {shlex.quote(name)}` makes one" if self._length is None else ""
             return Key(parse_key(self._read(name, hint=hint), name, note=note))
         if name:
             if name not in os.environ:
@@ -78,7 +113,7 @@ class Keys:
         beside = path + KEY_METADATA_SUFFIX
         if os.path.exists(local_path(path) + KEY_METADATA_SUFFIX):
             raise UsageError(f"a key is needed: beside {path} stands {beside}, for --key-metadata {beside}")
-        raise UsageError("a key is needed: --key-file FILE, --key-env NAME or --key-metadata PATH")
+        raise UsageError("a key is needed: --key-metadata PATH, --key-file FILE or --key-env NAME")
 
     def _from_metadata(self, where: str, path: str, name: str) -> KeyMetadata:
         if os.path.isdir(where):
@@ -194,12 +229,17 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
     """Write a secret to a file that only its owner can read. FileExistsError: it exists, and is not to be replaced."""
     from ags1.storage import AtomicFile
 
-    if not replace:
-        try:
-            write_secret(path, data)
-        except FileExistsError as error:
-            raise FileExistsError(error.errno, f"{error.strerror} (--force replaces it)", path) from None
-        return
+    exists = FileExistsError(errno.EEXIST, f"{SECRET_EXISTS} (--force replaces it)", path)
+    if not replace and os.path.lexists(path):
+        # AtomicFile would follow a dangling link.
+        raise exists
     with AtomicFile(path, mode=0o600) as output:
         output.write(data)
-        output.commit(durable=True)
+        try:
+            (output.commit if replace else output.commit_new)(durable=True)
+        except FileExistsError:
+            raise exists from None
+        except OSError as error:
+            if replace or error.errno != errno.ENOTSUP:
+                raise
+            write_secret(path, data)

@@ -225,7 +225,8 @@ option(
     choices=("trusted", "metadata-hint", "file"),
     default="trusted",
 )
-option("--length BYTES", "trusted length of the encrypted file: detects a truncation between blocks", type=values.size)
+option("--length BYTES", "trusted length of the one encrypted file, as `ags1 encrypt` said it", type=values.size)
+option("--any-length", "accept files without a trusted length: blocks missing at the end of one go unnoticed")
 
 option = _section("files")
 option(
@@ -532,7 +533,12 @@ option(
 option("--json", "JSON output: one object, or one object a line")
 option("-q --quiet", "print errors only")
 option("-v --verbose", "a line for each file, also if there are many")
-option("--progress", "a progress bar: auto shows it on a terminal", choices=("auto", "always", "never"), default="auto")
+option(
+    "--progress",
+    "a progress bar on a terminal; always also writes a line to a log every ten seconds",
+    choices=("auto", "always", "never"),
+    default="auto",
+)
 option("--traceback", "show the traceback of errors, also from Java")
 
 option = _section("on a cluster")
@@ -546,6 +552,7 @@ option("--conf NAME=VALUE", "a setting of the session (may be repeated)", action
 BUNDLES = {
     "KEY": "key-file key-env key-metadata PREFIX",
     "PREFIX": "aad-prefix aad-prefix-hex",
+    "LENGTH": "length any-length",
     "KMS": "kms password-file keystore-key-file",
     "FILES": "files-from overwrite durable",
     "CHOICE": "include exclude",
@@ -570,6 +577,7 @@ BUNDLES = {
 EXCLUSIVE = (
     ("key-file", "key-env", "key-metadata"),
     ("aad-prefix", "aad-prefix-hex"),
+    ("length", "any-length"),
     ("old-aad-prefix", "old-aad-prefix-hex"),
     ("snapshot", "ref", "as-of", "from-snapshot"),
     ("enable-only", "expire"),

@@ -9,7 +9,7 @@ from functools import partial
 
 from ags1.cli.command import Command
 from ags1.cli.options import EXCLUSIVE, options_named
-from ags1.cli.table import COMMANDS, CommandGroup
+from ags1.cli.table import COMMANDS, SPARK_EPILOG, CommandGroup
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any, NoReturn
 
@@ -51,9 +51,9 @@ def _run_on_spark(name: str, options: argparse.Namespace) -> int:
     return run_on_spark(name, options.called.spark, options)
 
 
-def whole_parser(*, on_spark: bool = False, group: CommandGroup = COMMANDS) -> CommandParser:
+def whole_parser(*, on_spark: bool = False) -> CommandParser:
     """Return the parser of all commands, with all options."""
-    return _parser_of(group, None, on_spark)
+    return _parser_of(COMMANDS, None, on_spark)
 
 
 def _parser_of(group: CommandGroup, only: str | None, on_spark: bool) -> CommandParser:
@@ -64,7 +64,7 @@ def _parser_of(group: CommandGroup, only: str | None, on_spark: bool) -> Command
         on_spark=on_spark,
         hints=group.hints,
         description=group.description,
-        epilog=group.epilog_on_spark if on_spark else group.epilog,
+        epilog=SPARK_EPILOG if on_spark and group is COMMANDS else group.epilog,
     )
     if group is COMMANDS:
         parser.add_argument("--version", action="store_true", help="show the version and exit")
@@ -74,7 +74,7 @@ def _parser_of(group: CommandGroup, only: str | None, on_spark: bool) -> Command
             if only is None:
                 parser.replace_command(name, _parser_of(entry, None, on_spark))
         elif entry.has_cluster_form if on_spark else not entry.is_for_clusters:
-            parser.add_command(name, entry.summary, entry.load() if only in (None, name) else None)
+            parser.add_command(name, entry.summary, group.load(name) if only in (None, name) else None)
     return parser
 
 
@@ -210,7 +210,6 @@ class CommandParser(argparse.ArgumentParser):
         options.run = command.run
         if self._on_spark:
             options.run = partial(_run_on_spark, f"{self.prog} {name}".partition(" ")[2])
-
         return options
 
     def _refuse_option(self, command: str | None, argument: str) -> NoReturn:

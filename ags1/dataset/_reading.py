@@ -14,7 +14,7 @@ from ags1.dataset.access import Access
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import changes
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetVerifyReport, Phase, RunReport
@@ -23,6 +23,7 @@ from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
 from ags1.dataset.views import DatasetView
 from ags1.errors import FormatError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.keys import KeyMetadata
 from ags1.storage import Location
 from ags1.streams.files import Progress

@@ -36,7 +36,7 @@ from itertools import repeat
 from ags1.core.gcm import random_bytes
 from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry, Part
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes
 from ags1.dataset.names import CONTROL, check_entry_path, sort_key, version_name
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
@@ -51,6 +51,7 @@ from ags1.dataset.versions import (
 )
 from ags1.dataset.views import open_root
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status
 from ags1.support.typing import Self
 

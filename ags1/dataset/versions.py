@@ -37,9 +37,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import CONTROL, run_of, version_name, version_number
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, UnsupportedError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, create, in_order, list_names, make_parent, open_output, read_whole, status
 from ags1.support.typing import Any, Buffer
 

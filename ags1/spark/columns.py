@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,10 +23,10 @@ from ags1.spark.engine._column_work import (
     OpeningColumn,
     SealingColumn,
     error_column,
-    with_names,
 )
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_reference
+from ags1.spark.engine._sessions import Session
 from ags1.support.arguments import one_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def encrypt_columns(
         Classic or Connect.
     columns : mapping of str to str
         Names of columns, each with its master key. They have any type that :func:`ags1.arrow.encrypt_columns` takes:
-        text, binary, numbers, dates and times, booleans, structs, arrays, maps.
+        text, binary, numbers, dates and times, booleans, structs, arrays, maps. The names of all columns are found as
+        Spark finds them, so ``spark.sql.caseSensitive`` counts. A dot in a name is part of the name.
     kms : str
         URL as :func:`ags1.kms.load` takes it; each worker makes its own client from it.
     keys : path or URL
@@ -90,7 +91,8 @@ def encrypt_columns(
         A column's field has that metadata: Spark keeps it, and so do Parquet files, but not Iceberg tables, CSV and
         JSON.
     ValueError, TypeError
-        A wrong argument: a column that does not exist or that has another type, `deterministic`.
+        A wrong argument: a column that does not exist, whose name two columns have, or that has another type, a column
+        that Spark does not give to Arrow, `deterministic`. No key has been written.
     KeyAccessError
         The KMS refused a master key.
     OSError
@@ -115,25 +117,29 @@ def encrypt_columns(
         )
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
-    schema = _schema_of(df, columns, row_key)
-    for name in columns:
-        if _ENCRYPTED in schema[name].metadata:
+    chosen = _Chosen.of(df, columns, row_key)
+    schema = chosen.schema
+    for position in chosen.key_ids:
+        name = schema[position].name
+        if _ENCRYPTED in schema[position].metadata:
             raise AlreadyEncryptedError(
                 f"column {name!r} is encrypted already; to encrypt it twice, remove its metadata first: "
                 f"df.withMetadata({name!r}, {{}})"
             )
-        _arrow_type(schema[name])
+        _encryptable(schema[position])
     table = locate(keys, df.sparkSession)
-    bound = _bound(schema, row_key)
-    made = [
-        create_key(table, kms, name, key_id, form=form, field=schema[name].jsonValue(), row_key=bound)
-        for name, key_id in columns.items()
-    ]
-    fields = [
-        StructField(each.name, BinaryType(), each.nullable, {_ENCRYPTED: form}) if each.name in columns else each
-        for each in schema
-    ]
-    return _mapped(df, EncryptColumns(made, row_key, kms), fields)
+    made = {
+        position: create_key(
+            table, kms, schema[position].name, key_id,
+            form=form, field=schema[position].jsonValue(), row_key=chosen.bound(),
+        )
+        for position, key_id in chosen.key_ids.items()
+    }  # fmt: skip
+    fields = list(schema)
+    for position in made:
+        before = fields[position]
+        fields[position] = StructField(before.name, BinaryType(), before.nullable, {_ENCRYPTED: form})
+    return _mapped(df, EncryptColumns(made, chosen.row_key, kms), fields)
 
 
 def decrypt_columns(
@@ -186,39 +192,40 @@ def decrypt_columns(
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
     one_of(on_error, ("raise", "null"), "on_error")
-    schema = _schema_of(df, columns, row_key)
+    chosen = _Chosen.of(df, columns, row_key)
+    schema = chosen.schema
     table = locate(keys, df.sparkSession)
-    bound = _bound(schema, row_key)
-    given = {name: DataType.fromDDL(each) if isinstance(each, str) else each for name, each in (types or {}).items()}
-    if unknown := given.keys() - columns.keys():
-        raise ValueError(f"types has columns that are not decrypted: {', '.join(sorted(unknown))}")
+    given = chosen.positions(types or {}, "types")
+    if unknown := given.keys() - chosen.key_ids.keys():
+        raise ValueError(f"types has columns that are not decrypted: {', '.join(map(chosen.name, unknown))}")
     fields = list(schema)
-    openings = []
-    for name, key_id in columns.items():
-        if not isinstance(schema[name].dataType, BinaryType):
-            raise TypeError(f"column {name!r} is not binary but {schema[name].dataType.simpleString()}: not encrypted")
-        if name in given:
-            field = StructField(name, given[name])
+    if on_error == "null":
+        fields += [StructField(name, StringType()) for name in chosen.error_columns()]
+    openings = {}
+    for position, key_id in chosen.key_ids.items():
+        name, found = schema[position].name, schema[position].dataType
+        if not isinstance(found, BinaryType):
+            raise TypeError(f"column {name!r} is not binary but {found.simpleString()}: not encrypted")
+        opening = Opening(name, key_id, form, chosen.bound())
+        if position in given:
+            kind = given[position]
+            field = StructField(name, DataType.fromDDL(kind) if isinstance(kind, str) else kind)
         else:
-            field = _recorded(table, kms, Opening(name, key_id, form, bound), keys)
-        opening = Opening(name, key_id, form, bound, field.jsonValue()["type"], exact=name not in given)
-        openings.append((opening, _arrow_type(field)))
+            field = _recorded(table, kms, opening, keys)
+        opening = replace(opening, type=field.jsonValue()["type"], exact=position not in given)
+        openings[position] = opening, _encryptable(field)
         # An outer join may have added nulls since.
-        field = StructField(name, field.dataType, schema[name].nullable or on_error == "null", field.metadata)
-        if on_error == "null":
-            if error_column(name) in schema.names:
-                raise ValueError(f"there is a column {error_column(name)!r} already: rename it")
-            fields.append(StructField(error_column(name), StringType()))
-        fields[schema.names.index(name)] = field
+        nullable = schema[position].nullable or on_error == "null"
+        fields[position] = StructField(name, field.dataType, nullable, field.metadata)
     hidden = KeyTable.of(table, kms, next(iter(columns.values())))
-    task = DecryptColumns(openings, hidden, row_key, on_error, kms)
-    return _mapped(df, task, fields)
+    return _mapped(df, DecryptColumns(openings, hidden, chosen.row_key, on_error, kms), fields)
 
 
 def _mapped(df: DataFrame, task: ArrowTask, fields: list[StructField]) -> DataFrame:
-    """The rows of a task; mapInArrow itself takes ``a.b`` for a field of ``a``, which may be there too."""
-    numbered = df.toDF(*map(str, range(len(df.columns))))
-    return numbered.mapInArrow(partial(with_names, task, df.columns), StructType(fields))
+    """The rows of a task on columns that have numbers for names: a name may be there twice, or be a path for Spark."""
+    numbered = [StructField(str(at), each.dataType, each.nullable, each.metadata) for at, each in enumerate(fields)]
+    frame = df.toDF(*map(str, range(len(df.columns))))
+    return frame.mapInArrow(task, StructType(numbered)).toDF(*(each.name for each in fields))
 
 
 def register_columns(
@@ -258,7 +265,7 @@ def register_columns(
     """
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
-    if isinstance(key_ids, str) or not key_ids:
+    if isinstance(key_ids, str) or not key_ids or not all(isinstance(each, str) for each in key_ids):
         raise TypeError("key_ids must be the names of master keys, such as ['pii']")
     table = locate(keys, spark)
     made = {key_id: create_key(table, kms, "", key_id, form=form) for key_id in dict.fromkeys(key_ids)}
@@ -344,36 +351,111 @@ class _DecryptValues(_Values):
         return self._each("ags1_decrypt", self._key_ids, batches, work)
 
 
-def _schema_of(df: DataFrame, columns: Any, row_key: str | None) -> StructType:
-    """The schema of a DataFrame, which has each of these columns once."""
-    if not hasattr(df, "mapInArrow") or not hasattr(df, "sparkSession"):
-        raise TypeError(f"df must be a DataFrame of Spark, not {type(df).__name__}")
-    if not isinstance(columns, Mapping) or not columns:
-        raise TypeError("columns must be a mapping of names to master keys, such as {'ssn': 'pii'}")
-    schema = df.schema
-    for name in (*columns, *([row_key] if row_key is not None else ())):
-        if schema.names.count(name) != 1:
-            raise ValueError(f"there is no column {name!r}, or there are several: {', '.join(schema.names)}")
-    if row_key in columns:
-        raise ValueError(f"row_key {row_key!r} is encrypted itself: choose a column that stays readable")
-    return schema
+@dataclass(frozen=True)
+class _Chosen:
+    """Columns of a DataFrame that a caller has named, by their positions; names are found as Spark finds them."""
 
+    schema: StructType
+    case_sensitive: bool
+    key_ids: dict[int, str]
+    row_key: int | None
 
-def _bound(schema: StructType, row_key: str | None) -> tuple[str, str] | None:
-    if row_key is None:
-        return None
-    _arrow_type(schema[row_key])
-    return row_key, schema[row_key].dataType.simpleString()
+    @classmethod
+    def of(cls, df: Any, columns: Any, row_key: str | None) -> _Chosen:
+        """Find the columns to work on, each with its master key, and the one that is authenticated with them."""
+        if not hasattr(df, "mapInArrow") or not hasattr(df, "sparkSession"):
+            raise TypeError(f"df must be a DataFrame of Spark, not {type(df).__name__}")
+        if not isinstance(columns, Mapping) or not columns:
+            raise TypeError("columns must be a mapping of names to master keys, such as {'ssn': 'pii'}")
+        for name, key_id in columns.items():
+            if not isinstance(key_id, str):
+                raise TypeError(f"the master key of column {name!r} must be a str, not {type(key_id).__name__}")
+        case_sensitive = Session(df.sparkSession).setting("spark.sql.caseSensitive") or "false"
+        made = cls(df.schema, case_sensitive.lower() == "true", {}, None)
+        for each in made.schema:
+            _arrow_type(each)
+        key_ids = made.positions(columns, "columns")
+        bound = None if row_key is None else made.position(row_key)
+        if bound in key_ids:
+            raise ValueError(f"row_key {row_key!r} is encrypted itself: choose a column that stays readable")
+        return replace(made, key_ids=key_ids, row_key=bound)
+
+    def name(self, position: int) -> str:
+        """The name of a column in the DataFrame."""
+        found: str = self.schema.names[position]
+        return found
+
+    def named(self, name: str, names: Sequence[str]) -> list[int]:
+        """The positions of a name."""
+        if self.case_sensitive:
+            return [position for position, each in enumerate(names) if each == name]
+        # Two names of other lengths are other names for Spark, though they may be the same in lower case ("İ").
+        same = name.lower(), len(name)
+        return [position for position, each in enumerate(names) if (each.lower(), len(each)) == same]
+
+    def position(self, name: Any) -> int:
+        """The position of the one column that has a name."""
+        names = self.schema.names
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a column must be a str, not {type(name).__name__}")
+        found = self.named(name, names)
+        if not found:
+            raise ValueError(f"there is no column {name!r}, but {', '.join(names)}")
+        if len(found) > 1:
+            which = ", ".join(names[each] for each in found)
+            raise ValueError(f"there are {len(found)} columns {name!r} for this session ({which}): rename all but one")
+        return found[0]
+
+    def positions(self, given: Mapping[str, Any], argument: str) -> dict[int, Any]:
+        """What an argument says of columns."""
+        found: dict[int, Any] = {}
+        for name, value in given.items():
+            position = self.position(name)
+            if position in found:
+                raise ValueError(f"{argument} has the column {self.name(position)!r} twice: as {name!r} too")
+            found[position] = value
+        return found
+
+    def bound(self) -> tuple[str, str] | None:
+        """Name and type of the column that is authenticated with values."""
+        if self.row_key is None:
+            return None
+        found = self.schema[self.row_key]
+        _encryptable(found)
+        return found.name, found.dataType.simpleString()
+
+    def error_columns(self) -> list[str]:
+        """The columns that say what is wrong with the values of those that are decrypted."""
+        names = self.schema.names
+        for position in self.key_ids:
+            name = error_column(names[position])
+            if taken := self.named(name, names):
+                raise ValueError(
+                    f"on_error='null' adds a column {name!r}, and there is {names[taken[0]]!r} already: rename it"
+                )
+            names = [*names, name]
+        return names[len(self.schema) :]
 
 
 def _arrow_type(field: StructField) -> Any:
-    """The type of a column in Arrow. TypeError: its values have no bytes."""
+    """The type of a column in Arrow. TypeError: Spark cannot give the column to tasks."""
     from pyspark.sql.pandas.types import to_arrow_type
 
+    try:
+        return to_arrow_type(field.dataType)
+    except Exception as error:
+        raise TypeError(
+            f"column {field.name!r} has the type {field.dataType.simpleString()}, which Spark does not give to Arrow: "
+            f"cast it, or leave it out ({error})"
+        ) from None
+
+
+def _encryptable(field: StructField) -> Any:
+    """The type of a column in Arrow. TypeError: its values have no bytes."""
     from ags1.arrow.nested import check_type
 
+    found = _arrow_type(field)
     try:
-        found = to_arrow_type(field.dataType)
         check_type(found)
     except Exception as error:
         text = f"column {field.name!r} has the type {field.dataType.simpleString()}, which cannot be encrypted: {error}"

@@ -14,7 +14,6 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset, kms
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunReference
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
@@ -22,6 +21,7 @@ from ags1.dataset.targets import LocalTarget
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit
 from ags1.errors import ConflictError, KeyAccessError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark import encryption
 from ags1.spark.engine._dataset_work import EncryptWork
 from ags1.spark.engine._locations import locate

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark import decryption, encryption, parquet, verification
 from ags1.spark.engine import _captured, _parquet_run, _planning, _progress, _runner
 from ags1.spark.engine._planning import Unit, gathered
@@ -358,13 +358,17 @@ def test_the_time_that_is_left(left: int, text: str) -> None:
     assert _progress._duration(left) == text
 
 
-def test_progress_is_a_line_at_the_end_where_there_is_no_terminal(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+def test_progress_is_shown_on_a_terminal_and_written_to_no_log(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run(spark, [Unit("a", 1 << 20)], progress=True)
+    _progress.phase_lines("echo", True)("listing", 0, None)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     run(spark, [Unit("a", 1 << 20)], progress=True)
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("ags1 echo: 1 of 1 files, 1.0 MB of 1.0 MB, ")
+    assert said.err.rpartition("\r")[2].startswith("\x1b[Kags1 echo: 1 of 1 files, 1.0 MB of 1.0 MB, ")
     assert said.err.count("\n") == 1
 
 

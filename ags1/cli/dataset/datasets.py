@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
-from ags1.cli.command import OnSpark, Positional, command
+from ags1.cli.command import Command, OnSpark, Positional, command
 from ags1.cli.consent import agreed
 from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.output import say, say_json, warn, warn_some
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ags1.dataset import Dataset, ExpireReport, Pins, RunReport
 
-DATASET = Positional("DATASET", "directory or URL of the dataset", type=directory)
+DATASET = Positional("DATASET", "directory or URL of the dataset", dest="vault", type=directory)
 CLUSTER = "part-bytes parallelism quiet report"
 _SOURCE = Positional("SOURCE", "directory or file, or a URL", type=directory)
 _FIELDS = (
@@ -37,11 +37,17 @@ _SHOWN = 20
 _LATER = "a later expire removes that, or --grace 0s does now, where nothing else writes"
 
 
+_EXPECTED = ("expected_version", "expected_uuid", "expected_digest", "key_id")
+
+
+def dataset_command(**settings: Any) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a command of ``ags1 dataset``; its first parameter is the dataset, and what opens it."""
+    return command(where=(DATASET, "KMS PINS"), **{"fields": _FIELDS, "subject": "dataset"} | settings)
+
+
 @contextlib.contextmanager
 def opened(
-    place: str,
-    kms: Namespace,
-    expected: Namespace,
+    where: Namespace,
     said: Namespace,
     words: tuple[str, str] = ("reading", "read"),
     *,
@@ -51,18 +57,18 @@ def opened(
     """The dataset, if it is what is expected, and what shows progress; `how` are more arguments of ``dataset.open``."""
     from ags1 import dataset as datasets
 
-    pins = _load_pins(expected.pin, place)
-    how |= {name: value for name, value in vars(expected).items() if name != "pin"}
+    pins = _load_pins(where.pin, where.vault)
+    how |= {name: getattr(where, name) for name in _EXPECTED}
     with (
-        client_of(kms) as client,
+        client_of(where) as client,
         Reporter(said, words, to_stdout=to_stdout) as reporter,
-        datasets.open(place, client, pins=pins, **how) as vault,
+        datasets.open(where.vault, client, pins=pins, **how) as vault,
     ):
         try:
             yield vault, reporter
         finally:
             # Also when a command fails behind its commit: what it has made is what the next one must find.
-            _save_pins(expected.pin, pins, vault)
+            _save_pins(where.pin, pins, vault)
 
 
 # -- --pin FILE: what the last command knew, kept where nobody can write who can write the dataset -------------------
@@ -148,24 +154,17 @@ def encrypt(
     return _tell(report, words[1], vault, said, time.monotonic() - started, source=source, choice=choice)
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     source=_SOURCE,
     prefix="prefix",
-    kms="KMS",
-    expected="PINS",
     choice="CHOICE keep-going again no-resume no-durable",
     how="attempts threads",
     said="dry-run verbose SAY",
-    fields=_FIELDS,
-    subject="dataset",
 )
 def add(
-    vault: str,
+    where: Namespace,
     source: str,
     prefix: str,
-    kms: Namespace,
-    expected: Namespace,
     choice: Namespace,
     how: Namespace,
     said: Namespace,
@@ -177,46 +176,36 @@ def add(
       ags1 dataset add s3://vault/2026/ report.csv
     """
     words, started = ("encrypting", "encrypted"), time.monotonic()
-    with opened(vault, kms, expected, said, words, **vars(how)) as (found, reporter):
+    with opened(where, said, words, **vars(how)) as (found, reporter):
         report = found.add(
-            source, prefix=prefix, progress=reporter.progress_of(vault), dry_run=said.dry_run, **vars(choice)
+            source, prefix=prefix, progress=reporter.progress_of(where.vault), dry_run=said.dry_run, **vars(choice)
         )
-    return _tell(report, words[1], vault, said, time.monotonic() - started, source=source, choice=choice)
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started, source=source, choice=choice)
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     files=Positional("PATH...", "file or directory in it"),
-    kms="KMS",
-    expected="PINS",
     attempts="attempts",
     said="dry-run SAY",
-    fields=_FIELDS,
-    subject="dataset",
 )
-def rm(vault: str, files: list[str], kms: Namespace, expected: Namespace, attempts: int, said: Namespace) -> int:
+def rm(where: Namespace, files: list[str], attempts: int, said: Namespace) -> int:
     """A directory stands for all that is below it. Older versions keep the files until `ags1 dataset expire`.
 
     examples:
       ags1 dataset rm vault/ day=7 report.csv --dry-run
     """
     words, started = ("removing", "removed"), time.monotonic()
-    with opened(vault, kms, expected, said, words, attempts=attempts) as (found, _):
+    with opened(where, said, words, attempts=attempts) as (found, _):
         report = found.rm(*files, dry_run=said.dry_run)
-    return _tell(report, words[1], vault, said, time.monotonic() - started)
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started)
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     number=Positional("VERSION", "number of a version", type=version),
-    kms="KMS",
-    expected="PINS",
     attempts="attempts",
     said="dry-run SAY",
-    fields=_FIELDS,
-    subject="dataset",
 )
-def restore(vault: str, number: int, kms: Namespace, expected: Namespace, attempts: int, said: Namespace) -> int:
+def restore(where: Namespace, number: int, attempts: int, said: Namespace) -> int:
     """Its objects are used again.
 
     examples:
@@ -225,25 +214,18 @@ def restore(vault: str, number: int, kms: Namespace, expected: Namespace, attemp
       ags1 dataset restore vault/ 3
     """
     words, started = ("restoring", "restored"), time.monotonic()
-    with opened(vault, kms, expected, said, words, attempts=attempts) as (found, _):
+    with opened(where, said, words, attempts=attempts) as (found, _):
         report = found.restore(number, dry_run=said.dry_run)
-    return _tell(report, words[1], vault, said, time.monotonic() - started)
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started)
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     source=Positional("SOURCE", "directory or URL that the dataset was made from", type=directory),
     prefix="prefix",
-    kms="KMS",
-    expected="PINS",
     how="attempts threads",
     said="dry-run verbose SAY",
-    fields=_FIELDS,
-    subject="dataset",
 )
-def repair(
-    vault: str, source: str, prefix: str, kms: Namespace, expected: Namespace, how: Namespace, said: Namespace
-) -> int:
+def repair(where: Namespace, source: str, prefix: str, how: Namespace, said: Namespace) -> int:
     """Every file is verified first. A file whose source has changed since is an error: encrypt that instead.
 
     examples:
@@ -251,32 +233,29 @@ def repair(
       ags1 dataset repair vault/ raw/
     """
     words, started = ("verifying and repairing", "repaired"), time.monotonic()
-    with opened(vault, kms, expected, said, words, **vars(how)) as (found, reporter):
+    with opened(where, said, words, **vars(how)) as (found, reporter):
         report = found.repair(
-            source, prefix=prefix, progress=reporter.progress_of(vault), phase=reporter.phase, dry_run=said.dry_run
+            source,
+            prefix=prefix,
+            progress=reporter.progress_of(where.vault),
+            phase=reporter.phase,
+            dry_run=said.dry_run,
         )
-    return _tell(report, words[1], vault, said, time.monotonic() - started, source=source)
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started, source=source)
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     plain=Positional("TARGET", "directory or URL; made if it is missing", type=directory),
-    kms="KMS",
-    expected="PINS",
     choice="CHOICE keep-going durable overwrite",
     how="version threads",
     said="dry-run verbose SAY",
-    fields=_FIELDS,
-    subject="dataset",
     spark=OnSpark(
         "decrypt_files",
         {"source": "", "target": ""},
         "workers-kms expected-dataset-key-id expected-version pin CHOICE keep-going no-resume overwrite " + CLUSTER,
     ),
 )
-def decrypt(
-    vault: str, plain: str, kms: Namespace, expected: Namespace, choice: Namespace, how: Namespace, said: Namespace
-) -> int:
+def decrypt(where: Namespace, plain: str, choice: Namespace, how: Namespace, said: Namespace) -> int:
     """Files of the same names in TARGET that differ are refused before anything is written, unless --overwrite is
     given; those of the same length and time, as of an earlier run, stay as they are. Files have the modes and times of
     the sources. Nothing is written through a link.
@@ -286,8 +265,8 @@ def decrypt(
       ags1 dataset decrypt s3://vault/2026/ plain/ --version 3
     """
     words, started, written = ("decrypting", "decrypted"), time.monotonic(), False
-    with opened(vault, kms, expected, said, words, **vars(how)) as (found, reporter):
-        told = reporter.progress_of(vault)
+    with opened(where, said, words, **vars(how)) as (found, reporter):
+        told = reporter.progress_of(where.vault)
 
         def progress(done: int, total: int | None) -> None:
             nonlocal written
@@ -300,7 +279,7 @@ def decrypt(
             if written and choice.on_error == "fail":
                 warn(f"ags1: what came before it is in {plain}, and stays; --keep-going decrypts the others")
             raise
-    return _tell(report, words[1], vault, said, time.monotonic() - started, choice=choice, target=plain)
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started, choice=choice, target=plain)
 
 
 def _tell(
@@ -388,25 +367,19 @@ def _warn_of(said: Namespace, report: RunReport) -> None:
 # -- rewrap, expire ------------------------------------------------------------------------------------------------
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     new_key_id="new-key-id!",
     new_kms="new-kms",
-    kms="KMS",
-    expected="PINS",
     attempts="attempts",
     said="dry-run SAY",
     fields="dataset, version, old_key_id, new_key_id, older_versions, unfinished_runs, dry_run, error",
-    subject="dataset",
     changed={"attempts": {"default": 20, "help": "how often to begin again when other writers commit meanwhile (20)"}},
     spark=OnSpark("rewrap", {"target": ""}, "new-key-id! workers-kms new-kms pin dry-run"),
 )
 def rewrap(
-    vault: str,
+    where: Namespace,
     new_key_id: str,
     new_kms: str | None,
-    kms: Namespace,
-    expected: Namespace,
     attempts: int,
     said: Namespace,
 ) -> int:
@@ -418,12 +391,12 @@ def rewrap(
       ags1 dataset rewrap vault/ --new-key-id lake-2027
     """
     with contextlib.ExitStack() as stack:
-        new = stack.enter_context(new_client_of(kms, new_kms)) if new_kms else None
+        new = stack.enter_context(new_client_of(where, new_kms)) if new_kms else None
         words = ("re-wrapping", "re-wrapped")
-        found, _ = stack.enter_context(opened(vault, kms, expected, said, words, attempts=attempts))
+        found, _ = stack.enter_context(opened(where, said, words, attempts=attempts))
         report = found.rewrap(new_key_id, new, dry_run=said.dry_run)
     if said.json:
-        say_json({"dataset": vault, **vars(report), "error": None})
+        say_json({"dataset": where.vault, **vars(report), "error": None})
         return 0
     if said.quiet:
         return 0
@@ -432,7 +405,7 @@ def rewrap(
     state = f"wrapped again under the master key {new_id!r}"
     if not is_same:
         state = f"under the master key {new_id!r}, no more under {old_id!r}"
-    say(f"{vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
+    say(f"{where.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
     if report.older_versions and not is_same:
         older = counted(report.older_versions, "older version")
         say(f"{older}: still open with {old_id!r} until removed by `ags1 dataset expire`")
@@ -441,17 +414,13 @@ def rewrap(
     return 0
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     limits="keep older-than grace give-up",
-    kms="KMS",
-    expected="PINS",
     attempts="attempts",
     said="dry-run yes SAY",
     fields="dataset, version, versions, kept, objects, object_bytes, young_objects, dry_run, error",
-    subject="dataset",
 )
-def expire(vault: str, limits: Namespace, kms: Namespace, expected: Namespace, attempts: int, said: Namespace) -> int:
+def expire(where: Namespace, limits: Namespace, attempts: int, said: Namespace) -> int:
     """That includes what interrupted runs have left. No committed file is ever lost: a run that is given up can commit
     nothing afterwards. It asks first.
 
@@ -459,19 +428,19 @@ def expire(vault: str, limits: Namespace, kms: Namespace, expected: Namespace, a
       ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
       ags1 dataset expire vault/ --keep 1 --older-than 0s --yes
     """
-    with opened(vault, kms, expected, said, ("removing", "removed"), attempts=attempts) as (found, reporter):
+    with opened(where, said, ("removing", "removed"), attempts=attempts) as (found, reporter):
         asks = not (said.dry_run or said.yes)
         do = partial(found.expire, **vars(limits))
         report = do(dry_run=said.dry_run or asks)
         if asks and not report.is_empty:
             with reporter.paused():
                 if not said.json:
-                    _tell_expired(vault, said, report, limits.keep)
-                if not agreed(said, "Do it?", {"dataset": vault, **vars(report)}):
+                    _tell_expired(where.vault, said, report, limits.keep)
+                if not agreed(said, "Do it?", {"dataset": where.vault, **vars(report)}):
                     return 0
             report = do()
         report.dry_run = said.dry_run
-    _tell_expired(vault, said, report, limits.keep)
+    _tell_expired(where.vault, said, report, limits.keep)
     return 0
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 
-from ags1.cli.command import OnSpark, Positional, command
-from ags1.cli.dataset.datasets import CLUSTER, DATASET, opened
+from ags1.cli.command import OnSpark, Positional
+from ags1.cli.dataset.datasets import CLUSTER, dataset_command, opened
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import in_time
 from ags1.cli.spelling import in_options
@@ -21,24 +21,18 @@ if TYPE_CHECKING:
     from ags1.dataset import Problem
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     path=Positional("[PATH]", "directory or file in it", default=""),
     how="recursive long null",
     version="version",
-    kms="KMS",
-    expected="PINS",
     said="LIST",
     fields="path, type, plaintext_length, file_length",
-    subject="dataset",
 )
 def ls(
-    vault: str,
+    where: Namespace,
     path: str,
     how: Namespace,
     version: int | None,
-    kms: Namespace,
-    expected: Namespace,
     said: Namespace,
 ) -> int:
     """Names are relative to the dataset; sizes are of the plaintext. Control characters of a name are shown as escapes,
@@ -49,7 +43,7 @@ def ls(
       ags1 dataset ls vault/ -r -0 | xargs -0 ags1 dataset cat vault/
       ags1 dataset ls vault/ day=7 --version 3
     """
-    with opened(vault, kms, expected, said, version=version) as (opened_one, reporter):
+    with opened(where, said, version=version) as (opened_one, reporter):
         path, files = path.strip("/"), opened_one.files
         if path and path in files:
             found: Any = iter([(path, files[path])])
@@ -74,25 +68,19 @@ def ls(
     return 0
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     files=Positional("PATH...", "file in it"),
     offset="offset",
     size="bytes",
     version="version",
-    kms="KMS",
-    expected="PINS",
     said="quiet progress",
-    subject="dataset",
 )
 def cat(
-    vault: str,
+    where: Namespace,
     files: list[str],
     offset: int,
     size: int | None,
     version: int | None,
-    kms: Namespace,
-    expected: Namespace,
     said: Namespace,
 ) -> int:
     """Nothing is written before it is authenticated, but what was written before a failure stays written.
@@ -105,7 +93,7 @@ def cat(
         raise UsageError("--offset and --bytes are for one file, but there are many")
     output = standard_output()
     words = ("decrypting", "decrypted")
-    with opened(vault, kms, expected, said, words, to_stdout=False, version=version) as (found, reporter):
+    with opened(where, said, words, to_stdout=False, version=version) as (found, reporter):
         for path in files:
             with found.open(path) as reader:
                 reader.seek(offset)
@@ -114,22 +102,16 @@ def cat(
     return 0
 
 
-@command(
-    vault=DATASET,
+@dataset_command(
     version="version",
-    kms="KMS",
-    expected="PINS",
     threads="threads",
     said="verbose SAY",
     fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, created, ags1, error",
-    subject="dataset",
     spark=OnSpark(
         "verify_files", {"source": ""}, f"workers-kms expected-dataset-key-id expected-version pin {CLUSTER}"
     ),
 )
-def verify(
-    vault: str, version: int | None, kms: Namespace, expected: Namespace, threads: int | None, said: Namespace
-) -> int:
+def verify(where: Namespace, version: int | None, threads: int | None, said: Namespace) -> int:
     """What interrupted runs have left is named, and is no fault. A whole directory that was put back from an older copy
     is authentic: only a pin shows that, such as --pin or --expected-version.
 
@@ -139,14 +121,14 @@ def verify(
     """
     started = time.monotonic()
     words = ("verifying", "verified")
-    with opened(vault, kms, expected, said, words, version=version, threads=threads) as (found, reporter):
-        report = found.verify(threads=threads, progress=reporter.progress_of(vault), phase=reporter.phase)
+    with opened(where, said, words, version=version, threads=threads) as (found, reporter):
+        report = found.verify(threads=threads, progress=reporter.progress_of(where.vault), phase=reporter.phase)
     seconds = time.monotonic() - started
     count = sum(1 for each in report.problems if not each.is_harmless)
     problems = counted(count, "problem")
     if said.json:
         record = {
-            "dataset": vault,
+            "dataset": where.vault,
             "version": report.version,
             "files": report.file_count,
             "plaintext_bytes": report.plaintext_bytes,
@@ -168,7 +150,7 @@ def verify(
                 warn(f"ags1: warning: {harmless[0].kind}: {in_options(harmless[0].detail)}{more}")
             what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"
             state = problems if count else "all authentic"
-            say(f"{vault}: {what}, version {report.version}: {state}")
+            say(f"{where.vault}: {what}, version {report.version}: {state}")
     return worst_code([_code_of(each) for each in report.problems])
 
 
@@ -181,22 +163,18 @@ def _code_of(problem: Problem) -> int:
     return EXIT_IO
 
 
-@command(
-    vault=DATASET,
-    kms="KMS",
-    expected="PINS",
+@dataset_command(
     said="LIST",
     fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
-    subject="dataset",
 )
-def versions(vault: str, kms: Namespace, expected: Namespace, said: Namespace) -> int:
+def versions(where: Namespace, said: Namespace) -> int:
     """Keep the last line elsewhere: its version or digest, as a pin, shows that an older copy was put back. --pin FILE
     does that by itself.
 
     examples:
       ags1 dataset versions vault/
     """
-    with opened(vault, kms, expected, said) as (opened_one, _):
+    with opened(where, said) as (opened_one, _):
         found = opened_one.versions()
         uuid = opened_one.uuid
     if not said.json:

@@ -14,7 +14,7 @@ from functools import partial
 from ags1.cli.command import OnSpark, Positional, command
 from ags1.cli.keys import aad_prefix, read_metadata, warn_of_same_prefix
 from ags1.cli.output import say_json, warn, warn_some
-from ags1.cli.parquet.keys import CHANGED, KEY_HELP, Clients, KeyReferences, ReadingOptions, WritingOptions
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, WritingOptions, parquet_command
 from ags1.cli.paths import (
     STANDARD,
     Job,
@@ -89,15 +89,13 @@ SECRETS = {"transfer-key-id": "master key that seals the storage's secrets for t
 _V2 = {"data-page-v2": {"default": "java", "help": "form of V2 pages: java, which Spark reads (java), or arrow"}}
 
 
-@command(
+@parquet_command(
     encryption="PARQUET-ENCRYPTION",
     choice=_CHOICE,
     paths=_SOURCES,
     work="jobs WORK",
     needs="(--footer-key KEY | --kms URL --footer-key-id ID | ...)",
-    epilog=KEY_HELP,
     fields=_FIELDS,
-    changed=CHANGED,
     spark=OnSpark(
         "encrypt_parquet",
         _PLACES,
@@ -136,16 +134,14 @@ def encrypt(encryption: Namespace, choice: Namespace, paths: Namespace, work: Na
         return transfer.run(_with_metadata(encryption, writing, transfer, None))
 
 
-@command(
+@parquet_command(
     decryption="PARQUET-DECRYPTION",
     drop_bloom_filters="drop-bloom-filters",
     choice="CHOICE others resume",
     paths=_SOURCES,
     work="jobs WORK",
     needs="(--footer-key KEY | --kms URL | ...)",
-    epilog=KEY_HELP,
     fields=_FIELDS,
-    changed=CHANGED,
     spark=OnSpark(
         "decrypt_parquet",
         _PLACES,
@@ -174,7 +170,7 @@ def decrypt(
         )
 
 
-@command(
+@parquet_command(
     encryption="PARQUET-ENCRYPTION new-kms",
     old="old-footer-key old-column-key old-key-for old-key-metadata old-aad-prefix old-aad-prefix-hex allow-plaintext "
     "no-check-footer",
@@ -183,9 +179,7 @@ def decrypt(
     paths=_SOURCES,
     work="jobs WORK",
     needs="--old-... (--footer-key KEY | ...)",
-    epilog=KEY_HELP,
     fields=_FIELDS,
-    changed=CHANGED,
     spark=OnSpark(
         "rekey_parquet",
         _PLACES,
@@ -413,11 +407,12 @@ def _with_metadata(
     `of_old` returns what re-keying takes besides: how the source is read.
     """
     paths: dict[str, str | None] = {}
+    replace: bool = given.replace_key_metadata or transfer.choice.resume
     if writing.makes_metadata:
         chosen = [job for job in transfer.jobs if transfer.kinds[job.source][0] == PARQUET]
         many = len(transfer.jobs) > 1 or transfer.jobs[0].target != transfer.paths.target
         paths = {job.target: metadata_path(given.key_metadata_out, job, many) for job in chosen}
-        if not (given.replace_key_metadata or transfer.choice.resume):
+        if not replace:
             for target, path in paths.items():
                 assert path is not None
                 refuse_other_key(path, None, target, _read_footer)
@@ -434,7 +429,7 @@ def _with_metadata(
             operation: FileOperation = Encrypting(config, missing_columns=missing)
         else:
             operation = Rekeying(encryption=config, missing_columns=missing, **of_old(job))
-        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target)
+        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target, replace)
 
     return operation_of
 
@@ -442,14 +437,17 @@ def _with_metadata(
 class _Recorded(FileOperation):
     """Work whose fresh key is on the disk before what it encrypts; see MetadataFile."""
 
-    def __init__(self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str) -> None:
+    def __init__(
+        self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str, replace: bool
+    ) -> None:
         self._work = work
         self._metadata = metadata
         self._path = path
         self._target = target
+        self._replace = replace
 
     def run(self, source: str, target: Any, name: str, **options: Any) -> None:
-        output = MetadataFile(self._path, self._metadata, True)
+        output = MetadataFile(self._path, self._metadata, True, self._replace)
         watched = Watched(options.pop("progress"))
         try:
             self._work.run(source, target, name, progress=watched, **options)
@@ -470,7 +468,7 @@ class _Recorded(FileOperation):
 
 def _read_footer(target: str, metadata: KeyMetadata) -> None:
     from ags1.parquet.keys.properties import EncryptionConfig
-    from ags1.parquet.structure.inspection import inspect
+    from ags1.parquet.structure.inspecting import inspect
 
     if inspect(target, EncryptionConfig.for_iceberg(metadata).reading()).encryption is None:
         raise FormatError(f"{target} is not encrypted")

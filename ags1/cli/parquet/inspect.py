@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter
 
-from ags1.cli.command import Positional, command
+from ags1.cli.command import Positional
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.parquet.files import parquet_files
-from ags1.cli.parquet.keys import CHANGED, KEY_HELP, Clients, KeyReferences, ReadingOptions
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.report import Reporter
 from ags1.cli.spelling import describe
 from ags1.errors import Ags1Error
@@ -17,13 +17,11 @@ from ags1.support.exit_codes import exit_code
 from ags1.support.words import counted, with_name
 
 
-@command(
+@parquet_command(
     decryption="PARQUET-DECRYPTION",
     files=Positional("FILE...", "Parquet file, glob or directory"),
     said="LIST",
-    epilog=KEY_HELP,
     fields="file, what ags1.parquet.Inspection has, error",
-    changed=CHANGED,
 )
 def inspect(decryption: Namespace, files: list[str], said: Namespace) -> int:
     """Without keys, what anybody can see; with them, all of it. Nothing but the footer is authenticated: that takes
@@ -63,7 +61,7 @@ def inspect(decryption: Namespace, files: list[str], said: Namespace) -> int:
 
 
 def _look(path: str, name: str, reading: ReadingOptions) -> Inspection | Exception:
-    from ags1.parquet.structure.inspection import inspect as look
+    from ags1.parquet.structure.inspecting import inspect as look
 
     try:
         config = reading.config(path, name) if reading.named else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Callable
 
+from ags1.cli.command import Command, command
 from ags1.cli.keys import Keys as MetadataKeys
 from ags1.cli.keys import aad_prefix, note, refuse_key_as_name, warned_of_readers
 from ags1.core.gcm import Key
@@ -17,7 +19,7 @@ from ags1.support.typing import Any, Self
 Columns = list[Any]
 
 # How the help of commands describes options that other commands have too.
-CHANGED = {
+_CHANGED: dict[str, Any] = {
     "key-metadata": "Iceberg's key metadata (key and AAD prefix) from a file, or for many files from a directory of "
     "NAME.key-metadata",
     "aad-prefix": "identity of the file: text, in which {name} is the base name of the file and {path} its path below "
@@ -31,6 +33,12 @@ keys:
   or by a group (a: all leaves below it), several with commas; \\, and \\. are
   a comma and a dot in a name.
 """
+
+
+def parquet_command(**settings: Any) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a command of ``ags1 parquet``, with the help of keys."""
+    return command(epilog=KEY_HELP, changed=_CHANGED | settings.pop("changed", {}), **settings)
+
 
 # Stands in for the prefix of each file while what all files share is checked.
 _SOME_PREFIX = b"?"

@@ -7,10 +7,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
-from ags1.cli.command import Positional, command
+from ags1.cli.command import Positional
 from ags1.cli.output import say, warn
 from ags1.cli.parquet.files import parquet_files
-from ags1.cli.parquet.keys import CHANGED, KEY_HELP, Clients, KeyReferences, ReadingOptions
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError, UnsupportedError
 from ags1.support.words import printable
@@ -32,14 +32,13 @@ _FILES = Positional("FILE...", "Parquet file, glob or directory")
 _NEEDS = "(--footer-key KEY | --kms URL | ...)"
 
 
-@command(
+@parquet_command(
     decryption="PARQUET-DECRYPTION",
     how="columns missing-keys threads",
     files=_FILES,
     said="ROWS",
     needs=_NEEDS,
-    epilog=KEY_HELP,
-    changed=CHANGED | {"format": {"default": "csv", "help": "form of rows (csv)"}},
+    changed={"format": {"default": "csv", "help": "form of rows (csv)"}},
 )
 def cat(decryption: Namespace, how: Namespace, files: list[str], said: Namespace) -> int:
     """Needs pyarrow. Only the pages of the columns and rows that are shown are read.
@@ -51,15 +50,13 @@ def cat(decryption: Namespace, how: Namespace, files: list[str], said: Namespace
     return _show(decryption, how, files, said)
 
 
-@command(
+@parquet_command(
     decryption="PARQUET-DECRYPTION",
     rows="rows",
     how="columns missing-keys threads",
     files=_FILES,
     said="ROWS",
     needs=_NEEDS,
-    epilog=KEY_HELP,
-    changed=CHANGED,
 )
 def head(decryption: Namespace, rows: int, how: Namespace, files: list[str], said: Namespace) -> int:
     """Needs pyarrow. Only the pages of the columns and rows that are shown are read.

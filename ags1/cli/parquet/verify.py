@@ -6,10 +6,10 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
-from ags1.cli.command import OnSpark, Positional, command
+from ags1.cli.command import OnSpark, Positional
 from ags1.cli.output import say, say_json, warn, warn_some
 from ags1.cli.parquet.files import CLUSTER, READING_ON_SPARK, SECRETS, parquet_files
-from ags1.cli.parquet.keys import CHANGED, KEY_HELP, Clients, KeyReferences, ReadingOptions
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.paths import Job
 from ags1.cli.report import in_time
 from ags1.cli.spelling import in_options
@@ -39,17 +39,15 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-@command(
+@parquet_command(
     decryption="PARQUET-DECRYPTION",
     demands="REQUIREMENTS",
     expected="expect expect-prefix expect-from",
     files=Positional("FILE...", "Parquet file, glob or directory"),
     work="WORK",
     needs="(--footer-key KEY | --kms URL | ...)",
-    epilog=KEY_HELP,
     fields="file, outcome, seconds, created, ags1, error, and what ags1.parquet.ParquetVerifyReport has; behind "
     "several files: total, outcome, outcomes, missing, unexpected",
-    changed=CHANGED,
     spark=OnSpark(
         "verify_parquet",
         {"source": "directory or file, or a URL"},

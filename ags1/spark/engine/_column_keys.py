@@ -13,7 +13,7 @@
 
 A call of ``encrypt_columns`` is a run. For each column it writes one record, created if absent and durable, before
 there is a DataFrame: the key of the run and column, wrapped, and sealed under it what the values are (form, type, row
-key). :mod:`ags1.kms.run_records` says why a record is believed. Each attempt of a task, and each micro-batch, draws 96
+key). :mod:`ags1.work.records` says why a record is believed. Each attempt of a task, and each micro-batch, draws 96
 random bits and derives its data key from them (RFC 5869, section 2.3; :class:`ags1.dataset.runs.RunKeys`). So a task
 writes nothing and asks the KMS only to unwrap, no two attempts count on the same key, and the run and the attempt in
 front of a value are all that its key needs. What is changed there gives another key, under which no tag verifies.
@@ -24,17 +24,16 @@ Lengths are little-endian. The row's key has the bytes that :mod:`ags1.arrow.val
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.core.gcm import Key
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunKeys, RunReference
-from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
-from ags1.kms.run_records import FoundRun, RunRecords, found_runs
+from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.spark.engine._sealing import kms_client
 from ags1.storage import Location, Unsynced, iterate_files
+from ags1.work.records import FoundRun, RunRecords, found_runs
 
 RUN, ATTEMPT = 6, 12
 # Bytes in front of a value.
@@ -142,23 +141,12 @@ def is_empty(table: Location) -> bool:
 
 
 def _opened(found: FoundRun, kms: str, column: str, key_id: str) -> ColumnRecord:
-    client = kms_client(kms)
-    keys: list[WrappedKey] = []
-
-    def unwrap(wrapped: Mapping[str, Any]) -> Key:
-        made = WrappedKey.from_json(wrapped, found.directory.text)
-        if made.key_id != key_id:
-            raise AuthenticationError(
-                f"{found.directory}: this key is under the master key {made.key_id!r}, and {key_id!r} is expected"
-            )
-        keys.append(made)
-        return made.unwrap(client)
-
-    about = found.open(_KIND, column, unwrap).about
+    opened = found.open(_KIND, column, unwrapping_under(key_id, kms_client(kms)))
+    key, about = WrappedKey.from_json(opened.wrapped, found.directory.text), opened.about
     row_key = about.get("row-key")
     try:
         return ColumnRecord(
-            RunReference(found.run, keys[0], column),
+            RunReference(found.run, key, column),
             about["form"],
             about["field"],
             None if row_key is None else (str(row_key[0]), str(row_key[1])),

@@ -227,35 +227,26 @@ class OpeningColumn:
         return batch.to_arrow(), batch.failed
 
 
-def _row_keys(batch: pa.RecordBatch, name: str | None) -> Any:
-    return None if name is None else batch.column(batch.schema.get_field_index(name))
-
-
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def with_names(task: ArrowTask, names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a task on columns that have other names."""
-    return task(batch.rename_columns(names) for batch in batches)
-
-
 class EncryptColumns:
-    """A task of ``encrypt_columns``, for mapInArrow."""
+    """A task of ``encrypt_columns``, for mapInArrow. Columns go by their positions: several may have one name."""
 
-    def __init__(self, keys: list[ColumnRecord], row_key: str | None, kms: str) -> None:
+    def __init__(self, keys: dict[int, ColumnRecord], row_key: int | None, kms: str) -> None:
         self._columns = keys
         self._row_key = row_key
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sealing = [(key.column, SealingColumn(key, self._kms)) for key in self._columns]
+        sealing = {position: SealingColumn(key, self._kms) for position, key in self._columns.items()}
         for batch in batches:
-            arrays, names = batch.columns, batch.schema.names
-            row_keys = _row_keys(batch, self._row_key)
-            for name, each in sealing:
-                position = names.index(name)
+            arrays = batch.columns
+            row_keys = None if self._row_key is None else arrays[self._row_key]
+            for position, each in sealing.items():
+                name = self._columns[position].column
                 arrays[position] = each.seal(arrays[position], name, row_keys).cast(pa.binary())
-            yield pa.RecordBatch.from_arrays(arrays, names)
+            yield pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
 class DecryptColumns:
@@ -263,9 +254,9 @@ class DecryptColumns:
 
     def __init__(
         self,
-        columns: list[tuple[Opening, Any]],
+        columns: dict[int, tuple[Opening, Any]],
         table: KeyTable,
-        row_key: str | None,
+        row_key: int | None,
         on_error: Literal["raise", "null"],
         kms: str,
     ) -> None:
@@ -276,13 +267,13 @@ class DecryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        openings = [(each.column, kind, OpeningColumn(each, self._table, self._kms)) for each, kind in self._columns]
+        openings = {at: OpeningColumn(each, self._table, self._kms) for at, (each, _) in self._columns.items()}
         for batch in batches:
-            arrays, names = batch.columns, batch.schema.names
-            row_keys = _row_keys(batch, self._row_key)
-            for name, kind, each in openings:
-                position = names.index(name)
-                plain, failed = each.open(arrays[position], name, row_keys, self._on_error)
+            arrays = batch.columns
+            row_keys = None if self._row_key is None else arrays[self._row_key]
+            for position, (opening, kind) in self._columns.items():
+                name = opening.column
+                plain, failed = openings[position].open(arrays[position], name, row_keys, self._on_error)
                 try:
                     arrays[position] = from_values(plain, kind)
                 except FormatError as error:
@@ -291,5 +282,6 @@ class DecryptColumns:
                     mask = np.zeros(batch.num_rows, bool)
                     mask[list(failed)] = True
                     arrays.append(pc.if_else(pa.array(mask), pa.scalar(_FAILED), pa.scalar(None, pa.string())))
-                    names.append(error_column(name))
+            # Spark looks at these names; those of errors come last, and are numbers too.
+            names = batch.schema.names + [str(index) for index in range(batch.num_columns, len(arrays))]
             yield pa.RecordBatch.from_arrays(arrays, names)

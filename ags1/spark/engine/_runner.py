@@ -188,7 +188,7 @@ def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_
 class Engine:
     """Runs the units of one piece of work; used once.
 
-    Progress is a line a second on standard error, or a callable that gets the bytes done and their total, which is
+    Progress is a line on a terminal or in a notebook, or a callable that gets the bytes done and their total, which is
     None until it is known.
     """
 
