@@ -12,6 +12,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from ags1.cli.options import BUNDLES, options_named
+from ags1.support.exit_codes import EXIT_UNPROTECTED, worst_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +129,11 @@ class Command:
 
     def run(self, options: Namespace) -> int:
         """Call the function with what was parsed."""
-        return self._function(**{name: _value(name, given, options) for name, given in self._parameters.items()})
+        arguments = {name: _value(name, given, options) for name, given in self._parameters.items()}
+        code = self._function(**arguments)
+        # What `ags1.cli.paths.expand` has left out.
+        links = any(getattr(each, "links", False) for each in arguments.values())
+        return worst_code([code, EXIT_UNPROTECTED]) if links else code
 
 
 def command(

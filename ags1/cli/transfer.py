@@ -20,6 +20,7 @@ from ags1.cli.paths import (
     Job,
     expand,
     is_url,
+    made_directories,
     pair_up,
     place_in_target,
     refuse_reading,
@@ -134,7 +135,8 @@ def encrypt(
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
-    code = work_through(work, ("encrypting", "encrypted"), jobs, one, names_of)
+    with made_directories(paths, jobs):
+        code = work_through(work, ("encrypting", "encrypted"), jobs, one, names_of)
     if lengths and not (metadata.key_metadata_out or work.quiet or work.json):
         needed = "the length of each file: --json prints them, --key-metadata-out PATH keeps them"
         if len(jobs) == 1:
@@ -186,7 +188,8 @@ def decrypt(paths: Namespace, key: Namespace, length: Namespace, work: Namespace
         trusted = metadata[job.target].file_length is not None
         return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
 
-    code = work_through(work, ("decrypting", "decrypted"), jobs, one, names_of)
+    with made_directories(paths, jobs):
+        code = work_through(work, ("decrypting", "decrypted"), jobs, one, names_of)
     if not code:
         keys.note_any_length(work)
     return code
@@ -220,7 +223,7 @@ def cat(
     """
     keys = Keys(key, length)
     refuse_reading(files, "cat VAULT PATH")
-    found = expand(files, only_suffix=SUFFIX)
+    found = expand(files, said, only_suffix=SUFFIX)
     if len(found) > 1 and (offset or size is not None or length.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
     metadata = [keys.metadata_for(path, name) for path, name, _ in found]

@@ -80,6 +80,11 @@ class ReadableDataset(Closing):
         return self._view().version.digest
 
     @property
+    def mode(self) -> int | None:
+        """Permission bits of the directory that was encrypted; None where they are not known."""
+        return self._view().version.mode
+
+    @property
     def key_id(self) -> str:
         """The master key."""
         return self._view().version.key_id
@@ -250,7 +255,7 @@ class ReadableDataset(Closing):
     ) -> RunReport:
         """Decrypt all files, or some of them, into a directory, with their paths, permissions and times of last change.
 
-        Empty directories are made again, except behind a URL.
+        Directories are made again with their modes, empty ones too, except behind a URL.
 
         Parameters
         ----------

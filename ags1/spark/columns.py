@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from ags1.errors import AlreadyEncryptedError
-from ags1.spark.engine._column_keys import ColumnRecord, create_key, is_empty, newest_key
-from ags1.spark.engine._column_work import (
+from ags1.spark.engine.column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
+from ags1.spark.engine.column_work import (
     ANY_ROW_KEY,
     ArrowTask,
     DecryptColumns,
@@ -24,9 +24,10 @@ from ags1.spark.engine._column_work import (
     SealingColumn,
     error_column,
 )
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_reference
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_reference
+from ags1.spark.engine.sessions import Session
+from ags1.storage import in_order
 from ags1.support.arguments import one_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ags1.storage import Location
 
 _FORMS = ("ags1", "gcm")
+_AT_ONCE = 16
 # Metadata of an encrypted field, which Spark and Parquet files keep: by it a second encryption is noticed.
 _ENCRYPTED = "ags1.encrypted"
 
@@ -53,9 +55,10 @@ def encrypt_columns(
 ) -> DataFrame:
     """Encrypt columns of a DataFrame, also of a streaming one, value by value; nulls stay null.
 
-    For each column, the driver makes a key that the KMS wraps, and writes it to the key table. Every attempt of a task,
-    and every micro-batch, derives a data key of its own from it, so a DataFrame that is evaluated twice has other
-    ciphertext each time, and both can be decrypted.
+    For each column, the driver makes a key that the KMS wraps, and writes it to the key table; or it takes the column's
+    newest key, if that has the same master key, form, type and row key, and is younger than 730 days. Every attempt of
+    a task, and every micro-batch, derives a data key of its own from it, so a DataFrame that is evaluated twice has
+    other ciphertext each time, and both can be decrypted.
 
     Parameters
     ----------
@@ -101,7 +104,7 @@ def encrypt_columns(
     Notes
     -----
     When the DataFrame is evaluated, a task raises LimitError at 2^32 values of a column, and ValueError for a null in
-    `row_key`. ``help(ags1.spark.engine._column_keys)`` has the format byte by byte.
+    `row_key`. ``help(ags1.spark.engine.column_keys)`` has the format byte by byte.
 
     Examples
     --------
@@ -128,13 +131,12 @@ def encrypt_columns(
             )
         _encryptable(schema[position])
     table = locate(keys, df.sparkSession)
-    made = {
-        position: create_key(
-            table, kms, schema[position].name, key_id,
-            form=form, field=schema[position].jsonValue(), row_key=chosen.bound(),
-        )
+    bound = chosen.bound()
+    wanted = [
+        Wanted(schema[position].name, key_id, form, schema[position].jsonValue(), bound)
         for position, key_id in chosen.key_ids.items()
-    }  # fmt: skip
+    ]
+    made = dict(zip(chosen.key_ids, keys_for(table, kms, wanted), strict=True))
     fields = list(schema)
     for position in made:
         before = fields[position]
@@ -154,6 +156,8 @@ def decrypt_columns(
     on_error: Literal["raise", "null"] = "raise",
 ) -> DataFrame:
     """Decrypt columns that :func:`encrypt_columns` made, of one or many runs; every value is authenticated.
+
+    Filter and select before this call: Spark moves no filter below it, so a ``where`` behind it decrypts every row.
 
     Parameters
     ----------
@@ -188,6 +192,12 @@ def decrypt_columns(
     -----
     When the DataFrame is evaluated, a wrong key or a damaged value raises AuthenticationError, FormatError or
     KeyAccessError in a task; the message names the column, and the row by its number in its partition, from 0 on.
+
+    Examples
+    --------
+    >>> plain = ags1.spark.decrypt_columns(  # doctest: +SKIP
+    ...     sealed.where("day = 1"), {"ssn": "pii"}, kms="aws:", keys="s3a://vault/_column_keys", row_key="id"
+    ... )
     """
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
@@ -196,29 +206,35 @@ def decrypt_columns(
     schema = chosen.schema
     table = locate(keys, df.sparkSession)
     given = chosen.positions(types or {}, "types")
-    if unknown := given.keys() - chosen.key_ids.keys():
-        raise ValueError(f"types has columns that are not decrypted: {', '.join(map(chosen.name, unknown))}")
+    if others := given.keys() - chosen.key_ids.keys():
+        raise ValueError(f"types has columns that are not decrypted: {', '.join(map(chosen.name, others))}")
     fields = list(schema)
     if on_error == "null":
         fields += [StructField(name, StringType()) for name in chosen.error_columns()]
+    for position in chosen.key_ids:
+        if not isinstance(schema[position].dataType, BinaryType):
+            kind = schema[position].dataType.simpleString()
+            raise TypeError(f"column {chosen.name(position)!r} is not binary but {kind}: not encrypted")
+    bound = chosen.bound()
+    expected = {at: Opening(chosen.name(at), key_id, form, bound) for at, key_id in chosen.key_ids.items()}
+    known = {at: _field(chosen.name(at), kind) for at, kind in given.items()}
+    unknown = [position for position in expected if position not in known]
+    recorded = in_order(lambda at: _recorded(table, kms, expected[at], keys), unknown, at_once=_AT_ONCE)
+    known |= zip(unknown, recorded, strict=True)
     openings = {}
-    for position, key_id in chosen.key_ids.items():
-        name, found = schema[position].name, schema[position].dataType
-        if not isinstance(found, BinaryType):
-            raise TypeError(f"column {name!r} is not binary but {found.simpleString()}: not encrypted")
-        opening = Opening(name, key_id, form, chosen.bound())
-        if position in given:
-            kind = given[position]
-            field = StructField(name, DataType.fromDDL(kind) if isinstance(kind, str) else kind)
-        else:
-            field = _recorded(table, kms, opening, keys)
+    for position, opening in expected.items():
+        field = known[position]
         opening = replace(opening, type=field.jsonValue()["type"], exact=position not in given)
         openings[position] = opening, _encryptable(field)
         # An outer join may have added nulls since.
         nullable = schema[position].nullable or on_error == "null"
-        fields[position] = StructField(name, field.dataType, nullable, field.metadata)
+        fields[position] = StructField(opening.column, field.dataType, nullable, field.metadata)
     hidden = KeyTable.of(table, kms, next(iter(columns.values())))
     return _mapped(df, DecryptColumns(openings, hidden, chosen.row_key, on_error, kms), fields)
+
+
+def _field(name: str, kind: str | DataType) -> StructField:
+    return StructField(name, DataType.fromDDL(kind) if isinstance(kind, str) else kind)
 
 
 def _mapped(df: DataFrame, task: ArrowTask, fields: list[StructField]) -> DataFrame:
@@ -252,7 +268,8 @@ def register_columns(
     kms, keys, form
         As for :func:`encrypt_columns`.
     key_ids : sequence of str
-        The master keys that a query may name. For each, a key is made and written to the key table now.
+        The master keys that a query may name. For each, there is a key in the key table when this returns, as for
+        :func:`encrypt_columns`.
     decrypt : bool
         Also register ``ags1_decrypt``: every query of the session may then decrypt. It raises where a value is damaged.
 
@@ -268,7 +285,8 @@ def register_columns(
     if isinstance(key_ids, str) or not key_ids or not all(isinstance(each, str) for each in key_ids):
         raise TypeError("key_ids must be the names of master keys, such as ['pii']")
     table = locate(keys, spark)
-    made = {key_id: create_key(table, kms, "", key_id, form=form) for key_id in dict.fromkeys(key_ids)}
+    wanted = [Wanted("", key_id, form) for key_id in dict.fromkeys(key_ids)]
+    made = {key.reference.key.key_id: key for key in keys_for(table, kms, wanted)}
     spark.udf.register("ags1_encrypt", _function(_EncryptValues(made, kms)).asNondeterministic())
     if decrypt:
         hidden = KeyTable.of(table, kms, key_ids[0])
@@ -426,7 +444,7 @@ class _Chosen:
 
     def error_columns(self) -> list[str]:
         """The columns that say what is wrong with the values of those that are decrypted."""
-        names = self.schema.names
+        names: list[str] = self.schema.names
         for position in self.key_ids:
             name = error_column(names[position])
             if taken := self.named(name, names):

@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ags1.spark.engine._failures import SparkFailed, is_of_spark, start_failure
-from ags1.spark.engine._locations import locate
+from ags1.spark.engine.failures import SparkFailed, is_of_spark, start_failure
+from ags1.spark.engine.locations import locate
 
 __all__ = ["SparkFailed", "as_error", "error_of_kind", "locate", "make_session"]
 
@@ -134,8 +134,8 @@ def _has_logging() -> bool:
 
 def error_of_kind(kind: str) -> Exception:
     """The error for a failed file whose record has this class."""
-    from ags1.spark.engine._results import error_of
-    from ags1.spark.engine._runner import Outcome
+    from ags1.spark.engine.results import error_of
+    from ags1.spark.engine.runner import Outcome
 
     return error_of(Outcome("", status="error", kind=kind))
 

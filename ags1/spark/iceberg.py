@@ -40,17 +40,17 @@ from ags1.iceberg.walk.table_verification import FileChecker, table_faults
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.spark.engine._catalogs import find_table
-from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
-from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._parquet_work import failed
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._progress import phase_lines
-from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
-from ags1.spark.engine._unsealed import has_secrets, without_secrets
+from ags1.spark.engine.catalogs import find_table
+from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
+from ags1.spark.engine.iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.parquet_work import failed
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.progress import phase_lines
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, check_arguments
+from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
+from ags1.spark.engine.unsealed import has_secrets, without_secrets
 from ags1.support.arguments import at_least_one, one_of
 
 # Names of the arguments that both the function and its plan have.
@@ -117,8 +117,8 @@ def encrypt_table(
     Ags1Error, OSError
         As for :func:`ags1.iceberg.encrypt_table`. The table is unchanged.
     """
-    options = {"key_id": key_id, "data_key_length": data_key_length, "steps": steps}
-    return convert("encrypt", spark, table, kms, options, parallelism, threads, progress, dry_run)
+    options = {"key_id": key_id, "data_key_length": data_key_length, "steps": steps, "dry_run": dry_run}
+    return convert("encrypt", spark, table, kms, options, parallelism, threads, progress)
 
 
 def decrypt_table(
@@ -146,7 +146,8 @@ def decrypt_table(
     Ags1Error, OSError, TypeError, ValueError
         As for :func:`encrypt_table`; the table is not encrypted.
     """
-    return convert("decrypt", spark, table, kms, {"expire": expire}, parallelism, threads, progress, dry_run)
+    options = {"expire": expire, "dry_run": dry_run}
+    return convert("decrypt", spark, table, kms, options, parallelism, threads, progress)
 
 
 def rekey_table(
@@ -178,7 +179,7 @@ def rekey_table(
         As for :func:`encrypt_table`; the table is not encrypted, or nothing was asked for.
     """
     options = {"key_id": key_id, "data_keys": data_keys, "data_key_length": data_key_length, "expire": expire}
-    return convert("rekey", spark, table, kms, options, parallelism, threads, progress, dry_run)
+    return convert("rekey", spark, table, kms, options | {"dry_run": dry_run}, parallelism, threads, progress)
 
 
 def compact_table(
@@ -422,7 +423,6 @@ def convert(
     parallelism: int | None,
     threads: int,
     progress: Any,
-    dry_run: bool,
 ) -> ConversionReport | ConversionPlan:
     """See :func:`ags1.spark.encrypt_table`, :func:`ags1.spark.decrypt_table` and :func:`ags1.spark.rekey_table`."""
     check_arguments(spark, parallelism)
@@ -432,7 +432,7 @@ def convert(
     catalog, identifier, properties, name = _place(spark, table)
     if identifier is not None:
         table = catalog_table(catalog, identifier, storage_options=properties)
-    if dry_run:
+    if options.pop("dry_run"):
         if change == "rekey" and not options["data_keys"]:
             raise ValueError("`dry_run` is for new data keys: give `data_keys=True`")
         chosen = {each: options[each] for each in _OF_PLANS[change]}

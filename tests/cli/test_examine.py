@@ -178,11 +178,25 @@ def test_verify_takes_a_wrong_key_for_what_it_is(run: Run, encrypted: Path, work
     result = run("verify", "plain.ags1", "--key-file", "other", "--any-length")
     assert result.code == 1
     assert result.err == (
-        "ags1: plain.ags1: none of its 6 blocks is authentic: most likely a wrong key or a wrong AAD prefix, "
-        "else the whole file is damaged\n"
+        "ags1: plain.ags1: none of its 6 blocks is authentic: wrong key, wrong AAD prefix, another file in its place, "
+        "or damaged data\n"
     )
     (work / "small").write_bytes(ags1.encrypt(b"x", KEY))
     assert "small: its only block is not authentic" in run("verify", "small", "--key-file", "other", "--any-length").err
+
+
+def test_verify_tells_a_cut_inside_a_block_from_a_wrong_key(run: Run, encrypted: Path) -> None:
+    stream = encrypted.read_bytes()
+    for length, said in (
+        (3000, "truncated inside the last block, or that block is damaged"),
+        (500, "truncated, or damaged"),
+    ):
+        encrypted.write_bytes(stream[:length])
+        result = run("verify", "plain.ags1", *READ)
+        assert (result.code, said in result.err) == (1, True)
+        assert ("wrong key" in result.err) is (length < 1000)
+    # With a trusted length there is no doubt.
+    assert "2181 bytes are missing at its end" in run("verify", "plain.ags1", *KEYED, "--length", "2681").err
 
 
 def test_verify_shortens_a_long_list_of_blocks(run: Run, work: Path) -> None:

@@ -17,7 +17,7 @@ from ags1.cli.report import Reporter, in_time
 from ags1.cli.spelling import describe
 from ags1.cli.values import directory, version
 from ags1.errors import Ags1Error
-from ags1.support.exit_codes import EXIT_USAGE, exit_code, worst_code
+from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, exit_code, worst_code
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
@@ -309,7 +309,9 @@ def _tell(
             warn(f"ags1: {unmatched}")
         elif did == "encrypted" and not said.quiet and not found_any:
             warn(f"ags1: warning: {source}: there are no files in it")
-    return EXIT_USAGE if unmatched else worst_code([exit_code(error) for _, error in report.errors])
+    if unmatched:
+        return EXIT_USAGE
+    return worst_code([*(exit_code(error) for _, error in report.errors), *(EXIT_UNPROTECTED for _ in report.links)])
 
 
 def _record(vault: str, report: RunReport, seconds: float, dry_run: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ags1.cli.paths import (
     base_name,
     expand,
     is_url,
+    made_directories,
     no_file_left,
     pair_up,
     place_in_target,
@@ -263,12 +264,12 @@ def _kinds(paths: list[str], named: set[str]) -> dict[str, tuple[str, str]]:
     return {path: (PARQUET, "") if path in named or is_url(path) else classify(path, path, known) for path in paths}
 
 
-def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
+def parquet_files(patterns: list[str], said: Namespace) -> list[tuple[str, str]]:
     """Path and name of the Parquet files that names, globs and directories stand for; UsageError if there are none."""
     if STANDARD in patterns:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     refuse_reading(patterns, "ls VAULT")
-    found = expand(patterns)
+    found = expand(patterns, said)
     kinds = _kinds([path for path, *_ in found], set(patterns))
     chosen = [(path, name) for path, name, _ in found if kinds[path][0] == PARQUET]
     if not chosen:
@@ -324,11 +325,12 @@ class _Transfer:
         if not self.choice.resume:
             refuse_existing(self.jobs, overwrite=self.paths.overwrite)
         self._check_columns(others, operation_of)
-        code = work_through(self.work, self._words, others, one, names_of, describe=describe) if others else 0
-        if code and copies:
-            say_left_out(self.work, [(names_of(job), job.source, "a file before it failed") for job in copies])
-        elif copies:
-            code = work_through(self.work, ("copying", "copied"), copies, one, names_of)
+        with made_directories(self.paths, self.jobs):
+            code = work_through(self.work, self._words, others, one, names_of, describe=describe) if others else 0
+            if code and copies:
+                say_left_out(self.work, [(names_of(job), job.source, "a file before it failed") for job in copies])
+            elif copies:
+                code = work_through(self.work, ("copying", "copied"), copies, one, names_of)
         return code
 
     def _check_columns(self, jobs: list[Job], operation_of: Callable[[Job], FileOperation]) -> None:
@@ -521,7 +523,7 @@ def rotate(
     if kms.kms is None:
         kms.kms = os.environ.get("AGS1_KMS")
     new_ids = new_ids or {}
-    found = expand(files)
+    found = expand(files, work)
     named = set(files)
     with Clients() as clients:
         rewrapper = KeyMetadataRewrapper(clients.open(kms), new_ids)

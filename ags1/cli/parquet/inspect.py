@@ -31,7 +31,7 @@ def inspect(decryption: Namespace, files: list[str], said: Namespace) -> int:
       ags1 parquet inspect out.parquet --footer-key file:f.key
     """
     code = 0
-    found = parquet_files(files)
+    found = parquet_files(files, said)
     kinds: Counter[str] = Counter()
     with Clients() as clients, Reporter(said, ("reading", "read")) as reporter:
         reading = ReadingOptions(decryption, KeyReferences(), clients)

@@ -74,7 +74,7 @@ def _show(decryption: Namespace, how: Namespace, files: list[str], said: Namespa
 
     _pyarrow()
     written = _writer_of(said.format)
-    found = parquet_files(files)
+    found = parquet_files(files, said)
     with Clients() as clients, Reporter(said, ("reading", "read")) as reporter:
         reading = ReadingOptions(decryption, KeyReferences(), clients)
         for path, name in found:

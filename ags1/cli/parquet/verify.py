@@ -77,7 +77,7 @@ def verify(decryption: Namespace, demands: Namespace, expected: Namespace, files
     from ags1.parquet.verify.verification import verify_file
 
     wanted = _expected(expected.expected, expected.expect_from)
-    found = parquet_files(files)
+    found = parquet_files(files, work)
     jobs = [Job(path, "", name) for path, name in found]
     reports: list[ParquetVerifyReport] = []
     outcomes: list[str] = []

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import ags1.errors as errors
 import ags1.kms as kms
-from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine.runner import Outcome
 from ags1.support.reports import Report
 from ags1.support.words import counted, size_text, with_name
 
@@ -58,6 +58,8 @@ class Result(Report):
         Paths and messages of the first thousand files that failed.
     notes : list of (str, str)
         What was left out, and why; other remarks.
+    links : int
+        Links that were left out: what they lead to was not looked at.
     version : int or None
         Version of the dataset, where there is one.
     kinds : set of str or None
@@ -74,6 +76,7 @@ class Result(Report):
         self.seconds = 0.0
         self.errors: list[tuple[str, str]] = []
         self.notes: list[tuple[str, str]] = []
+        self.links = 0
         self.version: int | None = None
         self.kinds: set[str | None] = set()
 
@@ -186,6 +189,7 @@ class Recorder:
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
     def close(self, seconds: float) -> Result:
+        """Write the last rows, and return the result."""
         self._write()
         self._writer.close()
         self._sink.close()

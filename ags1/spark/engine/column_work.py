@@ -21,8 +21,8 @@ from ags1.core import batch as native_batch
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH, MAX_BLOCK_LENGTH
-from ags1.spark.engine._column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, read_key
-from ags1.spark.engine._sealing import Opener, Sealer, of_process, run_keys
+from ags1.spark.engine.column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys
+from ags1.spark.engine.sealing import Opener, Sealer, run_keys
 from ags1.storage import Location
 
 _FAILED = "the tag does not verify: wrong row key, a value of another row or column, or damaged data"
@@ -52,6 +52,7 @@ class KeyTable:
         return cls(sealer.seal(pickle.dumps(location), _LABEL), sealer.opener)
 
     def open(self) -> Location:
+        """The key table, in a task: settings that travel sealed are opened."""
         if self.opener is None:
             assert isinstance(self.location, Location)
             return self.location
@@ -164,24 +165,34 @@ class OpeningColumn:
         self._opening = opening
         self._table = table
         self._kms = kms
+        self._location: Location | None = None
+        self._runs: dict[str, Any] = {}
         self._keys: dict[bytes, Key] = {}
         self._rows = 0
 
-    def _data_key(self, lead: bytes, place: Callable[[], str]) -> Key:
-        found = self._keys.get(lead)
-        if found is None:
-            run, each = lead[:RUN].hex(), self._opening
+    def _data_keys(self, leads: list[bytes], place: Callable[[int], str]) -> list[Key]:
+        """The data key of each of these leads; `place` says where the first value of one is."""
+        each = self._opening
+        runs = [run for run in dict.fromkeys(lead[:RUN].hex() for lead in leads) if run not in self._runs]
+        if runs:
+            if self._location is None:
+                self._location = self._table.open()
+            read = opening_keys(self._location, self._kms, each.column, each.key_id, runs)
+            self._runs |= zip(runs, read, strict=True)
+        for number, lead in enumerate(leads):
+            if lead in self._keys:
+                continue
             try:
-                name = ("column key", self._kms, run, each.column, each.key_id)
-                key: ColumnRecord = of_process(
-                    name, lambda: read_key(self._table.open(), self._kms, each.column, run, each.key_id)
-                )
-                each.check(key)
-                found = self._keys[lead] = data_key(run_keys(key.reference, self._kms), lead[RUN:])
+                found = self._runs[lead[:RUN].hex()]
+                if isinstance(found, Exception):
+                    raise found
+                record, keys = found
+                each.check(record)
             except (Ags1Error, OSError) as error:
                 kind = type(error) if isinstance(error, Ags1Error) else KeyAccessError
-                raise kind(f"{place()}: the key of this value cannot be used: {error}") from error
-        return found
+                raise kind(f"{place(number)}: the key of this value cannot be used: {error}") from error
+            self._keys[lead] = data_key(keys, lead[RUN:])
+        return [self._keys[lead] for lead in leads]
 
     def open(
         self, array: Any, column: str, row_keys: Any, on_error: Literal["raise", "null"] = "raise"
@@ -199,10 +210,9 @@ class OpeningColumn:
             raise TruncatedError(f"{place(_first(short.fill_null(False)))}: a value begins with {LEAD} bytes of key id")
         coded = leads.dictionary_encode()
         indices = coded.indices
-        keys = [
-            self._data_key(lead, lambda number=number: place(_first(pc.equal(indices, number).fill_null(False))))  # type: ignore[misc]
-            for number, lead in enumerate(coded.dictionary.to_pylist())
-        ]
+        keys = self._data_keys(
+            coded.dictionary.to_pylist(), lambda number: place(_first(pc.equal(indices, number).fill_null(False)))
+        )
         if not keys:
             return pa.nulls(size, pa.large_binary()), ()
         rows = None
@@ -239,6 +249,7 @@ class EncryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encrypt the batches of an attempt."""
         sealing = {position: SealingColumn(key, self._kms) for position, key in self._columns.items()}
         for batch in batches:
             arrays = batch.columns
@@ -267,6 +278,7 @@ class DecryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decrypt the batches of an attempt."""
         openings = {at: OpeningColumn(each, self._table, self._kms) for at, (each, _) in self._columns.items()}
         for batch in batches:
             arrays = batch.columns

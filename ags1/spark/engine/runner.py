@@ -28,12 +28,12 @@ import pyarrow as pa
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import KeyAccessError
-from ags1.spark.engine._failures import start_failure
-from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
-from ags1.spark.engine._progress import Counters, Meter, Progress, Teller, open_meter
-from ags1.spark.engine._sealing import Opener, Sealer
-from ags1.spark.engine._sessions import Session
-from ags1.spark.engine._unsealed import unsealed
+from ags1.spark.engine.failures import start_failure
+from ags1.spark.engine.planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
+from ags1.spark.engine.progress import Counters, Meter, Progress, Teller, open_meter
+from ags1.spark.engine.sealing import Opener, Sealer
+from ags1.spark.engine.sessions import Session
+from ags1.spark.engine.unsealed import unsealed
 from ags1.support.arguments import at_least_one
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
@@ -89,6 +89,7 @@ class Outcome:
 
     @classmethod
     def failed(cls, unit: Any, error: BaseException, **more: Any) -> Outcome:
+        """The outcome of a unit whose work raised an error."""
         return cls(unit.path, status="error", error=str(error), kind=type(error).__name__, start=unit.start, **more)
 
 
@@ -171,6 +172,10 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
+def _called(work: Callable[[], list[Outcome]]) -> list[Outcome]:
+    return work()
+
+
 _values = attrgetter(*(field.name for field in fields(Outcome)))
 
 
@@ -180,6 +185,7 @@ def _to_batch(rows: list[Outcome]) -> pa.RecordBatch:
 
 
 def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_BYTES) -> Session:
+    """The session, if these arguments of a run make sense."""
     at_least_one(parallelism, "parallelism")
     at_least_one(part_bytes, "part_bytes")
     return Session(spark)
@@ -208,7 +214,7 @@ class Engine:
         self._parallelism = parallelism
         self._progress = progress
         self._seal = seal
-        self._group = f"ags1-{random_bytes(6).hex()}"
+        self._tag = f"ags1-{work.verb}-{random_bytes(6).hex()}"
         self._bins = 0
         self._is_over = False
         self.part_bytes = part_bytes
@@ -222,25 +228,22 @@ class Engine:
         waves = gathered(units, self.slots)
         with (
             closing(Counters(self._session.is_local)) as counters,
-            open_meter(self._work.verb, self._progress, counters, self._session, self._group) as meter,
+            open_meter(self._work.verb, self._progress, counters, self._session, self._tag) as meter,
         ):
 
-            def expected() -> Iterator[list[Unit]]:
+            def expected() -> Iterator[Callable[[], list[Outcome]]]:
                 for wave in waves:
                     meter.expect(sum(map(files_of, wave)), sum(unit.size for unit in wave))
-                    yield wave
+                    yield self._session.inherited(partial(self._run_wave, wave, counters, meter))
                 meter.listed()
 
-            def run(wave: list[Unit]) -> list[Outcome]:
-                return self._run_wave(wave, counters, meter)
-
-            with closing(in_parallel(run, expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)) as outcomes:
+            with closing(in_parallel(_called, expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)) as outcomes:
                 yield from outcomes
 
     def _stop(self) -> None:
         # This comes first: a wave that is still being packed has no job to cancel.
         self._is_over = True
-        self._session.cancel(self._group)
+        self._session.cancel(self._tag)
 
     def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
@@ -258,7 +261,7 @@ class Engine:
         count, size = sum(map(files_of, wave)), sum(unit.size for unit in wave)
         meter.begun(len(bins), count, size)
         text = f"ags1 {self._work.verb}: {count:,} files, {size_text(size)} in {len(bins):,} tasks"
-        with self._session.described(self._group, text):
+        with self._session.tagged(self._tag, text):
             if self._is_over:
                 return []
             frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)
