@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError, UnsupportedError
@@ -186,7 +186,7 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
     directory = current.rpartition("/")[0]
     try:
         table.places(state).check(f"{directory}/new")
-        names = list_names(location_of(directory, table.io_properties))
+        names = list_names(table.place(directory))
     except (OSError, UnsupportedError):
         # Not every reader may list. The log names the files of the last commits.
         report.unread.append(f"{directory}/ (not listed)")
@@ -262,7 +262,7 @@ def _look(
         _judge(table, state, kms, found, report)
     finally:
         # Readers of this process that find keys by the metadata file are to find its own.
-        file_io_at(state, table.io_properties, kms).read_metadata(state.metadata_location)
+        _file_io(table, state, kms).read_metadata(state.metadata_location)
 
 
 def _judge(table: CatalogTable, state: TableState, kms: Any, found: TableWalk, report: OldKeyReport) -> None:
@@ -284,12 +284,18 @@ def _judge(table: CatalogTable, state: TableState, kms: Any, found: TableWalk, r
         report.files = sum(each.path in reached for each in _walked(table, state, current, kms))
 
 
+def _file_io(table: CatalogTable, state: TableState, kms: Any) -> EncryptedFileIO:
+    # Some of what it reads is under old master keys.
+    expected = replace(table.expected, table_key_id=None, metadata_hash=None)
+    return file_io_at(state, table.io_properties, kms, expected)
+
+
 def _walked(table: CatalogTable, state: TableState, fields: Mapping[str, Any], kms: Any) -> TableWalk:
     text = json.dumps(fields, ensure_ascii=False).encode("utf-8")
     made = TableState(
         state.metadata_location, metadata_document(state.metadata_location, text), None, None, state.locations
     )
-    return walk(state.metadata_location, file_io_at(made, table.io_properties, kms), "all")
+    return walk(state.metadata_location, _file_io(table, made, kms), "all")
 
 
 def _reached(found: TableWalk) -> Iterator[str]:
