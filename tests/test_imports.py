@@ -23,22 +23,8 @@ CONTRACT = Path(ags1.get_include()) / "ags1"
 
 # The rooms from the ground up: a room imports from those before it alone.
 ORDER = (
-    *(
-        "_version",
-        "errors",
-        "support",
-        "core",
-        "layout",
-        "keys",
-        "codec",
-        "expected",
-        "storage",
-        "kms",
-        "streams",
-        "arrow",
-        "avro",
-    ),
-    *("parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
+    *("_version", "errors", "support", "core", "layout", "keys", "codec", "expected", "storage", "work", "kms"),
+    *("streams", "arrow", "avro", "parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
 )
 # What imports from all rooms.
 TOPS = ("__init__", "__main__")

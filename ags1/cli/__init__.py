@@ -11,9 +11,15 @@ import os
 import sys
 
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, exit_code
+from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_UNPROTECTED, EXIT_USAGE, exit_code, worst_code
 from ags1.support.exit_codes import describe as _describe
-from ags1.support.interrupts import INTERRUPTED, interrupted_code, raise_from_now_on
+from ags1.support.interrupts import (
+    INTERRUPTED,
+    end_from_now_on,
+    interrupted_code,
+    raise_from_now_on,
+    was_interrupted,
+)
 from ags1.support.secrets import without_secrets
 from ags1.support.words import printable
 
@@ -67,24 +73,39 @@ def main(arguments: list[str] | None = None) -> int:
     int
         The exit code, as :mod:`ags1.support.exit_codes` has them.
     """
+    try:
+        raise_from_now_on()
+        code = _run(arguments)
+        end_from_now_on()
+        if was_interrupted() and code != interrupted_code():
+            # Other code caught what the signal raised.
+            raise KeyboardInterrupt
+        return code
+    except BaseException as error:
+        if not (was_interrupted() or isinstance(error, KeyboardInterrupt)):
+            raise
+        end_from_now_on()
+        return _fail(INTERRUPTED, interrupted_code())
+
+
+def _run(arguments: list[str] | None) -> int:
     from ags1.cli.grammar.parser import parse
     from ags1.support.exit_codes import UsageError
 
     options = None
     try:
-        raise_from_now_on()
         _prepare_streams()
         try:
             options = parse(sys.argv[1:] if arguments is None else arguments)
             code = int(options.run(options))
+            if getattr(options, "links", False):
+                code = worst_code([code, EXIT_UNPROTECTED])
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         _flush()
         return code
     except UsageError as error:
         return _fail(str(error), EXIT_USAGE)
-    except KeyboardInterrupt:
-        return _fail(INTERRUPTED, interrupted_code())
     except OutputClosed:
         forget_output()
         return EXIT_OUTPUT_CLOSED

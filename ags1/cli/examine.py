@@ -17,8 +17,8 @@ from ags1.cli.standard import standard_input
 from ags1.cli.transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.streams.metadata_files import SUFFIX
-from ags1.streams.verify import StreamVerifyReport, verify_file
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, UsageError
+from ags1.streams.verify import StreamVerifyReport, cause_of, verify_file
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_UNPROTECTED, UsageError
 from ags1.support.typing import Any
 from ags1.support.words import counted, made_by, size_text
 
@@ -32,7 +32,7 @@ def inspect(options: argparse.Namespace) -> int:
         vault = dataset_above(path) if "://" in path or os.path.isdir(path) else None
         if vault is not None:
             warn(f"ags1: note: {path} is part of the dataset {vault}: see `ags1 dataset versions {shlex.quote(vault)}`")
-    paths = [found.path for found in expand(options.files)]
+    paths = [found.path for found in expand(options.files, options)]
     records = []
     if len(paths) > 1 and not options.json:
         say(_row("status", "plaintext bytes", "blocks", "block length", "file"))
@@ -177,7 +177,7 @@ def _picture(record: dict[str, Any]) -> str:
 def verify(options: argparse.Namespace) -> int:
     keys = Keys(options)
     refuse_reading(options.files, "verify VAULT")
-    found = expand(options.files, only_suffix=SUFFIX)
+    found = expand(options.files, options, only_suffix=SUFFIX)
     jobs = [Job(path, "", name, size) for path, name, size in found]
     if any(job.source == STANDARD for job in jobs):
         raise UsageError("standard input cannot be verified: give a file, or decrypt it to /dev/null")
@@ -203,23 +203,20 @@ def verify(options: argparse.Namespace) -> int:
         blocks = counted(report.block_count, "block")
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
-    return work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    code = work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    return EXIT_UNPROTECTED if not code and keys.note_any_length() else code
 
 
 def _failure(path: str, report: StreamVerifyReport) -> str:
     if report.failed_count == report.block_count:
         which = "its only block is not" if report.block_count == 1 else f"none of its {report.block_count:,} blocks is"
-        return (
-            f"{path}: {which} authentic: most likely a wrong key or a wrong AAD prefix, else the whole file is damaged"
-        )
+        return f"{path}: {which} authentic: {cause_of(report)}"
     ranges = _ranges(report.failed_blocks)
     text = ", ".join(ranges[:_SHOWN_RANGES])
     if len(ranges) > _SHOWN_RANGES or report.failed_count > len(report.failed_blocks):
         text += ", ... (--json lists more)"
-    return (
-        f"{path}: {report.failed_count:,} of {report.block_count:,} blocks failed authentication "
-        f"(damaged, swapped, repeated or missing data): block {text}"
-    )
+    count = f"{report.failed_count:,} of {report.block_count:,} blocks failed authentication"
+    return f"{path}: {count} ({cause_of(report)}): block {text}"
 
 
 def _ranges(blocks: list[int]) -> list[str]:

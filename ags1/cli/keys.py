@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 import stat
 
 from ags1.cli import say, warn
+from ags1.cli.paths import shown
 from ags1.cli.standard import refuse_terminal, write_out
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
@@ -15,6 +17,7 @@ from ags1.keys import KeyMetadata, decode_metadata
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.support.exit_codes import UsageError
 from ags1.support.key_files import (
+    SECRET_EXISTS,
     key_of_variable,
     local_path,
     looks_like_key,
@@ -23,6 +26,12 @@ from ags1.support.key_files import (
     split_reference,
     write_secret,
 )
+
+_LENGTHS = (
+    "give --key-metadata PATH (`ags1 encrypt --key-metadata-out` writes it), --length BYTES for one file "
+    "(`ags1 encrypt` says it), or --any-length to accept any length"
+)
+_ANY_LENGTH = "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed"
 
 
 class Keys:
@@ -36,18 +45,36 @@ class Keys:
         self._key: Key | None = None
         self._metadata: KeyMetadata | None = None
         self._warned = False
+        self._any_length = False
         if options.key_metadata and options.aad_prefix is not None:
             raise UsageError("--key-metadata already has an AAD prefix: leave --aad-prefix out")
 
     def metadata_for(self, path: str, name: str) -> KeyMetadata:
-        """Key, AAD prefix and trusted length for the encrypted file at `path`, called `name` below what was given."""
-        length = getattr(self._options, "length", None)
-        if self._options.key_metadata:
-            metadata = self._from_metadata(self._options.key_metadata, path, name)
-            return metadata if length is None else metadata.with_length(length)
-        if self._key is None:
-            self._key = self._load(path)
-        return KeyMetadata(self._key, aad_prefix(self._options, name), length)
+        """Key, AAD prefix and trusted length for the encrypted file at `path`, called `name` below what was given.
+
+        UsageError: a file that is read has no trusted length, and --any-length is not given.
+        """
+        options = self._options
+        if options.key_metadata:
+            metadata = self._from_metadata(options.key_metadata, path, name)
+        else:
+            if self._key is None:
+                self._key = self._load(path)
+            metadata = KeyMetadata(self._key, aad_prefix(options, name))
+        if getattr(options, "length", None) is not None:
+            metadata = metadata.with_length(options.length)
+        if metadata.file_length is None and hasattr(options, "any_length"):
+            if not options.any_length:
+                what = "its key metadata has no length" if options.key_metadata else "no trusted length was given"
+                raise UsageError(f"{shown(path)}: {what}, so blocks missing at its end would go unnoticed: {_LENGTHS}")
+            self._any_length = True
+        return metadata
+
+    def note_any_length(self) -> bool:
+        """Return whether a file was read without a trusted length, and say it to a person."""
+        if self._any_length and not self._options.quiet and not getattr(self._options, "json", False):
+            warn(_ANY_LENGTH)
+        return self._any_length
 
     def _load(self, path: str) -> Key:
         options = self._options
@@ -65,7 +92,7 @@ class Keys:
         beside = path + KEY_METADATA_SUFFIX
         if os.path.exists(local_path(path) + KEY_METADATA_SUFFIX):
             raise UsageError(f"a key is needed: beside {path} stands {beside}, for --key-metadata {beside}")
-        raise UsageError("a key is needed: --key-file FILE, --key-env NAME or --key-metadata PATH")
+        raise UsageError("a key is needed: --key-metadata PATH, --key-file FILE or --key-env NAME")
 
     def _from_metadata(self, where: str, path: str, name: str) -> KeyMetadata:
         if os.path.isdir(where):
@@ -167,12 +194,17 @@ def write_private(path: str, data: bytes, *, replace: bool) -> None:
     """Write a secret to a file that only its owner can read. FileExistsError: it exists, and is not to be replaced."""
     from ags1.storage import AtomicFile
 
-    if not replace:
-        try:
-            write_secret(path, data)
-        except FileExistsError as error:
-            raise FileExistsError(error.errno, f"{error.strerror} (--force replaces it)", path) from None
-        return
+    exists = FileExistsError(errno.EEXIST, f"{SECRET_EXISTS} (--force replaces it)", path)
+    if not replace and os.path.lexists(path):
+        # AtomicFile would follow a dangling link.
+        raise exists
     with AtomicFile(path, mode=0o600) as output:
         output.write(data)
-        output.commit(durable=True)
+        try:
+            (output.commit if replace else output.commit_new)(durable=True)
+        except FileExistsError:
+            raise exists from None
+        except OSError as error:
+            if replace or error.errno != errno.ENOTSUP:
+                raise
+            write_secret(path, data)

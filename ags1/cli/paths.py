@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import stat
@@ -13,6 +14,7 @@ from ags1.cli.standard import standard_input
 from ags1.streams.metadata_files import SUFFIX
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any, NoReturn
+from ags1.support.words import LINK
 
 STANDARD = "-"
 _TEMPORARY = ".ags1-tmp"
@@ -93,14 +95,16 @@ def _part_of(path: str, vault: str) -> str:
     return f"{path} is a dataset" if path.rstrip("/") == vault.rstrip("/") else f"{path} lies in {vault}, a dataset"
 
 
-def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str | None = None) -> list[Found]:
+def expand(
+    patterns: list[str], options: argparse.Namespace, *, only_suffix: str | None = None, outside: str | None = None
+) -> list[Found]:
     """Files that names, globs and directories stand for, in order, each once.
 
     Their names are the paths below the directory that was given, else the base names. A path that exists is itself,
     whatever characters it has. A glob that matches nothing, or a directory without files, is a UsageError, so that a
     misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix` narrows those,
-    and what lies below the directory `outside` is left out); links to directories are not followed, and one that cannot
-    be read is an error.
+    and what lies below the directory `outside` is left out). Links in them are left out, and ``options.links`` is set;
+    a directory that cannot be read is an error.
 
     URLs are no different: one that ends in ``/`` or names no object is a directory, and ``*``, ``?``, ``[...]`` and
     ``**`` match names below it.
@@ -113,7 +117,7 @@ def expand(patterns: list[str], *, only_suffix: str | None = None, outside: str 
             for each in _expand_url(pattern, only_suffix, outside):
                 found.setdefault(each.path, each)
         elif os.path.isdir(pattern):
-            below = _files_below(pattern, only_suffix, outside)
+            below = _files_below(pattern, options, only_suffix, outside)
             if not below:
                 kind = f"{only_suffix} files" if only_suffix else "files"
                 raise UsageError(f"there are no {kind} below the directory {pattern}")
@@ -167,7 +171,9 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _files_below(directory: str, only_suffix: str | None, outside: str | None) -> list[str]:
+def _files_below(
+    directory: str, options: argparse.Namespace, only_suffix: str | None, outside: str | None
+) -> list[str]:
     found = []
     excluded = None
     if outside is not None and os.path.isdir(outside):
@@ -179,27 +185,30 @@ def _files_below(directory: str, only_suffix: str | None, outside: str | None) -
         if excluded is not None:
             directories[:] = [name for name in directories if os.path.realpath(os.path.join(parent, name)) != excluded]
         directories.sort()
-        for path in (os.path.join(parent, name) for name in directories):
-            if os.path.islink(path):
-                warn(f"ags1: warning: {path} is left out: it is a link to a directory")
+        for name in directories:
+            _is_kept(os.path.join(parent, name), options)
         for name in sorted(names):
             if (only_suffix is not None and not name.endswith(only_suffix)) or name.endswith(_TEMPORARY):
                 continue
             path = os.path.join(parent, name)
-            if _is_special(path):
-                warn(f"ags1: warning: {path} is left out: it is a pipe, a socket or a device")
-            else:
+            if _is_kept(path, options):
                 found.append(path)
     return found
 
 
-def _is_special(path: str) -> bool:
+def _is_kept(path: str, options: argparse.Namespace) -> bool:
+    """Whether it is a file or a directory; else say what is left out."""
     try:
-        mode = os.stat(path).st_mode
+        mode = os.lstat(path).st_mode
     except OSError:
-        # A dangling link, for example: opening it says what is wrong.
-        return False
-    return not stat.S_ISREG(mode)
+        # Opening it says what is wrong.
+        return True
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return True
+    why = LINK if stat.S_ISLNK(mode) else "is a pipe, a socket or a device"
+    warn(f"ags1: warning: {path} is left out: it {why}")
+    options.links = why == LINK or getattr(options, "links", False)
+    return False
 
 
 def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
@@ -222,6 +231,7 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
         refuse_reading(patterns, f"decrypt VAULT {target}")
     sources = expand(
         patterns,
+        options,
         only_suffix=None if encrypting else suffix or None,
         outside=target if encrypting or not suffix else None,
     )
@@ -266,6 +276,18 @@ def place_in_target(options: argparse.Namespace, job: Job) -> Any:
     from ags1.storage import Location
 
     return Location(options.target).as_root().join(job.target[len(options.target) :].lstrip("/"))
+
+
+def made_directories(options: argparse.Namespace, jobs: list[Job]) -> contextlib.AbstractContextManager[None]:
+    """Make the directories of a TARGET of many jobs, with the modes of those of the sources; finish them at the end."""
+    if not jobs or jobs[0].target == options.target:
+        return contextlib.nullcontext()
+    from ags1.storage import Location, directories_like
+
+    files = ((job.target[len(options.target) :].lstrip("/"), Location(job.source)) for job in jobs)
+    source = options.sources[0] if len(options.sources) == 1 and not options.files_from else ""
+    like = Location(source) if os.path.isdir(source) else None
+    return directories_like(like, Location(options.target).as_root(), files)
 
 
 def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:

@@ -83,13 +83,15 @@ class Reporter:
         self._lock = threading.Lock()
         self._shown: Periodic | None = None
         progress = getattr(options, "progress", "auto")
-        wanted = progress == "auto" and not self._quiet and not self._json
+        always = progress == "always"
+        wanted = always or (progress == "auto" and not self._quiet and not self._json)
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         if sys.stdout is not None and not to_stdout and sys.stdout.isatty():
             # The data goes where a bar would.
             terminal = False
-        self._show_bar = progress == "always" or (wanted and terminal)
-        self._show_lines = wanted and not self._show_bar
+        self._show_bar = wanted and terminal
+        # A log that is read later, or that cron sends by mail, gets lines only where they are asked for.
+        self._show_lines = always and not terminal
 
     def __enter__(self) -> Self:
         if self._show_bar or self._show_lines:
@@ -193,12 +195,6 @@ class Reporter:
             elif self._lines and self._each:
                 self._to_stdout(line)
 
-    def note(self, text: str) -> None:
-        """Say something beside the results, to a person only."""
-        if not self._quiet and not self._json:
-            with self._lock:
-                self._to_stderr(text)
-
     def close(self) -> None:
         """Take the bar away and, after many files, sum up."""
         if self._shown is not None:
@@ -283,7 +279,7 @@ class _RichBar:
             from rich.table import Column
         except ImportError:
             return None
-        console = Console(stderr=True, force_terminal=True)
+        console = Console(stderr=True)
         columns: list[ProgressColumn] = [
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True)),

@@ -19,6 +19,7 @@ from ags1.cli.paths import (
     Job,
     expand,
     is_url,
+    made_directories,
     pair_up,
     place_in_target,
     refuse_reading,
@@ -35,14 +36,10 @@ from ags1.streams.files import decrypt_file, encrypt_file
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1.streams.opening import open as open_stream
 from ags1.support.exit_codes import UsageError, exit_code, worst_code
-from ags1.support.key_files import local_path
+from ags1.support.key_files import SECRET_EXISTS, local_path
 from ags1.support.typing import Any
 from ags1.support.words import counted
 
-UNPROTECTED = (
-    "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed "
-    "(--key-metadata or --length gives one)"
-)
 _PENDING = ".pending"
 _REQUESTS = 32
 
@@ -52,8 +49,8 @@ def encrypt(options: argparse.Namespace) -> int:
     fresh = not keys.named
     if fresh and not options.key_metadata_out:
         raise UsageError(
-            "a key is needed: --key-file FILE or --key-env NAME (`ags1 keygen` makes one); or --key-metadata-out PATH "
-            "for a fresh key for each file"
+            "a key is needed: --key-metadata-out PATH for a fresh key for each file; or --key-file FILE or --key-env "
+            "NAME (`ags1 keygen` makes one)"
         )
     jobs = pair_up(options, encrypting=True)
     refuse_twin_targets(options, jobs)
@@ -66,7 +63,8 @@ def encrypt(options: argparse.Namespace) -> int:
     many = len(jobs) > 1 or jobs[0].target != options.target
     metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
-    if not options.replace_key_metadata:
+    replace = options.replace_key_metadata
+    if not replace:
         for target, path in metadata_paths.items():
             if path is not None:
                 _refuse_other_key(path, given.get(target), target, _read_a_byte)
@@ -78,6 +76,7 @@ def encrypt(options: argparse.Namespace) -> int:
     prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
     if fresh and options.aad_prefix is not None:
         prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
+    lengths: dict[str, int] = {}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         started = time.monotonic()
@@ -87,7 +86,7 @@ def encrypt(options: argparse.Namespace) -> int:
             prefix = prefixes[job.target]
             if prefix is not None:
                 metadata = KeyMetadata(metadata.encryption_key, prefix)
-        output = _MetadataFile(metadata_paths[job.target], metadata, fresh)
+        output = _MetadataFile(metadata_paths[job.target], metadata, fresh, replace)
         watched = Watched(progress)
         try:
             metadata = encrypt_file(
@@ -105,11 +104,18 @@ def encrypt(options: argparse.Namespace) -> int:
             raise
         output.commit(metadata, job.target)
         seconds = time.monotonic() - started
-        stored = metadata.file_length or 0
+        stored = lengths[job.target] = metadata.file_length or 0
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
-    return work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
+    with made_directories(options, jobs):
+        code = work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
+    if lengths and not (options.key_metadata_out or options.quiet or options.json):
+        needed = "the length of each file: --json prints them, --key-metadata-out PATH keeps them"
+        if len(jobs) == 1:
+            needed = f"--length {lengths[jobs[0].target]}: keep this number, or let --key-metadata-out PATH keep it"
+        warn(f"note: `ags1 decrypt` needs {needed}")
+    return code
 
 
 def decrypt(options: argparse.Namespace) -> int:
@@ -136,13 +142,17 @@ def decrypt(options: argparse.Namespace) -> int:
         trusted = metadata[job.target].file_length is not None
         return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
 
-    return work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+    with made_directories(options, jobs):
+        code = work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+    if not code:
+        keys.note_any_length()
+    return code
 
 
 def cat(options: argparse.Namespace) -> int:
     keys = Keys(options)
     refuse_reading(options.files, "cat VAULT PATH")
-    found = expand(options.files, only_suffix=SUFFIX)
+    found = expand(options.files, options, only_suffix=SUFFIX)
     if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
     metadata = [keys.metadata_for(path, name) for path, name, _ in found]
@@ -151,7 +161,6 @@ def cat(options: argparse.Namespace) -> int:
     output = standard_output()
     for path, *_ in found:
         refuse_writing_into(_input(path), output)
-    unprotected = False
     with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
         for (path, *_), of_file in zip(found, metadata, strict=True):
             with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
@@ -160,11 +169,9 @@ def cat(options: argparse.Namespace) -> int:
                         reader.seek(options.offset)
                     else:
                         _skip(reader, options.offset)
-                ended = copy_out(reader, output, options.bytes, reporter.progress_of(path))
-            unprotected = unprotected or (ended and of_file.file_length is None)
+                copy_out(reader, output, options.bytes, reporter.progress_of(path))
         output.flush()
-    if unprotected and not options.quiet:
-        warn(UNPROTECTED)
+    keys.note_any_length()
     return 0
 
 
@@ -237,10 +244,9 @@ def work_through(
     codes: list[int] = []
     refusals: list[str] = []
     untried = 0
-    unprotected = False
 
     def attempt(job: Job) -> None:
-        nonlocal unprotected, untried
+        nonlocal untried
         if refusals:
             # A password that is wrong for one file is wrong for all, and each try may cost a second.
             untried += 1
@@ -275,7 +281,6 @@ def work_through(
             codes.append(exit_code(error))
             reporter.finished(text, {**names(job), **getattr(error, "record", {}), "error": text})
         else:
-            unprotected = unprotected or record.get("length_trusted") is False
             reporter.finished(line, {**names(job), **record, "error": None})
 
     try:
@@ -284,8 +289,6 @@ def work_through(
         reporter.close()
     if untried and not options.json:
         warn(f"ags1: {counted(untried, 'file')} not tried: the service refuses every key")
-    if unprotected:
-        reporter.note(UNPROTECTED)
     return worst_code(codes)
 
 
@@ -395,26 +398,30 @@ class _MetadataFile:
         fresh key:   PATH.pending  --target is published-->  PATH   --> PATH.pending is removed
 
     A fresh key, which nobody else has, is on the disk before what it encrypts, or it could be lost; and what was under
-    PATH stays until the new target is there, or a failure would take the key of the old one. Without PATH, it does
-    nothing.
+    PATH stays until the new target is there, or a failure would take the key of the old one. The fresh keys of killed
+    runs, and of runs at work, stay beside PATH; with `replace`, a success removes them. Without PATH, it does nothing.
     """
 
-    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool) -> None:
+    def __init__(self, path: str | None, metadata: KeyMetadata, fresh: bool, replace: bool) -> None:
         self._path = path
         self._pending: str | None = None
         self._replaced: list[str] = []
+        # A given key is at PATH already, or nothing is.
+        self._replace = replace or not fresh
         if path is None:
             return
         directory = os.path.dirname(path)
         if directory:
             os.makedirs(directory, exist_ok=True)
         if fresh:
+            self._replaced = _left_pending(path) if replace else []
             pending = path + _PENDING
-            self._replaced = _left_pending(path)
-            if self._replaced:
+            try:
+                write_private(pending, metadata.encode(), replace=False)
+            except FileExistsError:
                 # It may be the only key of what is there, as long as this does not replace that.
                 pending += f"-{os.urandom(4).hex()}"
-            write_private(pending, metadata.encode(), replace=True)
+                write_private(pending, metadata.encode(), replace=False)
             self._pending = pending
 
     def commit(self, metadata: KeyMetadata, target: str) -> None:
@@ -422,11 +429,14 @@ class _MetadataFile:
         if self._path is None:
             return
         try:
-            write_private(self._path, metadata.encode(), replace=True)
+            write_private(self._path, metadata.encode(), replace=self._replace)
         except OSError as error:
             if self._pending is not None:
-                text = f"{error.strerror}; {target} is encrypted, and its key is in {self._pending}"
-                raise OSError(error.errno, text, self._path) from None
+                text = (
+                    f"{os.strerror(error.errno or 0)}; {target} is encrypted, its key is in {self._pending}, and its "
+                )
+                text += f"length is {metadata.file_length}"
+                raise type(error)(error.errno, text, self._path) from None
             raise
         self.abort()
         for each in self._replaced:
@@ -483,19 +493,15 @@ def _refuse_other_key(
 ) -> None:
     """Refuse to replace the key metadata at `path` unless it has the key of `metadata`, too.
 
-    A fresh key that a run has left beside it is not replaced if `read` can read the target with it.
+    If a killed run has written the target, and no more, its fresh key is put to `path` first: `read` reads with it.
     """
+    if metadata is None and not os.path.lexists(path):
+        _finish_killed(path, target, read)
     if os.path.lexists(path):
         kept = read_metadata(path) if metadata is not None else None
         if metadata is not None and kept is not None and kept.encryption_key == metadata.encryption_key:
             return
-        said = (
-            "it exists and was not replaced: what its key encrypted would be lost (--replace-key-metadata replaces it)"
-        )
-        raise FileExistsError(errno.EEXIST, said, path)
-    if metadata is None:
-        for pending in _left_pending(path):
-            _refuse_pending(pending, path, target, read)
+        raise FileExistsError(errno.EEXIST, f"{SECRET_EXISTS} (--replace-key-metadata replaces it)", path)
 
 
 def _left_pending(path: str) -> list[str]:
@@ -508,27 +514,26 @@ def _left_pending(path: str) -> list[str]:
     return sorted([*glob.glob(f"{glob.escape(first)}-{'[0-9a-f]' * 8}"), first], reverse=True)
 
 
-def _refuse_pending(pending: str, path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
-    # None: it is damaged.
-    kept = read_metadata(pending)
+def _finish_killed(path: str, target: str, read: Callable[[str, KeyMetadata], object]) -> None:
+    """Put the fresh key of a killed run to `path` if it opens the target; leave the others, and say so.
 
-    def look() -> None:
-        if kept is not None:
+    Such a key may be of another target, or of one that cannot be read now, so a run goes on beside it and keeps it.
+    """
+    for pending in _left_pending(path):
+        kept = read_metadata(pending)
+        left = f"ags1: note: {pending}: a run that was cut short has left it, and it"
+        try:
+            if kept is None or target == STANDARD:
+                raise FileNotFoundError
             read(target, kept)
-        else:
-            from ags1.storage import open_source
-
-            open_source(target).close()
-
-    text = (
-        f"may be the only key of {shown(target, 'its output')}: if it opens that, rename it to {path}, else remove it"
-    )
-    if target != STANDARD and not _may_be_read(target, look):
-        text = f"is no key of {target}: remove it, unless that run had another target"
-    elif kept is not None and target != STANDARD:
-        text = f"is the key of {target}: rename it to {path}"
-    text = f"a run that was cut short has left it, and it {text} (--replace-key-metadata replaces it)"
-    raise FileExistsError(errno.EEXIST, text, pending)
+        except (OSError, Ags1Error):
+            shut = shown(target, "standard output")
+            warn(f"{left} does not open {shut}: it stays, as it may be the key of another file")
+            continue
+        write_private(path, kept.encode(), replace=False)
+        os.unlink(pending)
+        warn(f"{left} is the key of {target}: it is {path} now")
+        return
 
 
 def _skip(reader: Any, count: int) -> None:

@@ -137,9 +137,7 @@ class _Job:
         self._command: str = options.command
         self._arguments = {name: value for name, value in vars(options).items() if name not in OWN_OPTIONS}
         if "quiet" in self._arguments:
-            # spark-submit merges the two streams of a script, and only one JSON object may be in the result.
-            is_merged = options.json and _SUBMITTED in os.environ
-            self._arguments["progress"] = not (self._arguments.pop("quiet") or is_merged)
+            self._arguments["progress"] = not self._arguments.pop("quiet")
         self._spark: Any = None
 
     def run(self) -> int:
@@ -162,7 +160,7 @@ class _Job:
         pins = pins_of(path, locate(place))
         self._arguments["pins"] = pins
         code = self._run()
-        if code == EXIT_OK and not self._arguments.get("dry_run"):
+        if code in (EXIT_OK, EXIT_UNPROTECTED) and not self._arguments.get("dry_run"):
             renewed = self._arguments.get("new_key_id")
             if pins is not None and renewed is not None:
                 pins = pins.under(renewed)
@@ -310,7 +308,10 @@ class _Job:
                 _complain(f"warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
                 _complain(f"warning: ... and {len(result.notes) - _SHOWN:,} more")
-        return EXIT_OK if result.ok else worst_code([_code_of(each, self._options.function) for each in result.kinds])
+        codes = [EXIT_UNPROTECTED] if result.links else [EXIT_OK]
+        if not result.ok:
+            codes += [_code_of(each, self._options.function) for each in result.kinds]
+        return worst_code(codes)
 
     def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
         record: dict[str, Any] = {"command": self._command, "ok": result is not None and result.ok, "error": None}

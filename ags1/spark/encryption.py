@@ -92,8 +92,8 @@ def encrypt_files(
     pins : Pins, optional
         What an existing dataset must be; see :func:`ags1.dataset.open`.
     progress : bool or callable
-        Whether to write a line a second to standard error; or a function called as ``progress(done, total)`` with
-        bytes.
+        Whether to show a line on standard error where it is a terminal or a notebook; or a function called as
+        ``progress(done, total)`` with bytes.
 
     Returns
     -------
@@ -140,6 +140,7 @@ def encrypt_files(
     if report.unchanged:
         recorder.count("unchanged", report.unchanged)
     recorder.result.version = report.version
+    recorder.result.links = len(report.links)
     recorder.result.notes += [(path, f"was left out: it {reason}") for path, reason in report.skipped] + report.notes
     return recorder.close(time.monotonic() - started)
 

@@ -440,7 +440,7 @@ def convert(
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", expire=expire, **chosen)
 
     def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[FileResult]:
-        seal = None if journal is None else Sealer.create(url, journal.work_key.key_id)
+        seal = None if journal is None else Sealer.create(url, journal.key.key_id)
         if seal is None:
             places = replace(places, source=without_secrets(places.source), target=without_secrets(places.target))
         # One object, which is pickled once for each Spark task.

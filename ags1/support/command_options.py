@@ -206,7 +206,11 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "length": {
             "type": values.size,
             "metavar": "BYTES",
-            "help": "trusted length of the encrypted file: detects a truncation between blocks",
+            "help": "trusted length of the one encrypted file, as `ags1 encrypt` said it",
+        },
+        "any-length": {
+            **_FLAG,
+            "help": "accept files without a trusted length: blocks missing at the end of one go unnoticed",
         },
     },
     "files": {
@@ -587,7 +591,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "progress": {
             "choices": ("auto", "always", "never"),
             "default": "auto",
-            "help": "a progress bar: auto shows it on a terminal",
+            "help": "a progress bar on a terminal; always also writes a line to a log every ten seconds",
         },
         "traceback": {**_FLAG, "help": "show the traceback of errors, also from Java"},
     },
@@ -611,6 +615,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
 BUNDLES = {
     "KEY": "key-file key-env key-metadata PREFIX",
     "PREFIX": "aad-prefix aad-prefix-hex",
+    "LENGTH": "length any-length",
     "KMS": "kms password-file keystore-key-file",
     "FILES": "files-from overwrite durable",
     "CHOICE": "include exclude",
@@ -636,6 +641,7 @@ BUNDLES = {
 EXCLUSIVE = (
     ("key-file", "key-env", "key-metadata"),
     ("aad-prefix", "aad-prefix-hex"),
+    ("length", "any-length"),
     ("old-aad-prefix", "old-aad-prefix-hex"),
     ("snapshot", "ref", "as-of", "from-snapshot"),
     ("enable-only", "expire"),

@@ -32,17 +32,17 @@ OPTIONS = {
         *("--threads", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "decrypt": {
-        *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
+        *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length", "--any-length"),
         *("--files-from", "--overwrite", "--durable", "--jobs", "-j", "--threads", "--json", "--quiet", "-q"),
         *("--verbose", "-v", "--progress"),
     },
     "cat": {
-        *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
+        *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length", "--any-length"),
         *("--offset", "--bytes", "--threads", "--quiet", "-q", "--progress"),
     },
     "inspect": {"--json", "--progress"},
     "verify": {
-        *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length"),
+        *("--key-file", "--key-env", "--key-metadata", "--aad-prefix", "--aad-prefix-hex", "--length", "--any-length"),
         *("--threads", "--jobs", "-j", "--json", "--quiet", "-q", "--verbose", "-v", "--progress"),
     },
     "audit": {

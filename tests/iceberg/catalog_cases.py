@@ -223,8 +223,13 @@ def check_rekeys(catalog: Any, namespace: str, directory: Path) -> None:
         assert report.ok, str(report)
         assert report.old_keys is not None
         found = report.old_keys
-        # An expiry may have removed each metadata file that has the old key.
-        assert (found.ok, found.is_proved, {*found.opened} <= {"old"}) == (True, True, True), str(found)
+        assert found.ok, str(found)
+        if Path(table.metadata_location.removeprefix("file://")).exists():
+            assert (found.is_proved, found.opened) == (True, ["old"])
+        else:
+            # This server keeps the metadata files in its memory: what the old key opens there, nobody can say.
+            assert (found.is_proved, found.opened) == (False, [])
+            assert "do NOT delete the old master keys yet" in str(found)
         only_new = iceberg.load_table(catalog, (namespace, name), kms=MemoryKms(new))
         assert only_new.verify().ok
         assert only_new.audit().ok

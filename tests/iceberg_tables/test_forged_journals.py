@@ -19,8 +19,9 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, ConversionGoal
 from ags1.iceberg.conversion.engine import Conversion, TableAtOnce
 from ags1.iceberg.conversion.expiry import parts_of
-from ags1.iceberg.conversion.journal import DIRECTORY, Journal, new_name
-from ags1.iceberg.conversion.work import FileResult, WorkKey
+from ags1.iceberg.conversion.journal import DIRECTORY, Journal
+from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.kms import MemoryKms
 from ags1.storage import Location, identity_of
 from tests.checks import every
@@ -76,9 +77,10 @@ class Attack:
 
     def write(self, key_id: str, result: FileResult, owner: str | None = None) -> None:
         """A journal that is right in every way, but for what the attacker needs."""
-        work_key, name = WorkKey.make(KMS, key_id), new_name(owner or self.uuid)
-        seal = work_key.open(KMS, name)
-        records = Journal.begin(Location(str(self.journals)), name, work_key, seal, self.purpose).records(seal)
+        journal = Journal.create(Location(str(self.journals)), owner or self.uuid, WrappedKey(key_id).another(KMS))
+        seal = journal.open(KMS)
+        journal.begin(seal, self.purpose)
+        records = journal.records(seal)
         records.add(result)
         records.flush()
 
@@ -169,7 +171,7 @@ def test_a_decryption_that_was_killed_is_resumed_and_not_with_a_file_that_was_ch
     with pytest.raises(KeyboardInterrupt):
         iceberg.decrypt_table(table, progress=stop, threads=1)
     (killed,) = killed_runs(tmp_path / "t", "keyA", KMS)
-    first, *others = [Path(each.target.removeprefix("file://")) for each in killed.results]
+    first, *others = [Path(each.target.removeprefix("file://")) for each in killed]
     assert others
     first.write_bytes(first.read_bytes())
     report = iceberg.decrypt_table(table)

@@ -200,7 +200,7 @@ def test_blocks_that_fail_are_named(spark_tables: SparkTables) -> None:
     with table.damaged(location, content):
         failure = _only(_open(table.metadata).verify())
     assert failure.failed == 2
-    assert "2 of 3 blocks do not authenticate (0, 2): wrong key, another file in its place" in failure.message
+    assert "2 of 3 blocks do not authenticate (0, 2): damaged, swapped, repeated or missing data" in failure.message
 
 
 def test_modules_of_parquet_that_fail_are_counted(spark_tables: SparkTables) -> None:

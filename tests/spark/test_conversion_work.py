@@ -18,11 +18,11 @@ from pyspark import cloudpickle
 
 from ags1 import parquet
 from ags1.expected import Expected
-from ags1.iceberg.conversion.journal import Journal, new_name, open_run, remove_run
-from ags1.iceberg.conversion.work import FileResult, FileTask, Places, WorkKey, key_of
+from ags1.iceberg.conversion.journal import KIND, Journal, moved, remove_run
+from ags1.iceberg.conversion.work import FileResult, FileTask, Places, key_of
 from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.walk.table_walk import TableFile
-from ags1.kms.run_records import found_runs
 from ags1.spark import iceberg as on_spark
 from ags1.spark.engine import _captured, _runner
 from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, unit_of
@@ -31,6 +31,7 @@ from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import kms_client
 from ags1.spark.iceberg import encrypt_table, verify_table
 from ags1.storage import Location
+from ags1.work.records import found_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,14 +49,16 @@ def _run(units: list[Unit], kms_url: str) -> list[Outcome]:
 
 
 def _begun(journals: Path, kms_url: str) -> Job:
-    work_key, name = WorkKey.make(kms_client(kms_url), "lake"), new_name("table")
-    seal = work_key.open(kms_client(kms_url), name)
-    return Job(Places(), Journal.begin(Location(str(journals)).as_root(), name, work_key, seal, {"change": "encrypt"}))
+    kms = kms_client(kms_url)
+    journal = Journal.create(Location(str(journals)).as_root(), "table", WrappedKey("lake").another(kms))
+    journal.begin(journal.open(kms), {"change": "encrypt"})
+    return Job(Places(), journal)
 
 
 def _recorded(journals: Path, kms_url: str) -> list[FileResult]:
     (run,) = found_runs(Location(str(journals)))
-    return open_run(run, kms_client(kms_url), "lake", "table", lambda name, error: pytest.fail(name)).results
+    opened = run.open(KIND, "table", unwrapping_under("lake", kms_client(kms_url)))
+    return moved(opened, lambda name, error: pytest.fail(name))
 
 
 def test_two_attempts_at_one_file_write_two_whole_files(tmp_path: Path, kms_url: str) -> None:

@@ -92,7 +92,8 @@ with open(vault + "/" + name, "r+b") as file:
     file.write(b"damage")
 looked_at(ags1.spark.verify_files(spark, vault, **options))
 failing(lambda: ags1.spark.decrypt_files(spark, vault, out + "/plain2", **options))
-os.symlink("nowhere", raw + "/broken")
+with open(raw + "/again", "wb") as file:
+    file.write(ags1.encrypt(b"x", bytes(16)))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **options))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **{**options, "kms": bytes(32)}))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="other", **options))

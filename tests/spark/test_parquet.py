@@ -22,6 +22,7 @@ from ags1.spark.engine._parquet_run import _Spool
 from ags1.spark.engine._planning import Unit
 from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
 from ags1.storage import Location
+from tests import modes
 from tests.pages import ROOT, blocks
 from tests.parquet import corpus
 from tests.spark.test_parquet_work import add, flip_page, plain, table_of
@@ -95,6 +96,27 @@ def test_a_tree_goes_and_comes_back(spark: SparkSession, lake: Path, tmp_path: P
     assert below(back) == below(vault)
     for name in NAMES:
         assert table_of((back / name).read_bytes()).equals(table_of((lake / name).read_bytes()))
+
+
+def test_directories_keep_their_modes_and_links_are_left_out(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
+) -> None:
+    (lake / "p=1").chmod(0o500)
+    (lake / "p=2").chmod(0o710)
+    lake.chmod(0o770)
+    for name, place in {"file": "b.parquet", "directory": "p=1", "dangling": "nothing"}.items():
+        (lake / name).symlink_to(place)
+    vault, back = tmp_path / "vault", tmp_path / "back"
+    with modes.umask(0o022):
+        result = encrypt(spark, lake, vault, kms_url)
+        assert result.links == 3
+        assert {path for path, text in result.notes if text.endswith("it is a link, which is not followed")} == {
+            "file", "directory", "dangling",
+        }  # fmt: skip
+        decrypt_parquet(spark, vault, back, kms=kms_url, **QUIET)
+    for target in (vault, back):
+        assert [(target / each).stat().st_mode & 0o777 for each in ("", "p=1", "p=2")] == [0o750, 0o500, 0o710]
+    (lake / "p=1").chmod(0o700)
 
 
 def test_a_result_is_looked_at_without_doing_the_work_again(

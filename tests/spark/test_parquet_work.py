@@ -23,7 +23,6 @@ from ags1 import Key, KeyAccessError, parquet
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
-from ags1.kms.run_records import RunName, RunSeal
 from ags1.spark.engine import _sealing
 from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._locations import locate
@@ -43,6 +42,7 @@ from ags1.spark.engine._results import raise_for
 from ags1.spark.engine._runner import Outcome
 from ags1.spark.engine._sealing import of_process
 from ags1.storage import Location
+from ags1.work.records import RunName, RunSeal
 from tests.parquet import corpus
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -546,10 +546,10 @@ def test_records_of_decryption_are_not_listed_written_or_removed_through_a_link(
     elsewhere.write([("a", 1)])
     (made,) = outside.glob(".ags1-*")
     (target / made.name).symlink_to(made)
-    before = {each.name: each.read_bytes() for each in made.iterdir()}
+    before = {each.name: each.read_bytes() for each in made.rglob("*.sealed")}
     assert before
     records = DecryptionRecords(Location(target), seal)
     for call in (records.read, records.begin, records.remove, lambda: records.write([("b", 1)])):
         with pytest.raises(NotADirectoryError):
             call()
-        assert {each.name: each.read_bytes() for each in made.iterdir()} == before
+        assert {each.name: each.read_bytes() for each in made.rglob("*.sealed")} == before

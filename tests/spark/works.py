@@ -70,6 +70,19 @@ class Echo:
 
 
 @dataclass
+class Waiting:
+    """Says that it waits, and does so until somebody makes a file."""
+
+    signals: str
+    verb: str = "wait"
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        Path(self.signals, "waiting").touch()
+        await_file(str(Path(self.signals, "go")))
+        yield from (Outcome(unit.path) for unit in units)
+
+
+@dataclass
 class Interrupted(EncryptWork):
     """Encryption whose first attempt at a unit does it, and is then killed, fails, or waits for a file."""
 

@@ -14,7 +14,7 @@ from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.report import Reporter, in_time
 from ags1.errors import Ags1Error
 from ags1.support.command_line import no_file_left
-from ags1.support.exit_codes import EXIT_USAGE, exit_code, worst_code
+from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, exit_code, worst_code
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
@@ -197,7 +197,9 @@ def _run(
             warn(f"ags1: {unmatched}")
         elif words[1] == "encrypted" and not options.quiet and not _found_any(report):
             warn(f"ags1: warning: {options.source}: there are no files in it")
-    return EXIT_USAGE if unmatched else worst_code([exit_code(error) for _, error in report.errors])
+    if unmatched:
+        return EXIT_USAGE
+    return worst_code([*(exit_code(error) for _, error in report.errors), *(EXIT_UNPROTECTED for _ in report.links)])
 
 
 def _found_any(report: RunReport) -> bool:

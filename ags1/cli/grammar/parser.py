@@ -13,12 +13,11 @@ from ags1.support.typing import Any
 _EPILOG = f"""\
 {EXIT_CODES}
 examples:
-  ags1 keygen my.key
-  ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
-  ags1 verify sales.avro.ags1 --key-file my.key
-  ags1 cat sales.avro.ags1 --key-file my.key --offset 1000 --bytes 64
-  ags1 decrypt vault/ plain/ --key-file my.key --jobs 4
-  tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
+  ags1 encrypt sales.avro sales.avro.ags1 --key-metadata-out sales.key-metadata
+  ags1 verify sales.avro.ags1 --key-metadata sales.key-metadata
+  ags1 cat sales.avro.ags1 --key-metadata sales.key-metadata --bytes 64
+  ags1 encrypt data/ vault/ --key-metadata-out keys/
+  ags1 decrypt vault/ plain/ --key-metadata keys/ --jobs 4
 
 `ags1 COMMAND --help` explains each command.
 """
@@ -51,6 +50,14 @@ keys:
   writes), or the same as hexadecimal or base64 text; an environment variable
   holds text. Key metadata is Iceberg's StandardKeyMetadata: key, AAD prefix
   and trusted length of one file.
+"""
+
+_LENGTH_HELP = f"""\
+{_KEY_HELP}
+lengths:
+  Only a trusted length shows that blocks are missing at the end of a file.
+  Key metadata has it; with a key alone, give the --length that `ags1 encrypt`
+  said. A file without one is refused, unless --any-length accepts any.
 """
 
 _KMS_HELP = """\
@@ -227,44 +234,43 @@ def command_parser(only: str | None = None, on_spark: bool = False) -> CommandPa
         source_places("file, glob ('*.avro'), directory, or `-` for standard input"),
         "encrypt files into AGS1 files",
         "FILES KEY key-metadata-out replace-key-metadata block-length again jobs WORK",
-        needs="(--key-file FILE | ...)",
+        needs="(--key-metadata-out PATH | ...)",
         more=_TREES.format(what="all files") + " In a directory, each result has the name of its source and .ags1.",
         epilog=_KEY_HELP,
         fields="source, target, encrypted_length, seconds, error",
         examples="""\
-ags1 encrypt sales.avro sales.avro.ags1 --key-file my.key
-ags1 encrypt data/ vault/ --key-file my.key --aad-prefix '{path}'
-tar c data | ags1 encrypt - data.tar.ags1 --key-env LAKE_KEY
-ags1 encrypt data/ vault/ --key-metadata-out keys/""",
+ags1 encrypt sales.avro sales.avro.ags1 --key-metadata-out sales.key-metadata
+ags1 encrypt data/ vault/ --key-metadata-out keys/ --aad-prefix '{path}'
+tar c data | ags1 encrypt - data.tar.ags1 --key-metadata-out tar.key-metadata""",
         run=lazily("transfer:encrypt"),
     )
     parser.add_command(
         "decrypt",
         source_places("AGS1 file, glob ('*.ags1'), directory, or `-` for standard input"),
         "decrypt AGS1 files",
-        "FILES KEY length jobs WORK",
-        needs="(--key-file FILE | ...)",
+        "FILES KEY LENGTH jobs WORK",
+        needs="(--key-metadata PATH | ...)",
         more=_TREES.format(what="the .ags1 files")
         + "In a directory, each result has the name of its source without .ags1.",
-        epilog=_KEY_HELP,
+        epilog=_LENGTH_HELP,
         fields="source, target, plaintext_length, seconds, length_trusted, error",
         examples="""\
-ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key
-ags1 decrypt vault/ data/ --key-file my.key --aad-prefix '{path}'
+ags1 decrypt sales.avro.ags1 sales.avro --key-metadata sales.key-metadata
 ags1 decrypt vault/ data/ --key-metadata keys/
-ags1 decrypt data.tar.ags1 - --key-env LAKE_KEY | tar x""",
+ags1 decrypt data.tar.ags1 - --key-metadata tar.key-metadata | tar x
+ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key --length 5148""",
         run=lazily("transfer:decrypt"),
     )
     parser.add_command(
         "cat",
         file_places("AGS1 file, glob, directory, or `-` for standard input"),
         "decrypt to standard output, all of a file or a range of it",
-        "KEY length offset bytes threads quiet progress",
-        needs="(--key-file FILE | ...)",
+        "KEY LENGTH offset bytes threads quiet progress",
+        needs="(--key-metadata PATH | ...)",
         more="Nothing is written before it is authenticated, but what was written before a failure stays written.",
-        epilog=_KEY_HELP,
+        epilog=_LENGTH_HELP,
         examples="""\
-ags1 cat sales.avro.ags1 --key-file my.key | head
+ags1 cat sales.avro.ags1 --key-metadata sales.key-metadata | head
 ags1 cat log.ags1 --key-metadata log.key-metadata --offset 1G --bytes 64K""",
         run=lazily("transfer:cat"),
     )
@@ -284,14 +290,14 @@ ags1 cat log.ags1 --key-metadata log.key-metadata --offset 1G --bytes 64K""",
         "verify",
         file_places("AGS1 file, glob or directory"),
         "authenticate every block, and name those that fail",
-        "KEY length jobs WORK",
-        needs="(--key-file FILE | ...)",
-        more="A directory stands for the .ags1 files below it.",
-        epilog=_KEY_HELP,
+        "KEY LENGTH jobs WORK",
+        needs="(--key-metadata PATH | ...)",
+        more="A directory stands for the .ags1 files below it. With --any-length, the exit code is 5 at best.",
+        epilog=_LENGTH_HELP,
         fields="file, blocks, plaintext_length, length_trusted, failed_count, failed_blocks (the first thousand), "
         "seconds, created, ags1, error",
         examples="""\
-ags1 verify sales.avro.ags1 --key-file my.key
+ags1 verify sales.avro.ags1 --key-metadata sales.key-metadata
 ags1 verify vault/ --key-metadata keys/ --jobs 4""",
         run=lazily("examine:verify"),
     )

@@ -19,6 +19,7 @@ from ags1.cli.paths import (
     base_name,
     expand,
     is_url,
+    made_directories,
     pair_up,
     place_in_target,
     refuse_reading,
@@ -134,12 +135,13 @@ def _kinds(paths: list[str], named: set[str]) -> dict[str, tuple[str, str]]:
     return {path: (PARQUET, "") if path in named or is_url(path) else classify(path, path, known) for path in paths}
 
 
-def parquet_files(patterns: list[str]) -> list[tuple[str, str]]:
+def parquet_files(options: argparse.Namespace) -> list[tuple[str, str]]:
     """Path and name of the Parquet files that names, globs and directories stand for; UsageError if there are none."""
+    patterns = options.files
     if STANDARD in patterns:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     refuse_reading(patterns, "ls VAULT")
-    found = expand(patterns)
+    found = expand(patterns, options)
     kinds = _kinds([path for path, *_ in found], set(patterns))
     chosen = [(path, name) for path, name, _ in found if kinds[path][0] == PARQUET]
     if not chosen:
@@ -195,11 +197,12 @@ class _Transfer:
         if not self.options.resume:
             refuse_existing(self.options, self.jobs)
         self._check_columns(others, operation_of)
-        code = work_through(self.options, self._words, others, one, _names) if others else 0
-        if code and copies:
-            say_left_out(self.options, [(_names(job), job.source, "a file before it failed") for job in copies])
-        elif copies:
-            code = work_through(self.options, ("copying", "copied"), copies, one, _names)
+        with made_directories(self.options, self.jobs):
+            code = work_through(self.options, self._words, others, one, _names) if others else 0
+            if code and copies:
+                say_left_out(self.options, [(_names(job), job.source, "a file before it failed") for job in copies])
+            elif copies:
+                code = work_through(self.options, ("copying", "copied"), copies, one, _names)
         return code
 
     def _check_columns(self, jobs: list[Job], operation_of: Callable[[Job], FileOperation]) -> None:
@@ -275,11 +278,12 @@ def _with_metadata(
 ) -> Callable[[Job], FileOperation]:
     """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted."""
     paths: dict[str, str | None] = {}
+    replace: bool = options.replace_key_metadata or options.resume
     if writing.makes_metadata:
         chosen = [job for job in work.jobs if work.kinds[job.source][0] == PARQUET]
         many = len(work.jobs) > 1 or work.jobs[0].target != options.target
         paths = {job.target: _metadata_path(options, job, many) for job in chosen}
-        if not (options.replace_key_metadata or options.resume):
+        if not replace:
             for target, path in paths.items():
                 assert path is not None
                 _refuse_other_key(path, None, target, _read_footer)
@@ -303,7 +307,7 @@ def _with_metadata(
                 drop_bloom_filters=options.drop_bloom_filters,
                 missing_columns=options.missing_columns,
             )
-        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target)
+        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target, replace)
 
     return operation_of
 
@@ -311,14 +315,17 @@ def _with_metadata(
 class _Recorded(FileOperation):
     """Work whose fresh key is on the disk before what it encrypts; see _MetadataFile."""
 
-    def __init__(self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str) -> None:
+    def __init__(
+        self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str, replace: bool
+    ) -> None:
         self._work = work
         self._metadata = metadata
         self._path = path
         self._target = target
+        self._replace = replace
 
     def run(self, source: str, target: Any, name: str, **options: Any) -> None:
-        output = _MetadataFile(self._path, self._metadata, True)
+        output = _MetadataFile(self._path, self._metadata, True, self._replace)
         watched = Watched(options.pop("progress"))
         try:
             self._work.run(source, target, name, progress=watched, **options)
@@ -339,7 +346,7 @@ class _Recorded(FileOperation):
 
 def _read_footer(target: str, metadata: KeyMetadata) -> None:
     from ags1.parquet.keys.properties import EncryptionConfig
-    from ags1.parquet.structure.inspection import inspect
+    from ags1.parquet.structure.inspecting import inspect
 
     if inspect(target, EncryptionConfig.for_iceberg(metadata).reading()).encryption is None:
         raise FormatError(f"{target} is not encrypted")
@@ -360,7 +367,7 @@ def rotate(options: argparse.Namespace) -> int:
 
     if options.kms is None:
         options.kms = os.environ.get("AGS1_KMS")
-    found = expand(options.files)
+    found = expand(options.files, options)
     named = set(options.files)
     with Clients() as clients:
         rewrapper = KeyMetadataRewrapper(clients.open(options), options.new_key_id or {})

@@ -17,7 +17,7 @@ from ags1.support.words import counted, with_name
 
 def inspect(options: argparse.Namespace) -> int:
     code = 0
-    found = parquet_files(options.files)
+    found = parquet_files(options)
     kinds: Counter[str] = Counter()
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = ReadingOptions(options, KeyReferences(), clients)
@@ -47,7 +47,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _look(path: str, name: str, reading: ReadingOptions) -> Inspection | Exception:
-    from ags1.parquet.structure.inspection import inspect as look
+    from ags1.parquet.structure.inspecting import inspect as look
 
     try:
         config = reading.config(path, name) if reading.named else None

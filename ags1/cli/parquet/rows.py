@@ -41,7 +41,7 @@ def _show(options: argparse.Namespace, limit: int | None) -> int:
 
     _pyarrow()
     written = _writer_of(options.format)
-    found = parquet_files(options.files)
+    found = parquet_files(options)
     with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
         reading = ReadingOptions(options, KeyReferences(), clients)
         for path, name in found:

@@ -42,7 +42,7 @@ def verify(options: argparse.Namespace) -> int:
     from ags1.parquet.verify.verification import verify_file
 
     expected = _expected(options)
-    found = parquet_files(options.files)
+    found = parquet_files(options)
     jobs = [Job(path, "", name) for path, name in found]
     reports: list[ParquetVerifyReport] = []
     outcomes: list[str] = []

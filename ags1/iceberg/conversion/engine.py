@@ -22,13 +22,13 @@ from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, Conversion
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
 from ags1.iceberg.conversion.journal import (
     DIRECTORY,
+    KIND,
     Journal,
-    Killed,
     below_metadata,
     is_maintenance,
-    new_name,
-    open_run,
+    moved,
     remove_run,
+    touch,
 )
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
@@ -37,13 +37,13 @@ from ags1.iceberg.conversion.work import (
     FileResult,
     FileTask,
     Places,
-    WorkKey,
     check,
     run,
     sealed_key,
 )
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.scan.probing import Probe
@@ -53,11 +53,11 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
-from ags1.kms.run_records import FoundRun, RunSeal, found_runs
 from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.typing import Buffer
+from ags1.work.records import FoundRun, OpenedRun, RunSeal, found_runs, opened_runs
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 
@@ -113,11 +113,11 @@ class Conversion:
         self.places = Places(source, target, table.expected.moved_from)
         self.moved: dict[str, tuple[FileResult, RunSeal | None]] = {}
         self._manifests: Kept = {}
-        self._work_key: WorkKey | None = None
+        self._journal: Journal | None = None
         self._own_seal: RunSeal | None = None
         self._lock = threading.Lock()
-        self._journal: Journal | None = None
-        self._taken: list[Killed] = []
+        self._has_begun = False
+        self._taken: list[OpenedRun] = []
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
         self._named: tuple[TableMetadata, TableFiles] | None = None
@@ -276,16 +276,16 @@ class Conversion:
             if is_moved(each) and not self._is_done(each) and each.path not in self.moved
         }
         for each in self._taken:
-            each.touch()
+            touch(each)
         if not entries:
             return
         seal = self._seal(view)
-        if self._journal is None and self._work_key is not None and seal is not None:
-            self._journal = Journal.begin(
-                self._journal_directory(view), seal.name, self._work_key, seal, self._purpose(view)
-            )
-        if self._journal is not None and seal is not None and not self._is_listed(view):
-            self._journal.records(seal).plan([self._target(view, path) for path in entries])
+        if self._journal is not None and seal is not None:
+            if not self._has_begun:
+                self._journal.begin(seal, self._purpose(view))
+                self._has_begun = True
+            if not self._is_listed(view):
+                self._journal.plan(seal, [self._target(view, path) for path in entries])
         if self.perform is None:
             results: Iterable[FileResult] = self._in_threads(view, list(entries.values()), seal)
         else:
@@ -390,8 +390,9 @@ class Conversion:
         with self._lock:
             # Many threads check files, and all files of a run have one key.
             if self._own_seal is None:
-                self._work_key = WorkKey.make(self.kms, key_id)
-                self._own_seal = self._work_key.open(self.kms, new_name(_uuid_of(view)))
+                key = WrappedKey(key_id).another(self.kms)
+                self._journal = Journal.create(self._journal_directory(view), _uuid_of(view), key)
+                self._own_seal = self._journal.open(self.kms)
             return self._own_seal
 
     # -- the journal ---------------------------------------------------------------------------------------------
@@ -414,29 +415,19 @@ class Conversion:
             return
         wanted = {each.path: each for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
         names = self._names(view)
-        notes = self.report.notes
-        for found in runs:
 
-            def refused(name: str, error: Exception, run: str = found.run) -> None:
-                notes.append(f"{run}/{name}: this record of a killed run is not believed: {error}")
+        def refused(name: str, error: Exception) -> None:
+            self.report.notes.append(f"{name}: this work of a killed run is not believed: {error}")
 
-            try:
-                killed = open_run(found, self.kms, key_id, _uuid_of(view), refused)
-            except FileNotFoundError:
-                # It has just ended.
+        conversions = (each for each in runs if not is_maintenance(each))
+        for each in opened_runs(conversions, KIND, _uuid_of(view), unwrapping_under(key_id, self.kms), refused):
+            if each.about != self._purpose(view):
                 continue
-            except (Ags1Error, OSError) as error:
-                if is_maintenance(found):
-                    continue
-                notes.append(f"{found.run}: the work of a killed run is not believed: {error}")
-                continue
-            if killed.purpose != self._purpose(view):
-                continue
-            self._taken.append(killed)
-            for result in killed.results:
+            self._taken.append(each)
+            for result in moved(each, refused):
                 entry = wanted.get(result.source)
                 if entry is not None and result.source not in self.moved and self._stands(result, entry, names):
-                    self.moved[result.source] = (result, killed.seal)
+                    self.moved[result.source] = (result, each.seal)
                     self.report.reused += 1
 
     def _stands(self, result: FileResult, entry: ManifestEntry, names: TableFiles) -> bool:
@@ -456,8 +447,10 @@ class Conversion:
 
     def forget(self) -> None:
         """Remove the journals: their files are now part of the table."""
-        own = None if self._journal is None else self._journal.directory
-        for each in [*(killed.found.directory for killed in self._taken), *([] if own is None else [own])]:
+        directories = [each.found.directory for each in self._taken]
+        if self._journal is not None and self._has_begun:
+            directories.append(self._journal.directory)
+        for each in directories:
             # The table is committed, so a journal that stays is not needed.
             with contextlib.suppress(OSError):
                 remove_run(each)

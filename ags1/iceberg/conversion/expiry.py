@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlparse
 
-from ags1.errors import Ags1Error, UnsupportedError
+from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.conversion.journal import DIRECTORY, open_run, remove_run
+from ags1.iceberg.conversion.journal import DIRECTORY, KIND, moved, planned, remove_run
 from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, removed_snapshots
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.keys.wrapped_key import unwrapping_under
 from ags1.iceberg.metadata.locations import refuse_change, rooted
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
@@ -36,10 +37,10 @@ from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
 from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
-from ags1.kms.run_records import FoundRun, found_runs
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, list_names, read_whole, remove, status
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
+from ags1.work.records import FoundRun, found_runs, opened_runs
 
 _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
@@ -307,16 +308,15 @@ def _elsewhere(
         return
 
     def refused(name: str, error: Exception) -> None:
-        report.notes.append(f"{run.run}/{name}: this record of a killed conversion is not believed: {error}")
+        report.notes.append(f"{name}: this work of a killed conversion is not believed: {error}")
 
-    try:
-        if metadata.key_id is None:
-            raise UnsupportedError("the table has no master key, so nobody vouches for what it says")
-        killed = open_run(run, kms, metadata.key_id, str(metadata.fields.get("table-uuid")), refused)
-    except (Ags1Error, OSError) as error:
-        refused("run.json", error)
+    if metadata.key_id is None:
+        refused(run.run, UnsupportedError("the table has no master key, so nobody vouches for what it says"))
         return
-    targets = dict.fromkeys((*killed.planned, *(each.target for each in killed.results)))
+    unwrap = unwrapping_under(metadata.key_id, kms)
+    targets: dict[str, None] = {}
+    for each in opened_runs([run], KIND, str(metadata.fields.get("table-uuid")), unwrap, refused):
+        targets |= dict.fromkeys([*planned(each, refused), *(result.target for result in moved(each, refused))])
     inside = [each for each in targets if each.startswith(f"{directory}/") and ".." not in each.split("/")]
     yield from inside
     # Each attempt of a task of Spark has added something of its own to the name.

@@ -333,7 +333,7 @@ class FileChecker:
         checked.problems = footer_contradictions(plain, file.vectors)[:_NAMED_IN_FILE]
 
     def _check_stream(self, file: TableFile, progress: Progress | None) -> Checked:
-        from ags1.streams.verify import verify_file
+        from ags1.streams.verify import cause_of, verify_file
 
         known = file.known
         assert known.key_metadata is not None
@@ -360,7 +360,7 @@ class FileChecker:
             checked.failed = found.failed_count
             checked.fault = AuthenticationError(
                 f"{file.path}: {found.failed_count} of {found.block_count} blocks do not authenticate ({named}{more}): "
-                "wrong key, another file in its place, or damaged data"
+                f"{cause_of(found)}"
             )
         return checked
 

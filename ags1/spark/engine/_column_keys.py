@@ -11,12 +11,17 @@
 
     master key --KMS--> key encryption key --> key of run and column --HKDF-Expand of SHA-512--> data key of an attempt
 
-A call of ``encrypt_columns`` is a run. For each column it writes one record, created if absent and durable, before
-there is a DataFrame: the key of the run and column, wrapped, and sealed under it what the values are (form, type, row
-key). :mod:`ags1.kms.run_records` says why a record is believed. Each attempt of a task, and each micro-batch, draws 96
-random bits and derives its data key from them (RFC 5869, section 2.3; :class:`ags1.dataset.runs.RunKeys`). So a task
-writes nothing and asks the KMS only to unwrap, no two attempts count on the same key, and the run and the attempt in
-front of a value are all that its key needs. What is changed there gives another key, under which no tag verifies.
+A record of a run and column is created if absent, and durable before there is a DataFrame: the key of the run and
+column, wrapped, and sealed under it what the values are (form, type, row key). :mod:`ags1.work.records` says why a
+record is believed. A call of ``encrypt_columns`` takes the newest record of a column, if that is under the same master
+key, says the same about the values, and its key encryption key is young enough for Iceberg (730 days); else the call
+writes a new one. Two calls at once may both write one: both are right.
+
+Each attempt of a task, and each micro-batch, draws 96 random bits and derives its data key from them (RFC 5869, section
+2.3; :class:`ags1.dataset.runs.RunKeys`). So a task writes nothing and asks the KMS only to unwrap, and the run and the
+attempt in front of a value are all that its key needs. What is changed there gives another key, under which no tag
+verifies. A data key seals at most 2^32 values. The key of a run seals none: in 2^40 attempts two have the same data key
+with a probability of 2^-17, and each value has a nonce of its own even then.
 
 Lengths are little-endian. The row's key has the bytes that :mod:`ags1.arrow.values` gives a value of its type.
 """
@@ -24,23 +29,25 @@ Lengths are little-endian. The row's key has the bytes that :mod:`ags1.arrow.val
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.core.gcm import Key
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunKeys, RunReference
-from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
-from ags1.kms.run_records import FoundRun, RunRecords, found_runs
-from ags1.spark.engine._sealing import kms_client
-from ags1.storage import Location, Unsynced, iterate_files
+from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
+from ags1.kms import KeyCache, key_cache_of
+from ags1.spark.engine._sealing import kms_client, of_process
+from ags1.storage import Location, Unsynced, in_order, iterate_files
+from ags1.work.records import FoundRun, RunRecords, found_runs
 
 RUN, ATTEMPT = 6, 12
 # Bytes in front of a value.
 LEAD = RUN + ATTEMPT
 _KIND = "spark column"
 _RECORD = "run.json"
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -71,27 +78,107 @@ def data_key(keys: RunKeys, attempt: bytes) -> Key:
     return Key(keys.derive(attempt.hex())[0])
 
 
-def create_key(table: Location, kms: str, column: str, key_id: str, **what: Any) -> ColumnRecord:
-    """Make the key of a new run for a column; its record is durable when this returns.
+@dataclass(frozen=True)
+class Wanted:
+    """A column whose values are to be encrypted; `form`, `field` and `row_key` as in :class:`ColumnRecord`."""
+
+    column: str
+    key_id: str
+    form: str
+    field: dict[str, Any] | None = None
+    row_key: tuple[str, str] | None = None
+
+
+def keys_for(table: Location, kms: str, wanted: Iterable[Wanted]) -> list[ColumnRecord]:
+    """The key of each column for new values; their records are durable when this returns.
+
+    A new record is written after the KMS has wrapped the keys of all columns.
 
     Raises
     ------
     KeyAccessError
         The KMS refused.
     OSError
-        The record could not be written: ENOTSUP if the storage cannot create a file only if it is absent.
+        A record could not be written: ENOTSUP if the storage cannot create a file only if it is absent.
     """
-    client = kms_client(kms)
-    made = replace(RunReference.create(WrappedKey(key_id), client), owner=column)
-    found = ColumnRecord(made, **what)
-    directory = _directory(table, column).join(made.run)
-    RunRecords(directory, made.unwrap(client).seal(_KIND), durable=True).begin(
-        made.key.to_json(), found.about(), once=True
-    )
+
+    def found_or_made(each: Wanted) -> tuple[ColumnRecord, bool]:
+        found = _newest_or_none(table, kms, each)
+        made = make_key(kms, each, found)
+        return (made, True) if found is None or not _replaces(found, made) else (found, False)
+
+    keys = list(in_order(found_or_made, wanted, at_once=_AT_ONCE))
+    for _ in in_order(lambda made: write_key(table, kms, made), [key for key, new in keys if new], at_once=_AT_ONCE):
+        pass
+    return [key for key, _ in keys]
+
+
+def _newest_or_none(table: Location, kms: str, wanted: Wanted) -> ColumnRecord | None:
+    try:
+        return newest_key(table, kms, wanted.column, wanted.key_id)
+    except (Ags1Error, PermissionError):
+        # What cannot be listed, read or opened is left alone: a new key does as well.
+        return None
+
+
+def _replaces(found: ColumnRecord, made: ColumnRecord) -> bool:
+    """Whether a key does what a new one would: for the same values, with a key encryption key that is young enough."""
+    same_kek = found.reference.key.encryption_keys[0] == made.reference.key.encryption_keys[0]
+    return same_kek and found.about() == made.about()
+
+
+def make_key(kms: str, wanted: Wanted, beside: ColumnRecord | None = None) -> ColumnRecord:
+    """Make the key of a run for a column, beside another one: of one key encryption key, while that is young enough."""
+    key = WrappedKey(wanted.key_id) if beside is None else beside.reference.key
+    made = replace(RunReference.create(key, kms_client(kms)), owner=wanted.column)
+    return ColumnRecord(made, wanted.form, wanted.field, wanted.row_key)
+
+
+def write_key(table: Location, kms: str, made: ColumnRecord) -> None:
+    """Write the record of a key, if there is none of its run; it is durable when this returns."""
+    run, column = made.reference.run, made.column
+    seal = made.reference.unwrap(kms_client(kms)).seal(_KIND)
+    directory = _directory(table, column).join(run)
+    RunRecords(directory, seal, durable=True).begin(made.reference.key.to_json(), made.about(), once=True)
     unsynced = Unsynced(table)
-    unsynced.add(f"{_tag(column)}/{made.run}/{_RECORD}")
+    unsynced.add(f"{_tag(column)}/{run}/{_RECORD}")
     unsynced.sync()
-    return found
+
+
+def kept_keys(kms: str) -> KeyCache:
+    """The keys of columns that this process has read: as many, and for as long, as the client of the KMS keeps keys."""
+    return of_process(("column keys", kms), lambda: key_cache_of(kms_client(kms)).part())
+
+
+def sealing_keys(key: ColumnRecord, kms: str) -> RunKeys:
+    """The keys of a record that the driver has sent."""
+    reference = key.reference
+    return kept_keys(kms).get((reference.run, key.column), lambda: _unwrapped(reference, kms))
+
+
+def opening_keys(
+    table: Location, kms: str, column: str, key_id: str, runs: Iterable[str]
+) -> list[tuple[ColumnRecord, RunKeys] | Ags1Error | OSError]:
+    """The record and the keys of each run for a column, or why they cannot be used. Records are read side by side."""
+    kept = kept_keys(kms)
+
+    def read(run: str) -> tuple[ColumnRecord, RunKeys]:
+        record = read_key(table, kms, column, run, key_id)
+        return record, _unwrapped(record.reference, kms)
+
+    def found(run: str) -> tuple[ColumnRecord, RunKeys] | Ags1Error | OSError:
+        try:
+            return kept.get((table, column, key_id, run), lambda: read(run))
+        except (Ags1Error, OSError) as error:
+            return error
+
+    return list(in_order(found, runs, at_once=_AT_ONCE))
+
+
+def _unwrapped(reference: RunReference, kms: str) -> RunKeys:
+    keys = reference.unwrap(kms_client(kms))
+    keys.key()
+    return keys
 
 
 def read_key(table: Location, kms: str, column: str, run: str, key_id: str) -> ColumnRecord:
@@ -142,23 +229,12 @@ def is_empty(table: Location) -> bool:
 
 
 def _opened(found: FoundRun, kms: str, column: str, key_id: str) -> ColumnRecord:
-    client = kms_client(kms)
-    keys: list[WrappedKey] = []
-
-    def unwrap(wrapped: Mapping[str, Any]) -> Key:
-        made = WrappedKey.from_json(wrapped, found.directory.text)
-        if made.key_id != key_id:
-            raise AuthenticationError(
-                f"{found.directory}: this key is under the master key {made.key_id!r}, and {key_id!r} is expected"
-            )
-        keys.append(made)
-        return made.unwrap(client)
-
-    about = found.open(_KIND, column, unwrap).about
+    opened = found.open(_KIND, column, unwrapping_under(key_id, kms_client(kms)))
+    key, about = WrappedKey.from_json(opened.wrapped, found.directory.text), opened.about
     row_key = about.get("row-key")
     try:
         return ColumnRecord(
-            RunReference(found.run, keys[0], column),
+            RunReference(found.run, key, column),
             about["form"],
             about["field"],
             None if row_key is None else (str(row_key[0]), str(row_key[1])),

@@ -21,8 +21,8 @@ from ags1.core import batch as native_batch
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH, MAX_BLOCK_LENGTH
-from ags1.spark.engine._column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, read_key
-from ags1.spark.engine._sealing import Opener, Sealer, of_process, run_keys
+from ags1.spark.engine._column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys, sealing_keys
+from ags1.spark.engine._sealing import Opener, Sealer
 from ags1.storage import Location
 
 _FAILED = "the tag does not verify: wrong row key, a value of another row or column, or damaged data"
@@ -91,7 +91,7 @@ class SealingColumn:
 
     def __init__(self, key: ColumnRecord, kms: str) -> None:
         attempt = random_bytes(ATTEMPT)
-        self._key = data_key(run_keys(key.reference, kms), attempt)
+        self._key = data_key(sealing_keys(key, kms), attempt)
         self._lead = bytes.fromhex(key.reference.run) + attempt
         self._form = key.form
         # A value of one block cannot be cut at a block's end.
@@ -164,24 +164,34 @@ class OpeningColumn:
         self._opening = opening
         self._table = table
         self._kms = kms
+        self._location: Location | None = None
         self._keys: dict[bytes, Key] = {}
         self._rows = 0
 
-    def _data_key(self, lead: bytes, place: Callable[[], str]) -> Key:
-        found = self._keys.get(lead)
-        if found is None:
-            run, each = lead[:RUN].hex(), self._opening
+    def _data_keys(self, leads: list[bytes], place: Callable[[int], str]) -> list[Key]:
+        """The data key of each of these leads; `place` says where the first value of one is."""
+        runs = list(dict.fromkeys(lead[:RUN].hex() for lead in leads if lead not in self._keys))
+        each = self._opening
+        read = dict(zip(runs, opening_keys(self._place(), self._kms, each.column, each.key_id, runs), strict=True))
+        for number, lead in enumerate(leads):
+            if lead in self._keys:
+                continue
             try:
-                name = ("column key", self._kms, run, each.column, each.key_id)
-                key: ColumnRecord = of_process(
-                    name, lambda: read_key(self._table.open(), self._kms, each.column, run, each.key_id)
-                )
-                each.check(key)
-                found = self._keys[lead] = data_key(run_keys(key.reference, self._kms), lead[RUN:])
+                found = read[lead[:RUN].hex()]
+                if isinstance(found, Exception):
+                    raise found
+                record, keys = found
+                each.check(record)
             except (Ags1Error, OSError) as error:
                 kind = type(error) if isinstance(error, Ags1Error) else KeyAccessError
-                raise kind(f"{place()}: the key of this value cannot be used: {error}") from error
-        return found
+                raise kind(f"{place(number)}: the key of this value cannot be used: {error}") from error
+            self._keys[lead] = data_key(keys, lead[RUN:])
+        return [self._keys[lead] for lead in leads]
+
+    def _place(self) -> Location:
+        if self._location is None:
+            self._location = self._table.open()
+        return self._location
 
     def open(
         self, array: Any, column: str, row_keys: Any, on_error: Literal["raise", "null"] = "raise"
@@ -199,10 +209,9 @@ class OpeningColumn:
             raise TruncatedError(f"{place(_first(short.fill_null(False)))}: a value begins with {LEAD} bytes of key id")
         coded = leads.dictionary_encode()
         indices = coded.indices
-        keys = [
-            self._data_key(lead, lambda number=number: place(_first(pc.equal(indices, number).fill_null(False))))  # type: ignore[misc]
-            for number, lead in enumerate(coded.dictionary.to_pylist())
-        ]
+        keys = self._data_keys(
+            coded.dictionary.to_pylist(), lambda number: place(_first(pc.equal(indices, number).fill_null(False)))
+        )
         if not keys:
             return pa.nulls(size, pa.large_binary()), ()
         rows = None
@@ -227,35 +236,26 @@ class OpeningColumn:
         return batch.to_arrow(), batch.failed
 
 
-def _row_keys(batch: pa.RecordBatch, name: str | None) -> Any:
-    return None if name is None else batch.column(batch.schema.get_field_index(name))
-
-
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def with_names(task: ArrowTask, names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a task on columns that have other names."""
-    return task(batch.rename_columns(names) for batch in batches)
-
-
 class EncryptColumns:
-    """A task of ``encrypt_columns``, for mapInArrow."""
+    """A task of ``encrypt_columns``, for mapInArrow. Columns go by their positions: several may have one name."""
 
-    def __init__(self, keys: list[ColumnRecord], row_key: str | None, kms: str) -> None:
+    def __init__(self, keys: dict[int, ColumnRecord], row_key: int | None, kms: str) -> None:
         self._columns = keys
         self._row_key = row_key
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sealing = [(key.column, SealingColumn(key, self._kms)) for key in self._columns]
+        sealing = {position: SealingColumn(key, self._kms) for position, key in self._columns.items()}
         for batch in batches:
-            arrays, names = batch.columns, batch.schema.names
-            row_keys = _row_keys(batch, self._row_key)
-            for name, each in sealing:
-                position = names.index(name)
+            arrays = batch.columns
+            row_keys = None if self._row_key is None else arrays[self._row_key]
+            for position, each in sealing.items():
+                name = self._columns[position].column
                 arrays[position] = each.seal(arrays[position], name, row_keys).cast(pa.binary())
-            yield pa.RecordBatch.from_arrays(arrays, names)
+            yield pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
 class DecryptColumns:
@@ -263,9 +263,9 @@ class DecryptColumns:
 
     def __init__(
         self,
-        columns: list[tuple[Opening, Any]],
+        columns: dict[int, tuple[Opening, Any]],
         table: KeyTable,
-        row_key: str | None,
+        row_key: int | None,
         on_error: Literal["raise", "null"],
         kms: str,
     ) -> None:
@@ -276,13 +276,13 @@ class DecryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        openings = [(each.column, kind, OpeningColumn(each, self._table, self._kms)) for each, kind in self._columns]
+        openings = {at: OpeningColumn(each, self._table, self._kms) for at, (each, _) in self._columns.items()}
         for batch in batches:
-            arrays, names = batch.columns, batch.schema.names
-            row_keys = _row_keys(batch, self._row_key)
-            for name, kind, each in openings:
-                position = names.index(name)
-                plain, failed = each.open(arrays[position], name, row_keys, self._on_error)
+            arrays = batch.columns
+            row_keys = None if self._row_key is None else arrays[self._row_key]
+            for position, (opening, kind) in self._columns.items():
+                name = opening.column
+                plain, failed = openings[position].open(arrays[position], name, row_keys, self._on_error)
                 try:
                     arrays[position] = from_values(plain, kind)
                 except FormatError as error:
@@ -291,5 +291,6 @@ class DecryptColumns:
                     mask = np.zeros(batch.num_rows, bool)
                     mask[list(failed)] = True
                     arrays.append(pc.if_else(pa.array(mask), pa.scalar(_FAILED), pa.scalar(None, pa.string())))
-                    names.append(error_column(name))
+            # Spark looks at these names; those of errors come last, and are numbers too.
+            names = batch.schema.names + [str(index) for index in range(batch.num_columns, len(arrays))]
             yield pa.RecordBatch.from_arrays(arrays, names)

@@ -16,18 +16,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ags1.core.gcm import random_bytes
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.manifests import ManifestNode, Manifests
 from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done as Recorded
-from ags1.dataset.runs import RunKeys, write_record
+from ags1.dataset.runs import RunKeys, record
 from ags1.dataset.versions import Version
 from ags1.dataset.views import open_root
 from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import Ags1Error
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.layout import encrypted_length
 from ags1.spark.engine._decryption_records import DecryptionRecords
 from ags1.spark.engine._planning import Unit
@@ -261,10 +260,9 @@ class EncryptWork:
             # Only the driver knows when all ranges of a big file are there.
             if each.done is not None and each.unit.whole < 0
         ]
-        if whole:
-            # A missing record costs repeated work, but no file is lost.
-            with suppress(OSError):
-                write_record(self.target, keys, random_bytes(6).hex(), whole)
+        # A missing record costs repeated work, but no file is lost.
+        with suppress(OSError):
+            record(self.target, keys, whole)
 
     def _row(self, done: Done) -> Outcome:
         unit: EncryptUnit = done.unit

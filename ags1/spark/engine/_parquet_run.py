@@ -45,9 +45,9 @@ from ags1.spark.engine._planning import Unit
 from ags1.spark.engine._results import Recorder, Result, raise_for
 from ags1.spark.engine._runner import Engine, Outcome, Work
 from ags1.spark.engine._sealing import Sealer, kms_client, sealer_under
-from ags1.storage import Location, PipeSource, inside, open_source, refuse_twins
+from ags1.storage import Location, PipeSource, directories_like, inside, open_source, refuse_twins
 from ags1.support.arguments import at_least_one, one_of
-from ags1.support.words import counted
+from ags1.support.words import LINK, counted
 
 Tree: TypeAlias = str | os.PathLike[str]
 
@@ -132,22 +132,27 @@ class ParquetRun:
                 self._refuse_others(files)
             if writing is not None and writing.columns and (missing_columns == "skip" or self._on_error == "fail"):
                 self._refuse_missing_columns(work, files)
-            with closing(self._engine(work).run(files)) as waves:
-                for outcomes in waves:
-                    put_off = [each for each in outcomes if _is_put_off(each)]
-                    later.fill(each.detail for each in put_off)
-                    self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
-            if not recorder.result.counts.keys() - {LEFT_OUT}:
-                warnings.warn(NO_PARQUET.format(self._source), stacklevel=3)
-            if recorder.result.ok:
-                copying = Copying("copy", self._source, self._target, resume)
-                with closing(self._few_or_engine(copying, later)) as waves:
-                    for outcomes in waves:
-                        self._record(recorder, outcomes)
-            else:
-                reason = "a file before it failed"
-                self._record(recorder, (Outcome(each.path, status=LEFT_OUT, error=reason) for each in later))
+            places = ((each.path, place_of(self._source, each.data[0])) for each in files)
+            with directories_like(self._source, self._target.as_root(), places):
+                self._transfer(work, files, later, recorder)
         return recorder.result
+
+    def _transfer(self, work: Transferring, files: _Spool, later: _Spool, recorder: Recorder) -> None:
+        with closing(self._engine(work).run(files)) as waves:
+            for outcomes in waves:
+                put_off = [each for each in outcomes if _is_put_off(each)]
+                later.fill(each.detail for each in put_off)
+                self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
+        if not recorder.result.counts.keys() - {LEFT_OUT}:
+            warnings.warn(NO_PARQUET.format(self._source), stacklevel=4)
+        if recorder.result.ok:
+            copying = Copying("copy", self._source, work.target, work.resume)
+            with closing(self._few_or_engine(copying, later)) as waves:
+                for outcomes in waves:
+                    self._record(recorder, outcomes)
+        else:
+            reason = "a file before it failed"
+            self._record(recorder, (Outcome(each.path, status=LEFT_OUT, error=reason) for each in later))
 
     def verify(
         self,
@@ -197,7 +202,8 @@ class ParquetRun:
         """List the files of the source; those that cannot be read have failed."""
 
         def leave_out(path: str, reason: str) -> None:
-            self._record(recorder, [Outcome(path, status=LEFT_OUT, error=reason)])
+            recorder.result.links += reason == LINK
+            self._record(recorder, [Outcome(path, status=LEFT_OUT, error=f"it {reason}")])
 
         def units() -> Iterator[Unit]:
             for each in scan(self._source, "", self._wanted, self._target, leave_out):

@@ -1,4 +1,4 @@
-"""A line of progress each second.
+"""A line of progress, rewritten each second on a terminal or in a notebook.
 
     ags1 encrypt: 1,234 of 10,101 files, 1.2 GB of 2.3 GB, 812 MB/s, 2 s left
 
@@ -22,7 +22,7 @@ from ags1.support.periodic import Periodic
 from ags1.support.words import counted, size_text
 
 Progress = bool | Callable[[int, int | None], object]
-"""Whether to write lines to standard error, or a function that gets bytes done and their total."""
+"""Whether to show progress on a terminal or in a notebook, or a function that gets bytes done and their total."""
 _SECOND = 1.0
 _COUNTER = struct.Struct("<QQ")
 _TELL_SECONDS = 0.2
@@ -170,10 +170,10 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def open_meter(verb: str, progress: Progress, counters: Counters, session: Session, group: str) -> Iterator[Meter]:
-    """Show progress of the jobs of a group each second until it is closed."""
-    meter = Meter(verb, counters, lambda: session.done_tasks(group))
-    if progress is False:
+def open_meter(verb: str, progress: Progress, counters: Counters, session: Session, tag: str) -> Iterator[Meter]:
+    """Show progress of the jobs that have a tag each second until it is closed."""
+    meter = Meter(verb, counters, lambda: session.done_tasks(tag))
+    if progress is False or (progress is True and not _is_watched()):
         yield meter
         return
     show: Any = progress if callable(progress) else None
@@ -192,7 +192,7 @@ def phase_lines(verb: str, progress: object) -> Callable[[str, int, int | None],
     def show(doing: str, done: int, total: int | None) -> None:
         nonlocal last, due
         now = time.monotonic()
-        if progress is True and (doing != last or now >= due):
+        if progress is True and _is_watched() and (doing != last or now >= due):
             count = f", {counted(done, 'object')}" if done else ""
             sys.stderr.write(f"ags1 {verb}: {doing}{count}\n")
             sys.stderr.flush()
@@ -207,10 +207,11 @@ def _show(meter: Meter, show: Callable[[int, int | None], object] | None, *, end
         show(size, total)
         return
     stream = sys.stderr
-    # Terminals and notebooks rewrite the line; a log gets only the final line.
-    if stream.isatty() or "ipykernel" in sys.modules:
-        stream.write(f"\r\x1b[K{meter.line()}" if stream.isatty() else f"\r{meter.line():<100}")
-        stream.write("\n" if end else "")
-        stream.flush()
-    elif end:
-        stream.write(meter.line() + "\n")
+    stream.write(f"\r\x1b[K{meter.line()}" if stream.isatty() else f"\r{meter.line():<100}")
+    stream.write("\n" if end else "")
+    stream.flush()
+
+
+def _is_watched() -> bool:
+    """Whether standard error is a terminal or a notebook, where a line can be rewritten, and not a log."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

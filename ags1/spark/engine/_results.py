@@ -58,6 +58,8 @@ class Result(Report):
         Paths and messages of the first thousand files that failed.
     notes : list of (str, str)
         What was left out, and why; other remarks.
+    links : int
+        Links that were left out: what they lead to was not looked at.
     version : int or None
         Version of the dataset, where there is one.
     kinds : set of str or None
@@ -74,6 +76,7 @@ class Result(Report):
         self.seconds = 0.0
         self.errors: list[tuple[str, str]] = []
         self.notes: list[tuple[str, str]] = []
+        self.links = 0
         self.version: int | None = None
         self.kinds: set[str | None] = set()
 

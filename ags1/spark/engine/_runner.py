@@ -171,6 +171,10 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
+def _called(work: Callable[[], list[Outcome]]) -> list[Outcome]:
+    return work()
+
+
 _values = attrgetter(*(field.name for field in fields(Outcome)))
 
 
@@ -188,7 +192,7 @@ def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_
 class Engine:
     """Runs the units of one piece of work; used once.
 
-    Progress is a line a second on standard error, or a callable that gets the bytes done and their total, which is
+    Progress is a line on a terminal or in a notebook, or a callable that gets the bytes done and their total, which is
     None until it is known.
     """
 
@@ -208,7 +212,7 @@ class Engine:
         self._parallelism = parallelism
         self._progress = progress
         self._seal = seal
-        self._group = f"ags1-{random_bytes(6).hex()}"
+        self._tag = f"ags1-{work.verb}-{random_bytes(6).hex()}"
         self._bins = 0
         self._is_over = False
         self.part_bytes = part_bytes
@@ -222,25 +226,22 @@ class Engine:
         waves = gathered(units, self.slots)
         with (
             closing(Counters(self._session.is_local)) as counters,
-            open_meter(self._work.verb, self._progress, counters, self._session, self._group) as meter,
+            open_meter(self._work.verb, self._progress, counters, self._session, self._tag) as meter,
         ):
 
-            def expected() -> Iterator[list[Unit]]:
+            def expected() -> Iterator[Callable[[], list[Outcome]]]:
                 for wave in waves:
                     meter.expect(sum(map(files_of, wave)), sum(unit.size for unit in wave))
-                    yield wave
+                    yield self._session.inherited(partial(self._run_wave, wave, counters, meter))
                 meter.listed()
 
-            def run(wave: list[Unit]) -> list[Outcome]:
-                return self._run_wave(wave, counters, meter)
-
-            with closing(in_parallel(run, expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)) as outcomes:
+            with closing(in_parallel(_called, expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)) as outcomes:
                 yield from outcomes
 
     def _stop(self) -> None:
         # This comes first: a wave that is still being packed has no job to cancel.
         self._is_over = True
-        self._session.cancel(self._group)
+        self._session.cancel(self._tag)
 
     def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
@@ -258,7 +259,7 @@ class Engine:
         count, size = sum(map(files_of, wave)), sum(unit.size for unit in wave)
         meter.begun(len(bins), count, size)
         text = f"ags1 {self._work.verb}: {count:,} files, {size_text(size)} in {len(bins):,} tasks"
-        with self._session.described(self._group, text):
+        with self._session.tagged(self._tag, text):
             if self._is_over:
                 return []
             frame = self._session.spark.range(0, len(bins), 1, len(bins)).mapInArrow(partial(_run_bins, task), _SCHEMA)

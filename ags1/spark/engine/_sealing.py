@@ -3,7 +3,7 @@
 driver   Sealer: the key of a run, wrapped below the master key  ->  seal(payload)
 worker   Opener: the wrapped key and the URL of a KMS       ->  one call to the KMS in each worker process
 
-The seal is that of :mod:`ags1.kms.run_records`, as a kind of its own.
+The seal is that of :mod:`ags1.work.records`, as a kind of its own.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import AuthenticationError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.kms import load
 from ags1.storage import Location
 from ags1.support.recently_used import RecentlyUsed

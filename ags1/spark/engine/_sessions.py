@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_DESCRIPTION = "spark.job.description"
 
 
 def is_connect(spark: Any) -> bool:
@@ -48,44 +52,56 @@ class Session:
         frame = self.spark.range(0, 100_000).select(functions.spark_partition_id().alias("partition"))
         return max(1, int(frame.agg(functions.max("partition")).collect()[0][0]) + 1)
 
+    def inherited(self, work: Callable[[], T]) -> Callable[[], T]:
+        """The work, for another thread, with the job group, the tags and the pool of this one."""
+        from pyspark import inheritable_thread_target
+
+        if self._context is not None and os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+            # Spark's threads are not those of Python: nothing of this one can be told from another's.
+            return work
+        found: Callable[[], T] = inheritable_thread_target(self.spark)(work)
+        return found
+
     @contextmanager
-    def described(self, group: str, text: str) -> Iterator[None]:
-        """Name this thread's jobs in Spark's UI."""
-        if self._context is None:
-            self.spark.addTag(group)
+    def tagged(self, tag: str, text: str) -> Iterator[None]:
+        """Tag this thread's jobs, and describe them for Spark's UI; the caller's own group and tags stay."""
+        context = self._context
+        if context is None:
+            self.spark.addTag(tag)
             try:
                 yield
             finally:
-                self.spark.removeTag(group)
+                self.spark.removeTag(tag)
             return
-        names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
-        before = {name: self._context.getLocalProperty(name) for name in names}
-        for name, value in zip(names, (group, text, "true"), strict=True):
-            self._context.setLocalProperty(name, value)
+        before = context.getLocalProperty(_DESCRIPTION)
+        context.addJobTag(tag)
+        context.setLocalProperty(_DESCRIPTION, text if before is None else f"{before}: {text}")
         try:
             yield
         finally:
-            for name, value in before.items():
-                self._context.setLocalProperty(name, value)
+            context.removeJobTag(tag)
+            context.setLocalProperty(_DESCRIPTION, before)
 
-    def cancel(self, group: str) -> None:
-        """Stop what runs under a name."""
+    def cancel(self, tag: str) -> None:
+        """Stop the jobs that have a tag."""
         try:
             if self._context is not None:
-                self._context.cancelJobGroup(group)
+                self._context.cancelJobsWithTag(tag)
             else:
-                self.spark.interruptTag(group)
+                self.spark.interruptTag(tag)
         except Exception:
             # The session itself failed: nothing is running.
             return
 
-    def done_tasks(self, group: str) -> int | None:
-        """Number of finished tasks under a name, None if it is not known."""
+    def done_tasks(self, tag: str) -> int | None:
+        """Number of finished tasks of the jobs that have a tag, None if it is not known."""
         if self._context is None:
             return None
         tracker = self._context.statusTracker()
+        # PySpark's own tracker finds jobs by their group only.
+        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
         done = 0
-        for job in tracker.getJobIdsForGroup(group):
+        for job in jobs:
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info is not None else ():
                 found = tracker.getStageInfo(stage)

@@ -23,13 +23,14 @@ from pyspark.sql.types import StringType, StructType
 
 from ags1.core.gcm import random_bytes
 from ags1.dataset.access import Access
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, RunKeys, RunReference
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest
 from ags1.errors import ConflictError, FormatError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark.engine._captured import CapturedSession
 from ags1.spark.engine._locations import locate
 from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys

@@ -6,8 +6,9 @@
     master key --wraps--> work key --HMAC-SHA-256 over kind, owner and run--> key of the records
     sealed = nonce (12) || AES-256-GCM (JSON) || tag (16); the AAD has kind, owner, run, and the name of the record
 
-A dataset, an Iceberg table, an encrypted column of Spark and the tasks of a Spark job seal with the same
-:class:`RunSeal`, each as another kind. The owner is the UUID of the dataset or table, or the name of the column.
+A dataset, an Iceberg table, an encrypted column of Spark, a decryption of Spark and the tasks of a Spark job seal with
+the same :class:`RunSeal`, each as another kind. The owner is the UUID of the dataset or table, or the name of the
+column. A decryption has no run.json: its key is that of the dataset.
 
 Threat model
 ------------
@@ -33,8 +34,9 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
@@ -57,10 +59,14 @@ _IS_RUN = re.compile("[0-9a-f-]{12,36}")
 # What writers of records make, and the object by which `expire` learns the store's time.
 _IS_OBJECT = re.compile(r"run\.json|time|[\w-]+\.sealed", re.ASCII)
 _VERSION = 3
-_NONCE, _TAG = 12, 16
+_NONCE, _TAG, _NAME = 12, 16, 8
 _MAX_RUN = 1 << 20
 _MAX_RECORD = 64 << 20
 _AT_ONCE = 16
+
+Item = TypeVar("Item")
+Unwrap: TypeAlias = Callable[[Mapping[str, Any], str], Key]
+Refused: TypeAlias = Callable[[str, Exception], object]
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class RunSeal:
 
 
 class RunRecords:
-    """Writes the records of a run into its directory. Several processes may write, each under names of its own."""
+    """Writes the records of a run into its directory. Threads and processes may write at once."""
 
     def __init__(self, directory: Location, seal: RunSeal, *, durable: bool) -> None:
         self.directory = directory
@@ -128,20 +134,25 @@ class RunRecords:
             "key": dict(wrapped),
             "sealed": base64.b64encode(sealed).decode("ascii"),
         }
-        self._write(_RUN, json.dumps(fields, indent=2).encode("ascii") + b"\n", once=once)
+        data = json.dumps(fields, indent=2).encode("ascii") + b"\n"
+        self.make_directory()
+        if once:
+            create(self.directory.join(_RUN), data, durable=self._durable)
+        else:
+            self._write(_RUN, data)
 
-    def add(self, name: str, value: Any) -> None:
-        """Write a record of JSON values. What it vouches for must be durable already."""
-        data = json.dumps(value, separators=(",", ":")).encode("ascii")
+    def make_directory(self) -> None:
+        """Make the directory of the records. A task that is late does not make it again."""
+        make_parent(self.directory.join(_RUN))
+
+    def add(self, beginning: str, items: Sequence[Any]) -> None:
+        """Write items of JSON as one record, under a new name. What they vouch for must be durable already."""
+        name = f"{beginning}{random_bytes(_NAME).hex()}"
+        data = json.dumps(items, separators=(",", ":")).encode("ascii")
         self._write(f"{name}{_ENDING}", self.seal.seal(data, name))
 
-    def _write(self, name: str, data: bytes, *, once: bool = False) -> None:
-        place = self.directory.join(name)
-        make_parent(place)
-        if once:
-            create(place, data, durable=self._durable)
-            return
-        with open_output(place, expected=len(data)) as output:
+    def _write(self, name: str, data: bytes) -> None:
+        with open_output(self.directory.join(name), expected=len(data)) as output:
             output.write(data)
             output.commit(durable=self._durable)
 
@@ -160,7 +171,7 @@ class FoundRun:
     begun: int
     modified: int
 
-    def open(self, kind: str, owner: str | None, unwrap: Callable[[Mapping[str, Any]], Key]) -> OpenedRun:
+    def open(self, kind: str, owner: str | None, unwrap: Unwrap) -> OpenedRun:
         """Authenticate the run.
 
         Parameters
@@ -168,8 +179,8 @@ class FoundRun:
         kind, owner : str
             As the caller expects them. Without an `owner`, that of the run: there is no dataset yet.
         unwrap : callable
-            Returns the work key, from its wrapped form as :meth:`RunRecords.begin` was given it. It must refuse every
-            master key but the one that the caller expects.
+            Returns the work key, from its wrapped form as :meth:`RunRecords.begin` was given it, and the name of the
+            run for messages. It must refuse every master key but the one that the caller expects.
 
         Raises
         ------
@@ -193,41 +204,60 @@ class FoundRun:
             data = base64.b64decode(sealed, validate=True)
         except ValueError:
             raise FormatError(f"{place}: is damaged") from None
-        seal = RunSeal(unwrap(wrapped), RunName(kind, found, self.run))
-        return OpenedRun(self, seal, _parsed(seal.open(data, _RUN), place.text))
+        seal = RunSeal(unwrap(wrapped, self.directory.text), RunName(kind, found, self.run))
+        return OpenedRun(self, seal, wrapped, _parsed(seal.open(data, _RUN), place.text))
 
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run that is authentic, and what it said that it is about."""
+    """A run that is authentic: its wrapped work key, and what it said that it is about."""
 
     found: FoundRun
     seal: RunSeal
-    about: dict[str, Any]
+    wrapped: Mapping[str, Any]
+    about: Mapping[str, Any]
 
-    def records(self, beginning: str, refused: Callable[[str, Exception], object]) -> Iterator[tuple[str, Any]]:
-        """Yield the records whose names begin so, each with its name.
+    def items(self, beginning: str, parse: Callable[[Any], Item], refused: Refused) -> list[Item]:
+        """The items of the records whose names begin so.
 
-        ``refused(name, error)`` is called for one that cannot be read or is not authentic; the others are not affected.
+        ``refused(name, error)`` is called for a record that cannot be read, is not authentic, or has an item that
+        `parse` refuses; the other records are not affected.
         """
-        directory, names = self.found.directory, [each for each in self.found.names if each.startswith(beginning)]
-        names = [each.removesuffix(_ENDING) for each in names if each.endswith(_ENDING)]
+        directory = self.found.directory
+        names = [each for each in self.found.names if each.startswith(beginning) and each.endswith(_ENDING)]
 
-        def read(name: str) -> Any:
+        def read(name: str) -> list[Item] | Exception:
             try:
-                data = read_whole(directory.join(f"{name}{_ENDING}"), _MAX_RECORD)
-                return json.loads(self.seal.open(bytes(memoryview(data)), name))
-            except (Ags1Error, OSError, ValueError, RecursionError) as error:
+                sealed = bytes(memoryview(read_whole(directory.join(name), _MAX_RECORD)))
+                data = self.seal.open(sealed, name.removesuffix(_ENDING))
+                return [parse(each) for each in json.loads(data)]
+            except (Ags1Error, OSError, ValueError, TypeError, RecursionError) as error:
                 return error
 
         # Tasks write many: in a store, each is a request.
-        found = map(read, names) if directory.is_local else in_order(read, names, at_once=_AT_ONCE)
-        for name, value in zip(names, found, strict=True):
-            if not isinstance(value, Exception):
-                yield name, value
+        records = map(read, names) if directory.is_local else in_order(read, names, at_once=_AT_ONCE)
+        found: list[Item] = []
+        for name, record in zip(names, records, strict=True):
+            if not isinstance(record, Exception):
+                found += record
             # A record that is missing: the run has just ended.
-            elif not isinstance(value, FileNotFoundError):
-                refused(f"{name}{_ENDING}", value)
+            elif not isinstance(record, FileNotFoundError):
+                refused(f"{self.found.run}/{name}", record)
+        return found
+
+
+def opened_runs(
+    runs: Iterable[FoundRun], kind: str, owner: str | None, unwrap: Unwrap, refused: Refused
+) -> Iterator[OpenedRun]:
+    """Yield the runs that are authentic; the others, as :meth:`FoundRun.open` says, are told to `refused`."""
+    for found in runs:
+        try:
+            yield found.open(kind, owner, unwrap)
+        except FileNotFoundError:
+            # It has just ended.
+            continue
+        except (Ags1Error, OSError) as error:
+            refused(found.run, error)
 
 
 def found_runs(directory: Location) -> list[FoundRun]:

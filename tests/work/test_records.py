@@ -11,14 +11,14 @@ import pytest
 from ags1 import kms
 from ags1.core.gcm import Key
 from ags1.dataset.entries import SourceIdentity
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.names import RUNS, new_object_name
-from ags1.dataset.runs import DatasetRun, Done, RunReference, interrupted, write_record
-from ags1.errors import Ags1Error, AuthenticationError
-from ags1.iceberg.conversion.journal import Journal, new_name, open_run
-from ags1.iceberg.conversion.work import FileResult, WorkKey
-from ags1.kms.run_records import RunName, RunSeal, found_runs
+from ags1.dataset.runs import DatasetRun, Done, RunReference, interrupted, record
+from ags1.errors import AuthenticationError
+from ags1.iceberg.conversion.journal import KIND, Journal, moved
+from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.storage import Location
+from ags1.work.records import RunName, RunSeal, found_runs, opened_runs
 from tests.checks import every
 from tests.forged_runs import MASTER, OTHER_MASTER, Believed, Room, attack
 
@@ -48,7 +48,7 @@ def _write_spark(directory: Path, owner: str, key_id: str, files: list[str]) -> 
     run = _begun(directory, owner, key_id)
     keys = pickle.loads(pickle.dumps(run.keys.reference)).unwrap(KMS)
     for each in files:
-        write_record(run.location, keys, f"{each}-by-a-task", [_done(each, run.keys.reference)])
+        record(run.location, keys, [_done(each, run.keys.reference)])
     return run.id
 
 
@@ -58,25 +58,22 @@ def _read_dataset(directory: Path, owner: str, key_id: str) -> Believed:
 
 
 def _write_table(directory: Path, owner: str, key_id: str, files: list[str]) -> str:
-    work_key, name = WorkKey.make(KMS, key_id), new_name(owner)
-    seal = work_key.open(KMS, name)
-    journal = Journal.begin(Location(str(directory)), name, work_key, seal, {"change": "decrypt"})
+    journal = Journal.create(Location(str(directory)), owner, WrappedKey(key_id).another(KMS))
+    seal = journal.open(KMS)
+    journal.begin(seal, {"change": "decrypt"})
     for each in files:
         records = journal.records(seal)
         records.add(FileResult(each, f"new {each}", 12, None, None, "origin", "identity"))
         records.flush()
-    return name.run
+    return journal.name.run
 
 
 def _read_table(directory: Path, owner: str, key_id: str) -> Believed:
-    believed: Believed = set()
-    for found in found_runs(Location(str(directory))):
-        try:
-            killed = open_run(found, KMS, key_id, owner, lambda name, error: None)
-        except (Ags1Error, OSError):
-            continue
-        believed |= {(found.run, each.source) for each in killed.results}
-    return believed
+    def refused(name: str, error: Exception) -> None:
+        pass
+
+    opened = opened_runs(found_runs(Location(str(directory))), KIND, owner, unwrapping_under(key_id, KMS), refused)
+    return {(run.found.run, each.source) for run in opened for each in moved(run, refused)}
 
 
 @every(
