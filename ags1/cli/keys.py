@@ -28,8 +28,8 @@ from ags1.support.key_files import (
 )
 
 _LENGTHS = (
-    "give --key-metadata PATH (`ags1 encrypt --key-metadata-out` writes it), --length BYTES for one file "
-    "(`ags1 encrypt` says it), or --any-length to accept any length"
+    "give the --key-metadata that `ags1 encrypt --key-metadata-out` wrote, the --length that `ags1 encrypt` said of this "
+    "file, or --any-length to accept any length"
 )
 _ANY_LENGTH = "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed"
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from ags1.errors import AlreadyEncryptedError
-from ags1.spark.engine._column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
-from ags1.spark.engine._column_work import (
+from ags1.spark.engine.column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
+from ags1.spark.engine.column_work import (
     ANY_ROW_KEY,
     ArrowTask,
     DecryptColumns,
@@ -24,9 +24,9 @@ from ags1.spark.engine._column_work import (
     SealingColumn,
     error_column,
 )
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_reference
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_reference
+from ags1.spark.engine.sessions import Session
 from ags1.storage import in_order
 from ags1.support.arguments import one_of
 
@@ -104,7 +104,7 @@ def encrypt_columns(
     Notes
     -----
     When the DataFrame is evaluated, a task raises LimitError at 2^32 values of a column, and ValueError for a null in
-    `row_key`. ``help(ags1.spark.engine._column_keys)`` has the format byte by byte.
+    `row_key`. ``help(ags1.spark.engine.column_keys)`` has the format byte by byte.
 
     Examples
     --------
@@ -444,7 +444,7 @@ class _Chosen:
 
     def error_columns(self) -> list[str]:
         """The columns that say what is wrong with the values of those that are decrypted."""
-        names = self.schema.names
+        names: list[str] = self.schema.names
         for position in self.key_ids:
             name = error_column(names[position])
             if taken := self.named(name, names):

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ags1.spark.engine._failures import SparkFailed, is_of_spark, start_failure
+from ags1.spark.engine.failures import SparkFailed, is_of_spark, start_failure
 
 __all__ = ["SparkFailed", "as_error", "make_session"]
 

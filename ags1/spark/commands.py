@@ -34,7 +34,7 @@ from ags1.support.words import counted, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.spark.engine._results import Result
+    from ags1.spark.engine.results import Result
 
 # Options of the command itself; all others are passed to a function of ags1.spark.
 OWN_OPTIONS = frozenset(
@@ -101,8 +101,8 @@ def _described(error: BaseException) -> str:
 
 def _code_of(kind: str | None, function: str) -> int:
     """The exit code for failed files with errors of a class; None for files that are only not protected."""
-    from ags1.spark.engine._results import error_of
-    from ags1.spark.engine._runner import Outcome
+    from ags1.spark.engine.results import error_of
+    from ags1.spark.engine.runner import Outcome
 
     if kind is None:
         return EXIT_UNPROTECTED
@@ -150,7 +150,7 @@ class _Job:
             return self._run()
         from ags1.dataset.pins import pins_of
         from ags1.spark.decryption import open_dataset
-        from ags1.spark.engine._locations import locate
+        from ags1.spark.engine.locations import locate
 
         # `source` of what reads a dataset, else `target`.
         place = self._arguments["source" if self._command in ("dataset decrypt", "dataset verify") else "target"]
@@ -234,7 +234,7 @@ class _Job:
 
     def _session_for(self, place: str) -> Any:
         """A session if one is requested, or if its configuration may have settings of the storage; else None."""
-        from ags1.spark.engine._locations import locate
+        from ags1.spark.engine.locations import locate
 
         options = self._options
         wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
@@ -267,7 +267,7 @@ class _Job:
 
     def _check_source(self) -> None:
         """Refuse a missing local source before Spark is started."""
-        from ags1.spark.engine._locations import locate
+        from ags1.spark.engine.locations import locate
 
         source = self._arguments.get("source")
         if self._options.remote or not isinstance(source, str):
@@ -335,7 +335,7 @@ class _Job:
         report: str | None = getattr(self._options, "report", None)
         if report is None or result is None:
             return None
-        from ags1.spark.engine._locations import locate
+        from ags1.spark.engine.locations import locate
 
         place = locate(report, self._spark)
         if place.is_local:

@@ -42,17 +42,17 @@ from ags1.iceberg.walk.table_verification import FileChecker, table_faults
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.spark.engine._catalogs import find_table
-from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
-from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._parquet_work import failed
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._progress import phase_lines
-from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
-from ags1.spark.engine._unsealed import has_secrets, without_secrets
+from ags1.spark.engine.catalogs import find_table
+from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
+from ags1.spark.engine.iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.parquet_work import failed
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.progress import phase_lines
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, check_arguments
+from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
+from ags1.spark.engine.unsealed import has_secrets, without_secrets
 from ags1.support.arguments import at_least_one, one_of
 
 # Names of the arguments that both the function and its plan have.

@@ -130,7 +130,7 @@ def encrypt_file(
             with Writer(
                 into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
             ) as writer:
-                _copy(_PipeReading(opened), writer, progress)
+                _copy(opened.read_into, writer, progress)
                 _saved(metadata, key_metadata_out)
             made = metadata.with_length(writer.encrypted_length)
             if key_metadata_out is not None:
@@ -231,7 +231,7 @@ def decrypt_file(
         mode = None if plaintext is None else plaintext.source.mode
         with open_output(target, storage_options, expected=size, mode=mode) as output:
             if plaintext is None:
-                _copy(reader, output, progress)
+                _copy(reader.readinto, output, progress)
             else:
                 output.reserve(plaintext.size)
                 if not plaintext.size:
@@ -356,23 +356,11 @@ def _telling(progress: Progress | None, total: int | None) -> Callable[[int], No
     return tell
 
 
-def _copy(source: Any, target: Any, progress: Progress | None) -> None:
+def _copy(read_into: Callable[[memoryview], int], target: Any, progress: Progress | None) -> None:
     memory = memoryview(bytearray(_COPY_BYTES))
     tell = _telling(progress, None)
     done = 0
-    while count := source.readinto(memory):
+    while count := read_into(memory):
         target.write(memory[:count])
         done += count
         tell(done)
-
-
-class _PipeReading:
-    """Adds readinto() to a pipe."""
-
-    def __init__(self, pipe: PipeSource) -> None:
-        self._pipe = pipe
-
-    def readinto(self, memory: memoryview) -> int:
-        data = self._pipe.read_up_to(len(memory))
-        memory[: len(data)] = data
-        return len(data)

@@ -32,8 +32,8 @@ from ags1.dataset.names import run_of
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark import commands
 from ags1.spark.command_session import SparkFailed, as_error
-from ags1.spark.engine._results import raise_for
-from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine.results import raise_for
+from ags1.spark.engine.runner import Outcome
 from tests import checks
 from tests.checks import HANG_SECONDS, pattern
 from tests.pages import ROOT, blocks

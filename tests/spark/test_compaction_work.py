@@ -24,10 +24,10 @@ from ags1.iceberg.maintenance.selection import Bin
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.kms import MemoryKms
-from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import Sealer
+from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import Sealer
 from ags1.storage import list_files
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, delete_by_value, new_table, opened, rows, stored
 from tests.iceberg.test_maintenance import manifests

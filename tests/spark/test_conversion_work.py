@@ -24,11 +24,11 @@ from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.spark import iceberg as on_spark
-from ags1.spark.engine import _captured, _runner
-from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, unit_of
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import kms_client
+from ags1.spark.engine import captured, runner
+from ags1.spark.engine.iceberg_work import Job, TableMoving, TableVerifying, unit_of
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import kms_client
 from ags1.spark.iceberg import encrypt_table, verify_table
 from ags1.storage import Location
 from ags1.work.records import found_runs
@@ -114,7 +114,7 @@ def test_credentials_for_a_table_without_keys_go_to_tasks_sealed_or_not_at_all(
 ) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
-    for names in _captured._ELSEWHERE.values():
+    for names in captured._ELSEWHERE.values():
         for each in names:
             monkeypatch.delenv(each, raising=False)
     secret, sent = "A/secret+key of the storage", []
@@ -124,14 +124,14 @@ def test_credentials_for_a_table_without_keys_go_to_tasks_sealed_or_not_at_all(
     rows = pa.table({"id": [1, 2, 3]})
     table = catalog.create_table("db.t", rows.schema)
     table.append(rows)
-    real = _runner._run_bins
+    real = runner._run_bins
 
     def made(function: Any, task: Any) -> Any:
         if function is real:
             sent.append(cloudpickle.dumps(task))
         return functools.partial(function, task)
 
-    monkeypatch.setattr(_runner, "partial", made)
+    monkeypatch.setattr(runner, "partial", made)
     options: dict[str, Any] = {"kms": kms_url, "properties": properties, "allow_plaintext": True, "progress": False}
 
     def verify(**more: Any) -> Any:

@@ -16,8 +16,8 @@ from ags1.expected import Expected
 from ags1.iceberg import open_table
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import LocalKms, MemoryKms
-from ags1.spark.engine import _runner
-from ags1.spark.engine._iceberg_work import TableVerifying
+from ags1.spark.engine import runner
+from ags1.spark.engine.iceberg_work import TableVerifying
 from ags1.spark.iceberg import verify_table
 from tests.checks import flip
 from tests.iceberg_tables.conftest import MAKING_SECONDS, spark_tables
@@ -156,13 +156,13 @@ def test_no_key_of_a_file_travels_or_is_written_down(
     spark: SparkSession, spark_tables: SparkTables, spark_directory: Path, kms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[bytes] = []
-    original = _runner._Task
+    original = runner._Task
 
     def recorded(work: Any, label: Any, payloads: list[bytes], *more: Any) -> Any:
         sent.extend(payloads)
         return original(work, label, payloads, *more)
 
-    monkeypatch.setattr(_runner, "_Task", recorded)
+    monkeypatch.setattr(runner, "_Task", recorded)
     table = spark_tables["events"]
     assert verify_table(spark, table.metadata, kms=kms, **QUIET).ok
     assert sent

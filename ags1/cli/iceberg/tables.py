@@ -100,7 +100,8 @@ def _code_of_audit(report: TableAuditReport) -> int:
 
 def _code_of(report: TableVerifyReport) -> int:
     if report.ok:
-        return 0
+        # As `ags1 verify --any-length`.
+        return EXIT_UNPROTECTED if report.untrusted_length else 0
     if report.outcome == "not protected":
         return EXIT_UNPROTECTED
     kinds = {each.error for each in report.failures}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine.sessions import Session
 from ags1.support.periodic import Periodic
 from ags1.support.words import counted, size_text
 
@@ -39,6 +39,7 @@ class Counters:
             os.close(descriptor)
 
     def read(self) -> tuple[int, int]:
+        """Files and bytes that tasks have reported."""
         if self.path is None:
             return 0, 0
         with open(self.path, "rb") as file:
@@ -48,6 +49,7 @@ class Counters:
         return sum(each[0] for each in found), sum(each[1] for each in found)
 
     def close(self) -> None:
+        """Remove the file."""
         if self.path is not None:
             os.unlink(self.path)
 
@@ -69,6 +71,7 @@ class Teller:
         self._write()
 
     def __call__(self, files: int, plaintext_bytes: int) -> None:
+        """Count what was done since the last call."""
         self._files += files
         self._bytes += plaintext_bytes
         now = time.monotonic()
@@ -82,6 +85,7 @@ class Teller:
             self._file.write(_COUNTER.pack(self._files, self._bytes))
 
     def close(self) -> None:
+        """Write the last numbers."""
         if self._file is not None:
             self._write()
             self._file.close()
@@ -106,18 +110,22 @@ class Meter:
         self._is_listed = False
 
     def expect(self, files: int, size: int) -> None:
+        """Add files that are to be done."""
         with self._lock:
             self._files += files
             self._bytes += size
 
     def listed(self) -> None:
+        """Say that all files are listed, so that the total is known."""
         self._is_listed = True
 
     def begun(self, tasks: int, files: int, size: int) -> None:
+        """Note a wave of tasks that begins."""
         with self._lock:
             self._waves.append((tasks, files, size))
 
     def finished(self, files: int, size: int) -> None:
+        """Note the files of a wave that is over."""
         with self._lock:
             self._finished_files += files
             self._finished_bytes += size
@@ -146,6 +154,7 @@ class Meter:
         return files, size
 
     def line(self) -> str:
+        """The line of progress as it is now."""
         files, size, total = self.read()
         seconds = max(1e-3, time.monotonic() - self._started)
         rate = size / seconds

@@ -28,11 +28,11 @@ from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import Ags1Error
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.layout import encrypted_length
-from ags1.spark.engine._decryption_records import DecryptionRecords
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._results import error_of
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import Opener, dataset_keys, of_process
+from ags1.spark.engine.decryption_records import DecryptionRecords
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.results import error_of
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import Opener, dataset_keys, of_process
 from ags1.storage import Location, Unsynced
 from ags1.support.parallel import in_parallel
 
@@ -42,6 +42,7 @@ _RECORD_SECONDS = 2.0
 
 
 def packed(entry: DatasetEntry) -> tuple[Any, ...]:
+    """The form of an entry that is sent to tasks."""
     parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
     return entry.path, parts, entry.version, entry.mode, entry.modified_ns
 
@@ -154,6 +155,7 @@ class VerifyWork:
     verb: str = "verify"
 
     def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        """Authenticate the objects of files, or of the files of a leaf of the manifests."""
         told = Told(tell)
         keys = dataset_keys(self.version.key, self.kms, self.source)
         worker = VerifyWorker(self.source, keys, progress=told.within)
@@ -221,6 +223,7 @@ class Told:
         self._told = done
 
     def past(self, size: int, *, is_file: bool = True) -> None:
+        """Report the end of a file, or of a part of it."""
         self._tell(1 if is_file else 0, size - self._told)
         self._told = 0
 
@@ -239,6 +242,7 @@ class EncryptWork:
     verb: str = "encrypt"
 
     def run(self, units: list[EncryptUnit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+        """Encrypt units, and record those that are complete."""
         told = Told(tell)
         keys = self.opener.keys()
         worker = EncryptWorker(self.source, self.target, keys, progress=told.within, again=self.again)

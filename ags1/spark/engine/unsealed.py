@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ags1.spark.engine._captured import use_environment
+from ags1.spark.engine.captured import use_environment
 from ags1.storage import Location
 
 # In the names that Hadoop, obstore and PyIceberg have for options of a storage.

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import ags1.errors as errors
 import ags1.kms as kms
-from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine.runner import Outcome
 from ags1.support.reports import Report
 from ags1.support.words import counted, size_text, with_name
 
@@ -189,6 +189,7 @@ class Recorder:
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
     def close(self, seconds: float) -> Result:
+        """Write the last rows, and return the result."""
         self._write()
         self._writer.close()
         self._sink.close()

@@ -24,10 +24,10 @@ from ags1.iceberg.walk.table_verification import Checked, FileChecker
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.keys import KeyMetadata
 from ags1.parquet.verify.report import NOT_PROTECTED
-from ags1.spark.engine._parquet_work import Advance, failed, timed
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import kms_client, of_process
+from ags1.spark.engine.parquet_work import Advance, failed, timed
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import kms_client, of_process
 
 Tell = Callable[[int, int], None]
 

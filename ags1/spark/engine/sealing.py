@@ -96,6 +96,7 @@ class Opener:
         self.kms = kms
 
     def keys(self) -> RunKeys:
+        """The keys of the run; each process asks the KMS once."""
         return run_keys(self.reference, self.kms)
 
     def open(self, data: bytes, label: str) -> bytes:
@@ -130,6 +131,7 @@ class Sealer:
         return cls(reference.unwrap(client), kms)
 
     def seal(self, data: bytes, label: str) -> bytes:
+        """Seal a payload for :meth:`Opener.open`."""
         return self._keys.seal(_KIND).seal(data, label)
 
     def open(self, data: bytes, label: str) -> bytes:

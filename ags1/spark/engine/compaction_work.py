@@ -21,11 +21,11 @@ from ags1.iceberg.metadata.metadata_document import metadata_document
 from ags1.iceberg.tables import EncryptedTable
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
-from ags1.spark.engine._iceberg_work import form_of, known_of
-from ags1.spark.engine._parquet_work import Advance, timed
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import Opener, Sealer, of_process
+from ags1.spark.engine.iceberg_work import form_of, known_of
+from ags1.spark.engine.parquet_work import Advance, timed
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import Opener, Sealer, of_process
 
 
 @dataclass

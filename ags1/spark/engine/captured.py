@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.spark.engine._sealing import Opener, Sealer, kms_reference, of_process
+from ags1.spark.engine.sealing import Opener, Sealer, kms_reference, of_process
 
 _LABEL = "settings of a session"
 _OPEN = re.compile(

@@ -19,6 +19,8 @@ def is_connect(spark: Any) -> bool:
 
 
 class Session:
+    """A classic session, or one over Spark Connect."""
+
     def __init__(self, spark: Any) -> None:
         if not hasattr(spark, "range") or not hasattr(spark, "createDataFrame"):
             raise TypeError(f"spark must be a SparkSession, not {type(spark).__name__}")
@@ -35,6 +37,7 @@ class Session:
         return self._context is not None and str(self._context.master).startswith("local")
 
     def setting(self, name: str) -> str | None:
+        """A setting of the session; None if it is not set, or is not shown."""
         try:
             value: str | None = self.spark.conf.get(name, None)
         except Exception:

@@ -21,8 +21,8 @@ from ags1.core import batch as native_batch
 from ags1.core.gcm import Key, random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.layout import DEFAULT_BLOCK_LENGTH, MAX_BLOCK_LENGTH
-from ags1.spark.engine._column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys, sealing_keys
-from ags1.spark.engine._sealing import Opener, Sealer
+from ags1.spark.engine.column_keys import ATTEMPT, LEAD, RUN, ColumnRecord, data_key, opening_keys
+from ags1.spark.engine.sealing import Opener, Sealer, run_keys
 from ags1.storage import Location
 
 _FAILED = "the tag does not verify: wrong row key, a value of another row or column, or damaged data"
@@ -52,6 +52,7 @@ class KeyTable:
         return cls(sealer.seal(pickle.dumps(location), _LABEL), sealer.opener)
 
     def open(self) -> Location:
+        """The key table, in a task: settings that travel sealed are opened."""
         if self.opener is None:
             assert isinstance(self.location, Location)
             return self.location
@@ -91,7 +92,7 @@ class SealingColumn:
 
     def __init__(self, key: ColumnRecord, kms: str) -> None:
         attempt = random_bytes(ATTEMPT)
-        self._key = data_key(sealing_keys(key, kms), attempt)
+        self._key = data_key(run_keys(key.reference, kms), attempt)
         self._lead = bytes.fromhex(key.reference.run) + attempt
         self._form = key.form
         # A value of one block cannot be cut at a block's end.
@@ -165,19 +166,24 @@ class OpeningColumn:
         self._table = table
         self._kms = kms
         self._location: Location | None = None
+        self._runs: dict[str, Any] = {}
         self._keys: dict[bytes, Key] = {}
         self._rows = 0
 
     def _data_keys(self, leads: list[bytes], place: Callable[[int], str]) -> list[Key]:
         """The data key of each of these leads; `place` says where the first value of one is."""
-        runs = list(dict.fromkeys(lead[:RUN].hex() for lead in leads if lead not in self._keys))
         each = self._opening
-        read = dict(zip(runs, opening_keys(self._place(), self._kms, each.column, each.key_id, runs), strict=True))
+        runs = [run for run in dict.fromkeys(lead[:RUN].hex() for lead in leads) if run not in self._runs]
+        if runs:
+            if self._location is None:
+                self._location = self._table.open()
+            read = opening_keys(self._location, self._kms, each.column, each.key_id, runs)
+            self._runs |= zip(runs, read, strict=True)
         for number, lead in enumerate(leads):
             if lead in self._keys:
                 continue
             try:
-                found = read[lead[:RUN].hex()]
+                found = self._runs[lead[:RUN].hex()]
                 if isinstance(found, Exception):
                     raise found
                 record, keys = found
@@ -187,11 +193,6 @@ class OpeningColumn:
                 raise kind(f"{place(number)}: the key of this value cannot be used: {error}") from error
             self._keys[lead] = data_key(keys, lead[RUN:])
         return [self._keys[lead] for lead in leads]
-
-    def _place(self) -> Location:
-        if self._location is None:
-            self._location = self._table.open()
-        return self._location
 
     def open(
         self, array: Any, column: str, row_keys: Any, on_error: Literal["raise", "null"] = "raise"
@@ -248,6 +249,7 @@ class EncryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encrypt the batches of an attempt."""
         sealing = {position: SealingColumn(key, self._kms) for position, key in self._columns.items()}
         for batch in batches:
             arrays = batch.columns
@@ -276,6 +278,7 @@ class DecryptColumns:
         self._kms = kms
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decrypt the batches of an attempt."""
         openings = {at: OpeningColumn(each, self._table, self._kms) for at, (each, _) in self._columns.items()}
         for batch in batches:
             arrays = batch.columns

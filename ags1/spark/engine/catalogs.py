@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.metadata.locations import io_properties_of
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sessions import Session
 
 _CATALOG = "spark.sql.catalog."
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")

@@ -28,12 +28,12 @@ import pyarrow as pa
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import KeyAccessError
-from ags1.spark.engine._failures import start_failure
-from ags1.spark.engine._planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
-from ags1.spark.engine._progress import Counters, Meter, Progress, Teller, open_meter
-from ags1.spark.engine._sealing import Opener, Sealer
-from ags1.spark.engine._sessions import Session
-from ags1.spark.engine._unsealed import unsealed
+from ags1.spark.engine.failures import start_failure
+from ags1.spark.engine.planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
+from ags1.spark.engine.progress import Counters, Meter, Progress, Teller, open_meter
+from ags1.spark.engine.sealing import Opener, Sealer
+from ags1.spark.engine.sessions import Session
+from ags1.spark.engine.unsealed import unsealed
 from ags1.support.arguments import at_least_one
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
@@ -89,6 +89,7 @@ class Outcome:
 
     @classmethod
     def failed(cls, unit: Any, error: BaseException, **more: Any) -> Outcome:
+        """The outcome of a unit whose work raised an error."""
         return cls(unit.path, status="error", error=str(error), kind=type(error).__name__, start=unit.start, **more)
 
 
@@ -184,6 +185,7 @@ def _to_batch(rows: list[Outcome]) -> pa.RecordBatch:
 
 
 def check_arguments(spark: Any, parallelism: int | None, part_bytes: int = PART_BYTES) -> Session:
+    """The session, if these arguments of a run make sense."""
     at_least_one(parallelism, "parallelism")
     at_least_one(part_bytes, "part_bytes")
     return Session(spark)

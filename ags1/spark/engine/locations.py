@@ -6,7 +6,7 @@
 
 Executors get the :class:`ags1.storage.Location`, with the credentials for storage that are in Spark's configuration;
 without any there, each machine finds its own (environment, profiles, instance roles). It travels sealed with the work
-of a task; without a master key to seal under, its secrets stay on the driver (ags1.spark.engine._unsealed).
+of a task; without a master key to seal under, its secrets stay on the driver (ags1.spark.engine.unsealed).
 Tasks of the data source get a captured session, whose secrets are sealed, and make the Location themselves.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from ags1.spark.engine._captured import CapturedSession
+from ags1.spark.engine.captured import CapturedSession
 from ags1.storage import Location, is_url
 
 _S3 = frozenset({"s3", "s3a", "s3n"})

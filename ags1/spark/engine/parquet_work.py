@@ -34,11 +34,12 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.report import NOT_PROTECTED
 from ags1.parquet.verify.verification import ParquetVerifyReport, VerifyFinding
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import kms_client, of_process
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import kms_client, of_process
 from ags1.storage import Entry, Location, status
 from ags1.streams.metadata_files import text_of_prefix
+from ags1.support.arguments import at_least_one, one_of
 from ags1.support.words import listed
 
 Tell = Callable[[int, int], None]
@@ -94,10 +95,49 @@ class WritingSettings(ReadingSettings):
 
     @property
     def master_key_ids(self) -> list[str]:
+        """The master keys that wrap keys of files, each once."""
         return list(dict.fromkeys([self.footer_key_id, *(master for master, _ in self.columns or ())]))
 
 
+@dataclass(frozen=True)
+class TransferSettings:
+    """What is done with each file of a tree, as :func:`ags1.spark.rekey_parquet` has it.
+
+    `reading` is None for files that are not encrypted, `writing` for files that will not be.
+    """
+
+    reading: ReadingSettings | None
+    writing: WritingSettings | None
+    others: str = "error"
+    resume: bool = True
+    threads: int = 1
+    plaintext_columns: tuple[Any, ...] = ()
+    drop_bloom_filters: bool = False
+    missing_columns: str = "fail"
+
+    def __post_init__(self) -> None:
+        one_of(self.others, ("error", "copy", "skip"), "others")
+        one_of(self.missing_columns, ("fail", "skip"), "missing_columns")
+        at_least_one(self.threads, "threads")
+
+    def operation(self) -> FileOperation:
+        """The operation on each file, made in the process that calls this."""
+        if self.writing is None:
+            assert self.reading is not None
+            return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
+        if self.reading is None:
+            return Encrypting(self.writing.config, missing_columns=self.missing_columns)
+        return Rekeying(
+            self.reading.config,
+            self.writing.config,
+            plaintext_columns=self.plaintext_columns,
+            drop_bloom_filters=self.drop_bloom_filters,
+            missing_columns=self.missing_columns,
+        )
+
+
 def prefix_of(given: str | bytes, name: str) -> bytes:
+    """The AAD prefix of the file of this name."""
     if isinstance(given, bytes):
         return given
     return text_of_prefix(given, name).encode("utf-8", "surrogateescape")
@@ -169,12 +209,14 @@ class Advance:
         self._told = 0
 
     def __call__(self, done: int, total: int | None) -> None:
+        """Report how much of the file is done."""
         now = min(self._size, self._size * done // total) if total else 0
         if now > self._told:
             self._tell(0, now - self._told)
             self._told = now
 
     def finish(self) -> None:
+        """Report the file as done."""
         self._tell(1, self._size - self._told)
         self._told = self._size
 
@@ -193,6 +235,7 @@ def timed(work: Callable[[Unit, Advance], Outcome], unit: Unit, tell: Tell) -> O
 
 
 def failed(path: str, error: Exception) -> Outcome:
+    """The outcome of a file whose work raised an error."""
     kind = type(error).__name__
     text = str(error) or kind
     if not isinstance(error, (Ags1Error, OSError, ValueError)):
@@ -225,27 +268,17 @@ class Copying(_TreeWork):
 
 @dataclass
 class Transferring(_TreeWork):
-    """Encrypts, decrypts or re-keys the Parquet files of a tree, as :func:`ags1.spark.rekey_parquet` has it.
-
-    `reading` is None for files that are not encrypted, `writing` for files that will not be.
-    """
+    """Encrypts, decrypts or re-keys the Parquet files of a tree."""
 
     target: Location
-    reading: ReadingSettings | None
-    writing: WritingSettings | None
-    others: str = "error"
-    resume: bool = True
-    threads: int = 1
-    plaintext_columns: tuple[Any, ...] = ()
-    drop_bloom_filters: bool = False
-    missing_columns: str = "fail"
+    how: TransferSettings
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         kind, reason = self._classify(unit)
-        if kind == COPY or (kind == OTHER and self.others == "copy"):
+        if kind == COPY or (kind == OTHER and self.how.others == "copy"):
             # Markers are copied after all other files: a marker says that everything is there.
             return Outcome(unit.path, status=LEFT_OUT, detail=unit)
-        if kind == OTHER and self.others == "error":
+        if kind == OTHER and self.how.others == "error":
             raise FormatError(
                 f"{unit.path}: {reason}; `others='copy'` copies such files, `others='skip'` leaves them out"
             )
@@ -256,27 +289,12 @@ class Transferring(_TreeWork):
 
     def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
         target = self.target.as_root().join(unit.path)
-        how: dict[str, Any] = {"threads": self.threads, "progress": advance, "durable": True}
-        done = transfer(self._entry(unit), target, self.operation(), resume=self.resume, **how)
+        how: dict[str, Any] = {"threads": self.how.threads, "progress": advance, "durable": True}
+        done = transfer(self._entry(unit), target, self.how.operation(), resume=self.how.resume, **how)
         length = status(target).size
         # The length of the plaintext of an encrypted source is not known before it is decrypted.
-        plain, stored = (length, unit.size) if self.writing is None else (unit.size, length)
+        plain, stored = (length, unit.size) if self.how.writing is None else (unit.size, length)
         return Outcome(unit.path, target.text, plain, stored, status="ok" if done else "skipped")
-
-    def operation(self) -> FileOperation:
-        """The operation on each file, made in the process that calls this."""
-        if self.writing is None:
-            assert self.reading is not None
-            return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
-        if self.reading is None:
-            return Encrypting(self.writing.config, missing_columns=self.missing_columns)
-        return Rekeying(
-            self.reading.config,
-            self.writing.config,
-            plaintext_columns=self.plaintext_columns,
-            drop_bloom_filters=self.drop_bloom_filters,
-            missing_columns=self.missing_columns,
-        )
 
 
 @dataclass
@@ -288,7 +306,7 @@ class Looking(_TreeWork):
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         if self._classify(unit)[0] != PARQUET:
             return Outcome(unit.path)
-        return Outcome(unit.path, detail=self.transfer.operation().lacking(self._place(unit), unit.path))
+        return Outcome(unit.path, detail=self.transfer.how.operation().lacking(self._place(unit), unit.path))
 
 
 # -- verifying -----------------------------------------------------------------------------------------------------

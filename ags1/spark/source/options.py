@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ags1.spark.engine._captured import CapturedSession
+    from ags1.spark.engine.captured import CapturedSession
 
 DECODES = ("binary", "text", "avro", "arrow", "parquet")
 MIB = 1 << 20
@@ -242,6 +242,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], session: CapturedSession | None = None) -> WriteOptions:
+        """Read the options of a write. ValueError: one is missing or wrong."""
         values = _values(cls, options)
         for name, what in _NEEDED.items():
             if not values.get(name):

@@ -29,22 +29,23 @@ from ags1.parquet.rewrite.trees import NO_PARQUET
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
 from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._parquet_work import (
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.parquet_work import (
     LEFT_OUT,
     Copying,
     Examining,
     Looking,
     ReadingSettings,
     Transferring,
+    TransferSettings,
     Verifying,
     WritingSettings,
     unit_of,
 )
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, Work
-from ags1.spark.engine._sealing import Sealer, kms_client, sealer_under
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, Work
+from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Location, PipeSource, directories_like, inside, open_source, refuse_twins
 from ags1.support.arguments import at_least_one, one_of
 from ags1.support.words import LINK, counted
@@ -59,6 +60,8 @@ _NOTES = 1000
 
 
 class ParquetRun:
+    """A run over a tree of Parquet files: it lists them, has tasks do the work, and collects the rows."""
+
     def __init__(
         self,
         spark: Any,
@@ -83,24 +86,10 @@ class ParquetRun:
         self._verb = ""
         self._seal: Sealer | None = None
 
-    def transfer(
-        self,
-        verb: str,
-        reading: ReadingSettings | None,
-        writing: WritingSettings | None,
-        others: str,
-        resume: bool,
-        threads: int,
-        *,
-        plaintext_columns: Iterable[Any] = (),
-        drop_bloom_filters: bool = False,
-        missing_columns: str = "fail",
-        transfer_key_id: str | None = None,
-    ) -> Result:
+    def transfer(self, verb: str, how: TransferSettings, transfer_key_id: str | None = None) -> Result:
+        """Encrypt, decrypt or re-key the files of the source into the target."""
         assert self._target is not None
-        one_of(others, ("error", "copy", "skip"), "others")
-        one_of(missing_columns, ("fail", "skip"), "missing_columns")
-        at_least_one(threads, "threads")
+        reading, writing = how.reading, how.writing
         if writing is not None:
             _try_to_wrap(writing)
             if writing.kms is not None and (self._source.storage_options or self._target.storage_options):
@@ -108,19 +97,7 @@ class ParquetRun:
                 self._seal = Sealer.create(writing.kms, writing.footer_key_id)
         elif reading is not None:
             self._seal = sealer_under(reading.kms, transfer_key_id)
-        work = Transferring(
-            verb,
-            self._source,
-            self._target,
-            reading,
-            writing,
-            others,
-            resume,
-            threads,
-            as_names(plaintext_columns, "plaintext_columns"),
-            drop_bloom_filters,
-            missing_columns,
-        )
+        work = Transferring(verb, self._source, self._target, how)
         with self._recording(verb) as recorder, closing(_Spool()) as files, closing(_Spool()) as later:
             if writing is not None and writing.kms is not None:
                 reported(recorder.result, kms_client(writing.kms))
@@ -128,9 +105,9 @@ class ParquetRun:
             refuse_twins((each.path for each in files), self._target)
             if reading is not None:
                 self._try_to_read(reading, files)
-            if others == "error":
+            if how.others == "error":
                 self._refuse_others(files)
-            if writing is not None and writing.columns and (missing_columns == "skip" or self._on_error == "fail"):
+            if writing is not None and writing.columns and (how.missing_columns == "skip" or self._on_error == "fail"):
                 self._refuse_missing_columns(work, files)
             places = ((each.path, place_of(self._source, each.data[0])) for each in files)
             with directories_like(self._source, self._target.as_root(), places):
@@ -146,7 +123,7 @@ class ParquetRun:
         if not recorder.result.counts.keys() - {LEFT_OUT}:
             warnings.warn(NO_PARQUET.format(self._source), stacklevel=4)
         if recorder.result.ok:
-            copying = Copying("copy", self._source, work.target, work.resume)
+            copying = Copying("copy", self._source, work.target, work.how.resume)
             with closing(self._few_or_engine(copying, later)) as waves:
                 for outcomes in waves:
                     self._record(recorder, outcomes)
@@ -165,6 +142,7 @@ class ParquetRun:
         expected: Expected | None = None,
         transfer_key_id: str | None = None,
     ) -> Result:
+        """Authenticate the files of the source."""
         at_least_one(threads, "threads")
         self._seal = sealer_under(reading.kms, transfer_key_id)
         wanted = None if expected is None else ExpectedFiles(expected)
@@ -253,7 +231,7 @@ class ParquetRun:
         with closing(self._few_or_engine(Looking("look at", self._source, work), files)) as waves:
             found = (each.detail for outcomes in waves for each in outcomes if each.detail is not None)
             way_out = "`missing_columns='skip'` encrypts those that a file has"
-            refuse_missing_columns(found, work.missing_columns, way_out)
+            refuse_missing_columns(found, work.how.missing_columns, way_out)
 
     # -- work ----------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from ags1.dataset.runs import RunKeys, RunReference
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.kms import KeyCache, key_cache_of
-from ags1.spark.engine._sealing import kms_client, of_process
+from ags1.spark.engine.sealing import kms_client, of_process
 from ags1.storage import Location, Unsynced, in_order, iterate_files
 from ags1.work.records import FoundRun, RunRecords, found_runs
 
@@ -67,6 +67,11 @@ class ColumnRecord:
     def column(self) -> str:
         """The column's name; "" if a SQL function made the values."""
         return self.reference.owner
+
+    @property
+    def kek(self) -> dict[str, Any]:
+        """The key encryption key, wrapped, in Iceberg's form."""
+        return self.reference.key.encryption_keys[0]
 
     def about(self) -> dict[str, Any]:
         """What is sealed in the record."""
@@ -103,28 +108,21 @@ def keys_for(table: Location, kms: str, wanted: Iterable[Wanted]) -> list[Column
     """
 
     def found_or_made(each: Wanted) -> tuple[ColumnRecord, bool]:
-        found = _newest_or_none(table, kms, each)
+        try:
+            found = newest_key(table, kms, each.column, each.key_id)
+        except (Ags1Error, PermissionError):
+            # What cannot be listed, read or opened is left alone: a new key does as well.
+            found = None
         made = make_key(kms, each, found)
-        return (made, True) if found is None or not _replaces(found, made) else (found, False)
+        if found is not None and found.about() == made.about() and found.kek == made.kek:
+            # Nothing would be new but the key of the run: the key encryption key is young enough.
+            return found, False
+        return made, True
 
     keys = list(in_order(found_or_made, wanted, at_once=_AT_ONCE))
     for _ in in_order(lambda made: write_key(table, kms, made), [key for key, new in keys if new], at_once=_AT_ONCE):
         pass
     return [key for key, _ in keys]
-
-
-def _newest_or_none(table: Location, kms: str, wanted: Wanted) -> ColumnRecord | None:
-    try:
-        return newest_key(table, kms, wanted.column, wanted.key_id)
-    except (Ags1Error, PermissionError):
-        # What cannot be listed, read or opened is left alone: a new key does as well.
-        return None
-
-
-def _replaces(found: ColumnRecord, made: ColumnRecord) -> bool:
-    """Whether a key does what a new one would: for the same values, with a key encryption key that is young enough."""
-    same_kek = found.reference.key.encryption_keys[0] == made.reference.key.encryption_keys[0]
-    return same_kek and found.about() == made.about()
 
 
 def make_key(kms: str, wanted: Wanted, beside: ColumnRecord | None = None) -> ColumnRecord:
@@ -150,12 +148,6 @@ def kept_keys(kms: str) -> KeyCache:
     return of_process(("column keys", kms), lambda: key_cache_of(kms_client(kms)).part())
 
 
-def sealing_keys(key: ColumnRecord, kms: str) -> RunKeys:
-    """The keys of a record that the driver has sent."""
-    reference = key.reference
-    return kept_keys(kms).get((reference.run, key.column), lambda: _unwrapped(reference, kms))
-
-
 def opening_keys(
     table: Location, kms: str, column: str, key_id: str, runs: Iterable[str]
 ) -> list[tuple[ColumnRecord, RunKeys] | Ags1Error | OSError]:
@@ -164,7 +156,7 @@ def opening_keys(
 
     def read(run: str) -> tuple[ColumnRecord, RunKeys]:
         record = read_key(table, kms, column, run, key_id)
-        return record, _unwrapped(record.reference, kms)
+        return record, record.reference.unwrap(kms_client(kms))
 
     def found(run: str) -> tuple[ColumnRecord, RunKeys] | Ags1Error | OSError:
         try:
@@ -173,12 +165,6 @@ def opening_keys(
             return error
 
     return list(in_order(found, runs, at_once=_AT_ONCE))
-
-
-def _unwrapped(reference: RunReference, kms: str) -> RunKeys:
-    keys = reference.unwrap(kms_client(kms))
-    keys.key()
-    return keys
 
 
 def read_key(table: Location, kms: str, column: str, run: str, key_id: str) -> ColumnRecord:
