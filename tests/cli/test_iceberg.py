@@ -191,7 +191,7 @@ def test_a_property_that_no_catalog_has_is_refused_before_any_is_loaded(run: Run
     ],
 )
 def test_a_file_without_a_trusted_length_leads_to_the_option(work: Path, policy: str, advice: str) -> None:
-    known = KnownFile(str(work / "plain"), "manifest", "avro", KeyMetadata(Key(KEY)), None, True)
+    known = KnownFile(str(work / "plain"), "manifest", "avro", KeyMetadata(Key(KEY)), None)
     with pytest.raises(FormatError) as caught:
         EncryptedFileIO({"ags1.length-policy": policy}).new_input(known.path).plaintext(known)
     assert advice in describe(caught.value)

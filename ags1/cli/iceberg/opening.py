@@ -8,6 +8,7 @@ import importlib.util
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from ags1.cli.command import Command, Positional, command
 from ags1.cli.iceberg.pins import pinned
@@ -80,13 +81,8 @@ class Opened:
 def opened(where: Namespace, said: Namespace) -> Iterator[Opened]:
     """The table that the options name; its client is closed at the end. A copy is refused, unless it is only read."""
     from ags1.cli.kms import client_of
-    from ags1.iceberg.catalogs.pinned import PinnedTable
-    from ags1.iceberg.files.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
+    from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 
-    given = {LENGTH_POLICY: getattr(where, "length_policy", "trusted")}
-    given[ALLOW_PLAINTEXT] = "true" if getattr(where, "allow_plaintext", False) else "false"
-    if getattr(where, "table_key_id", None):
-        given[TABLE_KEY_ID] = where.table_key_id
     with contextlib.ExitStack() as stack:
         client: Any = None
         if getattr(where, "kms", None):
@@ -95,18 +91,15 @@ def opened(where: Namespace, said: Namespace) -> Iterator[Opened]:
         if state is None and not hasattr(where, "moved_from"):
             # What only reads takes --moved-from.
             target.refuse_copy(target.load())
-        if isinstance(target, PinnedTable) and where.pin is None and state is None:
-            # Not only the newest of its directory: any metadata file may be read by its hash.
-            given[METADATA_HASH] = target.metadata_hash
-        elif isinstance(target, PinnedTable):
+        if getattr(where, "pin", None) is not None:
             state = target.load()
             location = state.metadata_location
-        if state is not None and state.table_key_id is not None:
-            given.setdefault(TABLE_KEY_ID, state.table_key_id)
-        file_io = EncryptedFileIO({**target.io_properties, **given}, kms=client)
-        if state is not None:
-            # What was compared with the hash that the catalog or the caller keeps.
-            file_io.hold_metadata(location, state.document, state.locations)
+        # Without a pin, any metadata file of a directory may be read by its hash, not only the newest.
+        file_io = (
+            EncryptedFileIO(target.io_properties, kms=client, expected=target.expected)
+            if state is None
+            else file_io_at(state, target.io_properties, client, target.expected)
+        )
         stack.enter_context(warnings_as_lines())
         yield Opened(location, file_io, client, target)
 
@@ -176,21 +169,27 @@ def warnings_as_lines() -> Iterator[None]:
 
 def _target(where: Namespace, said: Namespace) -> tuple[CatalogTable, str, TableState | None]:
     """The table in its catalog, the location of its metadata file, and what a catalog has loaded."""
+    from ags1.expected import Expected
     from ags1.iceberg.catalogs import catalog_table
-    from ags1.iceberg.metadata.locations import io_properties_of
+    from ags1.iceberg.metadata.locations import io_properties_of, moving
 
-    catalog, allowed = catalog_of(where), where.allowed_locations
-    moved_from = getattr(where, "moved_from", None)
+    catalog, moved_from = catalog_of(where), getattr(where, "moved_from", None)
+    expected = Expected(
+        getattr(where, "table_key_id", None) or None,
+        getattr(where, "metadata_hash", None),
+        getattr(where, "allow_plaintext", False),
+        getattr(where, "length_policy", "trusted"),
+        where.allowed_locations,
+    )
     if catalog is None:
         properties = io_properties_of(properties_of(where))
         location = _location(where.table, properties, said)
-        found = catalog_table(
-            None, location, storage_options=properties, allowed_locations=allowed, moved_from=moved_from
-        )
+        expected = replace(expected, moved_from=moving(moved_from, location))
+        found = catalog_table(None, location, storage_options=properties, expected=expected)
         return pinned(where, found), location, None
     if moved_from is not None:
         raise UsageError("--moved-from is for a copy that is given by its path: without --catalog")
-    target = pinned(where, catalog_table(catalog, where.table, allowed_locations=allowed))
+    target = pinned(where, catalog_table(catalog, where.table, expected=expected))
     state = target.load()
     return target, state.metadata_location, state
 

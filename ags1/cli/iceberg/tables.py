@@ -186,7 +186,7 @@ def _advice(found: TableWalk, table: Opened) -> list[str]:
     """What to do about plaintext files that no branch or tag has any more, as after an encryption."""
     from ags1.iceberg.walk.table_walk import PLAINTEXT
 
-    if not found.encrypted or table.io.allow_plaintext:
+    if not found.encrypted or table.io.expected.allow_plaintext:
         return []
     named = found.document.snapshots()
     refs = [each.get("snapshot-id") for each in named.refs.values() if isinstance(each, dict)]

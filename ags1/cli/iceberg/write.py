@@ -16,7 +16,6 @@ from ags1.cli.iceberg.opening import catalog_of, opened, properties_of, refuse_n
 from ags1.cli.iceberg.scan import naming
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import Reporter
-from ags1.iceberg.metadata.locations import location_of
 from ags1.storage import iterate_files
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
@@ -92,7 +91,7 @@ def create(where: Namespace, schema: str, order: Namespace, how: Namespace, said
 def _warn_of_others(table: EncryptedTable) -> None:
     """Say what stood already where a new table is: one day it is removed as what no table names."""
     assert table.catalog_table is not None
-    place = location_of(table.table.location(), table.catalog_table.io_properties)
+    place = table.catalog_table.place(table.table.location())
     listed = list(islice(iterate_files(place), _MOST_LISTED))
     names = [each.name for each in listed if not each.name.startswith("metadata/")]
     if names:
