@@ -44,8 +44,8 @@ lengths:
   said. A file without one is refused, unless --any-length accepts any.
 """
 _LENGTHS = (
-    "give the --key-metadata that `ags1 encrypt --key-metadata-out` wrote, the --length that `ags1 encrypt` said of this "
-    "file, or --any-length to accept any length"
+    "give the --key-metadata that `ags1 encrypt --key-metadata-out` wrote, the --length that `ags1 encrypt` said of "
+    "this file, or --any-length to accept any length"
 )
 _ANY_LENGTH = "note: no trusted length was given, so blocks missing at the end of a file would go unnoticed"
 
