@@ -78,7 +78,7 @@ def read_key_material_file(place: Location) -> bytes:
     try:
         return bytes(memoryview(read_whole(place, _LONGEST)))
     except FormatError:
-        raise _too_long(place.text) from None
+        raise _too_long(place.shown) from None
 
 
 def _too_long(path: str) -> FormatError:
@@ -104,7 +104,7 @@ def add_key_material(source: Location, new: dict[str, str]) -> None:
     entries = key_material_entries(source)
     if not new.keys().isdisjoint(entries):
         text = "has keys of another process that writes the same file now; nothing was replaced: try again"
-        raise OSError(errno.EBUSY, text, key_material_location(source).text)
+        raise OSError(errno.EBUSY, text, key_material_location(source).shown)
     write_key_material_file(key_material_location(source), encode_entries(entries | new))
 
 
@@ -116,7 +116,7 @@ def drop_key_material(source: Location, replaced: frozenset[str], new: dict[str,
     entries = key_material_entries(source)
     if any(entries.get(name, text) != text for name, text in new.items()):
         text = "another process has written this file and its keys at the same moment: write it again"
-        raise FileExistsError(errno.EEXIST, text, source.text)
+        raise FileExistsError(errno.EEXIST, text, source.shown)
     kept = {name: text for name, text in entries.items() if name not in replaced} | new
     if kept != entries:
         write_key_material_file(key_material_location(source), encode_entries(kept))
@@ -151,7 +151,7 @@ def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
 
     def refuse(name: str) -> None:
         text = "is a link to a directory, which is not followed, so its keys would stay as they are: replace it by that"
-        raise OSError(errno.ENOTDIR, text, where.join(name).text)
+        raise OSError(errno.ENOTDIR, text, where.join(name).shown)
 
     # One that is a link is not left out, and reading it is an error.
     return [
