@@ -32,7 +32,7 @@ from ags1.core.gcm cimport (
 )
 from ags1.core.gcm_library cimport GcmContext
 from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count, ags1_store_le32
-from ags1.core.workers cimport ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take
+from ags1.core.workers cimport ags1_fail, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take
 
 import os
 
@@ -115,31 +115,6 @@ cdef int64_t SCRATCH_OFFSET = 64
 cdef size_t PAGE = 4096
 
 
-cdef struct Secret:
-    const uint8_t *octets
-    size_t length
-    const uint8_t *aad_prefix
-    size_t aad_prefix_length
-
-
-cdef struct Transfer:
-    int source                 # -1: data
-    int64_t source_offset
-    const uint8_t *data
-    int target                 # -1: out
-    int64_t target_offset
-    uint8_t *out
-    int64_t length             # bytes of plaintext
-    int64_t block_length
-    int64_t count              # blocks
-    int64_t first_block
-    int64_t span               # blocks
-    int64_t next_span
-    const uint8_t *nonces      # NULL when opening
-    Secret key
-    ags1_failure failure
-
-
 cdef int _read_all(int descriptor, iovec *vectors, int count, int64_t offset) noexcept nogil:
     """Fill all vectors from the file. The vectors are consumed."""
     cdef Py_ssize_t done
@@ -188,9 +163,13 @@ cdef void _advance(iovec **vectors, int *count, Py_ssize_t done) noexcept nogil:
         vectors[0].iov_len -= done
 
 
-cdef void *_work(void *argument) noexcept nogil:
+cdef int64_t span_of(int64_t block_length) noexcept nogil:
+    return max(1, min(MAX_SPAN_BLOCKS, SPAN_BYTES // (block_length + AGS1_BLOCK_OVERHEAD)))
+
+
+cdef void *transfer_work(void *transfer) noexcept nogil:
     """One member of the crew: read, convert and write spans until none is left or something failed."""
-    cdef Transfer *job = <Transfer *>argument
+    cdef Transfer *job = <Transfer *>transfer
     cdef bint encrypt = job.nonces != NULL
     cdef int64_t stride = job.block_length + AGS1_BLOCK_OVERHEAD
     cdef int64_t largest = min(job.span * stride, job.length + job.count * AGS1_BLOCK_OVERHEAD)
@@ -201,13 +180,15 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef void *memory = NULL
     cdef uint8_t *scratch
     cdef uint8_t *aad = <uint8_t *>malloc(prefix_length + 4)
-    cdef GcmContext *context = gcm_context_new(job.key.octets, job.key.length, encrypt)
+    cdef GcmContext *context = job.context
     cdef int64_t first, last, block, length, span_length, plain_offset
     cdef uint8_t *cell
     cdef uint8_t *plain
     cdef const uint8_t *data
     cdef int count, status = GCM_OK
 
+    if context == NULL:
+        context = gcm_context_new(job.key.octets, job.key.length, encrypt)
     if posix_memalign(&memory, PAGE, SCRATCH_OFFSET + (job.span * AGS1_BLOCK_OVERHEAD if direct else largest)):
         memory = NULL
     scratch = <uint8_t *>memory + SCRATCH_OFFSET
@@ -300,7 +281,8 @@ cdef void *_work(void *argument) noexcept nogil:
                     ags1_fail(&job.failure, status, 0, job.first_block + first, errno, 0)
                     break
 
-    gcm_context_free(context)
+    if job.context == NULL:
+        gcm_context_free(context)
     free(aad)
     free(memory)
     return NULL
@@ -329,7 +311,7 @@ cdef int _transfer(
     job.key.length = key.length
     job.key.aad_prefix = aad_prefix.data
     job.key.aad_prefix_length = aad_prefix.nbytes
-    job.span = max(1, min(MAX_SPAN_BLOCKS, SPAN_BYTES // (job.block_length + AGS1_BLOCK_OVERHEAD)))
+    job.span = span_of(job.block_length)
     if crew > 1:
         # A short range still gives every member something to do.
         job.span = max(1, min(job.span, job.count // (2 * crew)))
@@ -342,7 +324,7 @@ cdef int _transfer(
             job.nonces = nonces = new_nonces(job.count)
         crew = <int>min(crew, (job.count + job.span - 1) // job.span)
         with nogil:
-            ags1_run_crew(_work, job, crew)
+            ags1_run_crew(transfer_work, job, crew)
     finally:
         PyMem_Free(nonces)
     if job.failure.failed:

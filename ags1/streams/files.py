@@ -21,7 +21,7 @@ from ags1 import layout
 from ags1.core import descriptors
 from ags1.core.gcm import random_bytes
 from ags1.core.typing import KeyLike
-from ags1.errors import LimitError
+from ags1.errors import AuthenticationError, LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import (
@@ -130,7 +130,7 @@ def encrypt_file(
             with Writer(
                 into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
             ) as writer:
-                _copy(_PipeReading(opened), writer, progress)
+                _copy(opened.read_into, writer, progress)
                 _saved(metadata, key_metadata_out)
             made = metadata.with_length(writer.encrypted_length)
             if key_metadata_out is not None:
@@ -231,7 +231,7 @@ def decrypt_file(
         mode = None if plaintext is None else plaintext.source.mode
         with open_output(target, storage_options, expected=size, mode=mode) as output:
             if plaintext is None:
-                _copy(reader, output, progress)
+                _copy(reader.readinto, output, progress)
             else:
                 output.reserve(plaintext.size)
                 if not plaintext.size:
@@ -304,6 +304,15 @@ def seal_source(
 
 def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]) -> None:
     """Append the plaintext between two offsets to an output; a block begins at the first offset."""
+    try:
+        _append_plaintext(plaintext, first, end, output, tell)
+    except AuthenticationError as error:
+        raise plaintext.explained(error) from None
+
+
+def _append_plaintext(
+    plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]
+) -> None:
     cipher = plaintext.cipher
     with plaintext.source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:
@@ -347,23 +356,11 @@ def _telling(progress: Progress | None, total: int | None) -> Callable[[int], No
     return tell
 
 
-def _copy(source: Any, target: Any, progress: Progress | None) -> None:
+def _copy(read_into: Callable[[memoryview], int], target: Any, progress: Progress | None) -> None:
     memory = memoryview(bytearray(_COPY_BYTES))
     tell = _telling(progress, None)
     done = 0
-    while count := source.readinto(memory):
+    while count := read_into(memory):
         target.write(memory[:count])
         done += count
         tell(done)
-
-
-class _PipeReading:
-    """Adds readinto() to a pipe."""
-
-    def __init__(self, pipe: PipeSource) -> None:
-        self._pipe = pipe
-
-    def readinto(self, memory: memoryview) -> int:
-        data = self._pipe.read_up_to(len(memory))
-        memory[: len(data)] = data
-        return len(data)

@@ -3,7 +3,7 @@
 Reader          BufferedReader (CPython's own: read, readline, peek, seek, ...)
    |                 | readinto(window)
    | pread           v
-   |         RawReader ......... ReadAhead: the next pieces, on other threads
+   |         RawReader ......... Ahead (ags1.core.ahead), ReadAhead of a remote source: what comes next, on other threads
    |                 v
    +-------> Plaintext (ags1.streams.reading): blocks straight into the caller's memory, by position
                      |
@@ -29,6 +29,7 @@ from types import TracebackType
 from ags1 import layout
 from ags1.core import blocks as native_blocks
 from ags1.core import descriptors
+from ags1.core.ahead import iterates_quickly
 from ags1.core.gathered import Gathered, Helper
 from ags1.core.gcm import Key
 from ags1.core.typing import KeyLike
@@ -37,7 +38,7 @@ from ags1.keys import KeyMetadata, as_octets
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import Output, PipeSource, octets, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
-from ags1.streams.reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
+from ags1.streams.reading import SMALL_BUFFER, WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
 from ags1.support.arguments import at_least_one
 from ags1.support.arrow_threads import lend
 from ags1.support.typing import Any, Buffer, NoReturn
@@ -51,6 +52,7 @@ _BEHIND = 3
 _MOST_GATHERED = 16 << 20
 
 
+@iterates_quickly
 class Reader(io.BufferedReader):
     """Plaintext of an AGS1 stream as a binary file: seekable, buffered, authenticated.
 
@@ -117,7 +119,7 @@ class Reader(io.BufferedReader):
                 self._plaintext: Plaintext | None = None
                 self._pipe = PipeReader(opened, secret, prefix, length, threads)
                 self._trusted = length is not None
-                super().__init__(self._pipe, buffer_size=64 << 10)
+                super().__init__(self._pipe, buffer_size=SMALL_BUFFER)
             else:
                 self._plaintext = Plaintext(opened, secret, prefix, length, threads, memory_budget)
                 self._raw_reader = RawReader(self._plaintext, window_of(self._plaintext, threads))

@@ -287,7 +287,7 @@ def test_a_bar_fits_its_terminal(pipe: Path, command: list[str], columns: int) -
 def large(work: Path) -> Path:
     """A file that takes longer than the bar waits, which the test makes short."""
     (work / "large").write_bytes(bytes(64 * MIB))
-    ags1.encrypt_file(work / "large", work / "large.ags1", KEY)
+    ags1.encrypt_file(work / "large", work / "large.ags1", KEY, key_metadata_out=work / "large.meta")
     return work / "large"
 
 
@@ -305,15 +305,23 @@ def with_early_bar(*arguments: str) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "doing", "result"),
     [
-        (("encrypt", "large", "out"), "encrypting", "large -> out  67.1 MB"),
-        (("decrypt", "large.ags1", "out"), "decrypting", "large.ags1 -> out  67.1 MB"),
-        (("verify", "large.ags1"), "verifying", "large.ags1: 64 blocks authentic, 67.1 MB"),
+        (("encrypt", "large", "out", "--key-file", "k"), "encrypting", "large -> out  67.1 MB"),
+        (
+            ("decrypt", "large.ags1", "out", "--key-file", "k", "--any-length"),
+            "decrypting",
+            "large.ags1 -> out  67.1 MB",
+        ),
+        (
+            ("verify", "large.ags1", "--key-metadata", "large.meta"),
+            "verifying",
+            "large.ags1: 64 blocks authentic, 67.1 MB",
+        ),
     ],
 )
 def test_a_file_of_known_length_has_percents_and_time_left(
     large: Path, arguments: tuple[str, ...], doing: str, result: str
 ) -> None:
-    terminal = Terminal(with_early_bar(*arguments, "--key-file", "k"))
+    terminal = Terminal(with_early_bar(*arguments))
     assert terminal.finish() == 0
     assert re.search(rf"{doing} .*\d+ %  [\d.]+ \w?B of 67\.1 MB  [\d.]+ \w?B/s", terminal.text)
     assert result in terminal.text
@@ -387,7 +395,7 @@ def test_bytes_are_not_written_to_a_terminal(work: Path, arguments: tuple[str, .
 @pytest.mark.timeout(60)
 def test_text_is_written_to_a_terminal(work: Path) -> None:
     (work / "text.ags1").write_bytes(ags1.encrypt(b"hello, world", KEY))
-    terminal = Terminal([*COMMAND, "cat", "text.ags1", "--key-file", "k", "-q"])
+    terminal = Terminal([*COMMAND, "cat", "text.ags1", "--key-file", "k", "--any-length", "-q"])
     assert terminal.finish() == 0
     assert terminal.shown == "hello, world"
 
