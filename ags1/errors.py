@@ -62,13 +62,23 @@ class AuthenticationError(Ags1Error):
     item_index: int | None = None
 
     @classmethod
-    def for_block(cls, block_index: int, name: str | None = None, item_index: int | None = None) -> AuthenticationError:
-        """Make the error for one block of the stream called `name`, an item of a batch if it has an index."""
+    def for_block(
+        cls, block_index: int, name: str | None = None, item_index: int | None = None, *, may_be_cut: bool = False
+    ) -> AuthenticationError:
+        """Make the error for one block of the stream called `name`, an item of a batch if it has an index.
+
+        `may_be_cut` is for a short last block of a stream whose length nobody vouches for, behind an authentic block.
+        """
         where = f"{name}: block {block_index}" if name else f"block {block_index}"
-        error = cls(
-            f"{where} failed authentication: wrong key, wrong AAD prefix, or damaged data "
-            "(a swapped, repeated or missing block counts as damage); no plaintext of it was released"
+        cause = (
+            "wrong key, wrong AAD prefix, or damaged data "
+            "(a swapped, repeated, missing or truncated block counts as damage)"
         )
+        if may_be_cut:
+            cause = (
+                "the block before it is authentic, so the stream is truncated inside this last block, or damaged there"
+            )
+        error = cls(f"{where} failed authentication: {cause}; no plaintext of it was released")
         error.block_index = block_index
         error.item_index = item_index
         return error

@@ -79,6 +79,8 @@ def test_command_line(
             processes.run([*program, "encrypt", str(source_file), str(source), "--key-file", str(key_file)])
             os.sync()
     ours = [*program, direction, str(source), str(target), "--key-file", str(key_file)]
+    if direction == "decrypt":
+        ours += ["--length", str(source.stat().st_size)]
     copy = [*processes.cp_command(), str(source), str(target)]
     run = interleave(
         {

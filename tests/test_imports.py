@@ -23,8 +23,8 @@ CONTRACT = Path(ags1.get_include()) / "ags1"
 
 # The rooms from the ground up: a room imports from those before it alone.
 ORDER = (
-    *("_version", "errors", "support", "core", "layout", "keys", "codec", "storage", "kms", "streams", "arrow", "avro"),
-    *("parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
+    *("_version", "errors", "support", "core", "layout", "keys", "codec", "expected", "storage", "work", "kms"),
+    *("streams", "arrow", "avro", "parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
 )
 # What imports from all rooms.
 TOPS = ("__init__", "__main__")
@@ -335,6 +335,39 @@ def test_a_room_uses_public_names_of_another_alone() -> None:
             if any(part.startswith("_") and not part.startswith("__") for part in parts[2:]):
                 found.add(f"{name} imports {imported}")
     assert looked_at > 500
+    assert not found
+
+
+# Rooms that are in order inside too.
+IN_ORDER = ("spark",)
+
+
+def test_a_folder_imports_no_private_module_of_another() -> None:
+    found = {
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        for imported in imports_of(path)
+        if room_of(name) in IN_ORDER
+        and imported.rpartition(".")[2].startswith("_")
+        and path.parent != modules()[imported].parent
+    }
+    assert not found
+
+
+def test_no_function_that_users_do_not_call_has_more_than_eight_parameters() -> None:
+    found, looked_at = set(), 0
+    for name, path in modules().items():
+        room = room_of(name)
+        if room not in IN_ORDER:
+            continue
+        public = importlib.import_module(f"ags1.{room}").__all__
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name not in public:
+                looked_at += 1
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len([each for each in arguments if each.arg not in ("self", "cls")]) > 8:
+                    found.add(f"{name}: {node.name}")
+    assert looked_at > 100
     assert not found
 
 

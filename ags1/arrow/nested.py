@@ -68,6 +68,8 @@ def check_type(kind: Any) -> None:
 def pack(array: Any) -> Any:
     """Return the bytes of each value, as large_binary; nulls stay null. TypeError: :func:`check_type`."""
     check_type(array.type)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
     parts: list[Any] = []
     _take(array, np.arange(len(array) + 1), parts, None)
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())) if parts else _empty(len(array))

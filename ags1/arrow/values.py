@@ -305,7 +305,7 @@ def as_values(array: Any) -> Any:
     """
     width = width_of(array.type)
     if width is None:
-        return pack(pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array)
+        return pack(array)
     if width == 0 or pa.types.is_fixed_size_binary(array.type):
         return array
     if isinstance(array, pa.ChunkedArray):

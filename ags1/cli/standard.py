@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from ags1.cli import OutputFaults
+from ags1.cli.output import OutputFaults
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
 
@@ -58,18 +58,17 @@ def write_out(data: bytes) -> None:
     output.flush()
 
 
-def copy_out(reader: Any, output: StandardOutput, left: int | None, progress: Callable[..., None]) -> bool:
-    """Write what is wanted of a reader (None: all); return whether that went on to its end."""
+def copy_out(reader: Any, output: StandardOutput, left: int | None, progress: Callable[..., None]) -> None:
+    """Write what is wanted of a reader (None: all)."""
     done = 0
     while left is None or left > 0:
         data = reader.read(_COPY_BYTES if left is None else min(left, _COPY_BYTES))
         if not data:
-            return True
+            return
         output.write(data)
         done += len(data)
         progress(done, None)
         left = None if left is None else left - len(data)
-    return False
 
 
 def refuse_terminal(what: str, instead: str = "give a file as the TARGET, or redirect the output") -> None:

@@ -78,7 +78,7 @@ cdef object _length_error(int status, int64_t length, int64_t block_length):
     if status == AGS1_LAYOUT_TRAILING_BLOCK:
         return FormatError(
             f"{length} bytes ends with an empty block after full ones, which no writer makes: "
-            f"the stream was altered, or its block length is not {block_length}"
+            f"the stream is truncated or was altered, or its block length is not {block_length}"
         )
     if status == AGS1_LAYOUT_TOO_MANY_BLOCKS:
         return LimitError(

@@ -88,6 +88,11 @@ class Files:
         view, name = self._view(), relative(directory) if directory else ""
         return view.manifests.files(view.root, f"{name}/" if name else "")
 
+    def entries(self) -> Iterator[DatasetEntry]:
+        """All files and directories; the paths of directories end in ``/``."""
+        view = self._view()
+        return view.manifests.entries(view.root)
+
     def leaves(self, directory: str = "") -> Iterator[Leaf]:
         """All files in portions. The first and the last portion may have others than those below `directory`."""
         view, name = self._view(), relative(directory) if directory else ""
@@ -113,7 +118,7 @@ class Files:
         return view.manifests.names_below(view.root, relative(directory) if directory else "")
 
     def is_directory(self, path: str) -> bool:
-        """Whether there are files below a path, or it is an empty directory."""
+        """Whether a path is a directory, or there are files below it."""
         view = self._view()
         return view.manifests.has_below(view.root, relative(path) if path else "")
 

@@ -14,7 +14,7 @@ from ags1.dataset.access import Access
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import changes
 from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetVerifyReport, Phase, RunReport
@@ -23,6 +23,7 @@ from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
 from ags1.dataset.views import DatasetView
 from ags1.errors import FormatError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.keys import KeyMetadata
 from ags1.storage import Location
 from ags1.streams.files import Progress
@@ -77,6 +78,11 @@ class ReadableDataset(Closing):
     def digest(self) -> str:
         """SHA-256 of the version's file. Store it elsewhere, and pin it with ``open(..., expected_digest=)``."""
         return self._view().version.digest
+
+    @property
+    def mode(self) -> int | None:
+        """Permission bits of the directory that was encrypted; None where they are not known."""
+        return self._view().version.mode
 
     @property
     def key_id(self) -> str:
@@ -249,7 +255,7 @@ class ReadableDataset(Closing):
     ) -> RunReport:
         """Decrypt all files, or some of them, into a directory, with their paths, permissions and times of last change.
 
-        Empty directories are made again, except behind a URL.
+        Directories are made again with their modes, empty ones too, except behind a URL.
 
         Parameters
         ----------

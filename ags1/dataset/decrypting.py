@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import chain, pairwise
 
 from ags1.dataset._files import Files
 from ags1.dataset.entries import DatasetEntry
@@ -15,12 +16,11 @@ from ags1.dataset.execution import execute
 from ags1.dataset.joined import open_parts
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
-from ags1.dataset.targets import LocalTarget, open_target
 from ags1.dataset.versions import numbers
 from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import DecryptWorker
 from ags1.errors import Ags1Error
-from ags1.storage import Location, SortedListing, Unsynced, inside, refuse_twins
+from ags1.storage import Location, SortedListing, TreeDirectories, Unsynced, inside, refuse_twins
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 
@@ -46,14 +46,11 @@ def decrypt_files(
         )
     refuse_twin_files(Files(lambda: view, dataset.text), wanted, target)
     report = RunReport(version=view.version.version)
-    directories: list[DatasetEntry] = []
     if not overwrite:
-        refuse_different(target, _files(view, wanted, []), lambda entry: open_parts(dataset, entry, view.keys))
-    entries = _files(view, wanted, directories)
-    if not overwrite and target.is_local:
-        entries = _missing(entries, target, report)
+        refuse_different(target, _files(view, wanted), lambda entry: open_parts(dataset, entry, view.keys))
     if dry_run:
-        for entry in entries:
+        entries = _files(view, wanted)
+        for entry in entries if overwrite or not target.is_local else _missing(entries, target, report):
             report.done += 1
             report.done_bytes += entry.plaintext_length
             report.paths.append(entry.path)
@@ -61,32 +58,35 @@ def decrypt_files(
     total = root.plaintext_bytes if root is not None and not wanted else None
     passed = 0
     unsynced = Unsynced(target)
+    errors: list[tuple[str, OSError]] = []
 
     def tell(more: int) -> None:
         if progress is not None:
             progress(passed + more, total)
 
     tell(0)
-    with open_target(target):
-        # The directory is made even if no file is wanted.
-        pass
     worker = DecryptWorker(dataset, target, view.keys, progress=tell)
-    for outcome in execute(worker, entries, threads=threads, on_error=on_error):
-        entry = outcome.unit
-        passed += entry.plaintext_length
-        if outcome.error is not None:
-            report.errors.append((entry.path, outcome.error))
-        else:
-            report.done += 1
-            report.done_bytes += entry.plaintext_length
-            unsynced.add(entry.path)
-        tell(0)
-    errors = make_empty(directories, target, unsynced)
-    if errors and on_error == "fail":
-        raise errors[0][1]
-    report.errors += errors
-    if durable:
-        unsynced.sync()
+    # The target is made even if no file is wanted.
+    with TreeDirectories(target, view.version.mode) as directories:
+        entries = made_before(view.manifests.entries(root), wanted, directories, unsynced, errors)
+        if not overwrite and target.is_local:
+            entries = _missing(entries, target, report)
+        for outcome in execute(worker, entries, threads=threads, on_error=on_error):
+            entry = outcome.unit
+            passed += entry.plaintext_length
+            if outcome.error is not None:
+                report.errors.append((entry.path, outcome.error))
+            else:
+                report.done += 1
+                report.done_bytes += entry.plaintext_length
+                unsynced.add(entry.path)
+            tell(0)
+        if errors and on_error == "fail":
+            raise errors[0][1]
+        report.errors += errors
+        if durable:
+            unsynced.sync()
+        directories.finish()
     _LOG.info(
         "%s: version %d decrypted to %s: %d files, %d bytes; %d failed",
         dataset, view.version.version, target, report.done, report.done_bytes, len(report.errors),
@@ -94,14 +94,42 @@ def decrypt_files(
     return report
 
 
-def _files(view: DatasetView, wanted: Filter, directories: list[DatasetEntry]) -> Iterator[DatasetEntry]:
-    """The wanted files of a version; the directories between them are added to a list, so manifests are read once."""
-    for entry in view.manifests.entries(view.root):
-        if wanted.accepts(entry.path):
-            if entry.is_directory:
-                directories.append(entry)
+def _files(view: DatasetView, wanted: Filter) -> Iterator[DatasetEntry]:
+    return (entry for entry in view.manifests.files(view.root) if wanted.accepts(entry.path))
+
+
+def made_before(
+    entries: Iterable[DatasetEntry], wanted: Filter, directories: TreeDirectories, unsynced: Unsynced,
+    errors: list[tuple[str, OSError]],
+) -> Iterator[DatasetEntry]:  # fmt: skip
+    """The wanted files among sorted entries; directories are made before a file of them is yielded.
+
+    So are the empty directories that are wanted. Those that cannot be made are added to `errors`.
+    """
+    above: list[DatasetEntry] = []
+    for entry, following in pairwise(chain(entries, (None,))):
+        assert entry is not None
+        above = [each for each in above if entry.path.startswith(each.path)]
+        if entry.is_directory:
+            above.append(entry)
+            if following is not None and following.path.startswith(entry.path):
+                # It is made with the first file that is wanted.
+                continue
+        if not wanted.accepts(entry.path):
+            continue
+        for each in above:
+            try:
+                directories.make(each.path.rstrip("/"), each.mode, each.modified_ns)
+            except OSError as error:
+                # Of others, what writes a file into it says what is wrong.
+                if each is entry:
+                    errors.append((each.path, error))
             else:
-                yield entry
+                if each is entry:
+                    unsynced.add(each.path)
+        above = []
+        if not entry.is_directory:
+            yield entry
 
 
 def _missing(entries: Iterator[DatasetEntry], target: Location, report: RunReport) -> Iterator[DatasetEntry]:
@@ -182,23 +210,3 @@ def _has_content(
                 if data != file.read(len(data)):
                     return False
     return True
-
-
-def make_empty(directories: Iterable[DatasetEntry], target: Location, unsynced: Unsynced) -> list[tuple[str, OSError]]:
-    """Make empty directories below a local target, after the files; return the paths that failed, with their errors.
-
-    Nothing is made behind a URL: an object store has no empty directories. No link is followed.
-    """
-    errors: list[tuple[str, OSError]] = []
-    if not target.is_local:
-        return errors
-    with open_target(target) as opened:
-        assert isinstance(opened, LocalTarget)
-        for entry in directories:
-            try:
-                opened.make(entry.path, entry.mode, entry.modified_ns)
-            except OSError as error:
-                errors.append((entry.path, error))
-            else:
-                unsynced.add(entry.path)
-    return errors

@@ -1,9 +1,9 @@
-"""Entries of a manifest: a file, the objects that hold it and the identity of its source; or an empty directory.
+"""Entries of a manifest: a file, the objects that hold it and the identity of its source; or a directory.
 
 entry   path, mode, version, identity of the source
   part  object name, plaintext length, key metadata sealed under the dataset's key       one, or many for a big file
 
-An empty directory has a path that ends in "/", and no part.
+A directory has a path that ends in "/", and no part.
 """
 
 from __future__ import annotations
@@ -71,19 +71,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class DatasetEntry:
-    """One file of a dataset, or an empty directory. Its keys are sealed, so it can be pickled and shown.
+    """One file of a dataset, or a directory. Its keys are sealed, so it can be pickled and shown.
 
     Attributes
     ----------
     path : str
-        Relative to the dataset, with ``/``; that of an empty directory ends in ``/``. Bytes that are not UTF-8 are
+        Relative to the dataset, with ``/``; that of a directory ends in ``/``. Bytes that are not UTF-8 are
         surrogates, as in :func:`os.fsdecode`.
     parts : tuple of Part
         The objects that hold it, in the order of the plaintext; at least one for a file, none for a directory.
     version : int
         Version of the dataset in which the file was added or last changed.
     source : SourceIdentity or None
-        Identity of the source file; None if a program wrote the data. Of a directory, it has the time only.
+        Identity of the source file; None if a program wrote the data. Of an empty directory, it has the time only; any
+        other directory has none.
     mode : int or None
         Permission bits of the source.
     """
@@ -96,12 +97,12 @@ class DatasetEntry:
 
     @classmethod
     def of_directory(cls, path: str, mtime_ns: int, version: int, mode: int | None = None) -> DatasetEntry:
-        """The entry of an empty directory; its path ends in ``/``."""
-        return cls(path, (), version, SourceIdentity(0, mtime_ns), mode)
+        """The entry of a directory; its path ends in ``/``. `mtime_ns` is 0 if it is not empty."""
+        return cls(path, (), version, SourceIdentity(0, mtime_ns) if mtime_ns else None, mode)
 
     @property
     def is_directory(self) -> bool:
-        """Whether it is an empty directory, and no file."""
+        """Whether it is a directory, and no file."""
         return self.path.endswith("/")
 
     def is_same_file(self, other: DatasetEntry | None) -> bool:

@@ -66,6 +66,7 @@ def restore(access: Access, number: int, *, dry_run: bool) -> RunReport:
     fenced = frozenset[str]().union(*(each.fenced for each in later))
     report = reported(RunReport(version=base.version), access.kms)
     transaction.replace_all()
+    transaction.mode = old.mode
     root = DatasetView.of(location, old, transaction.keys).root
     for now, before in changes(transaction.manifests, transaction.root, root):
         if before is not None and before.is_same_file(now):

@@ -7,8 +7,7 @@
 Every object is an AGS1 file with a key of its own. The node above it holds that key; the version holds that of the
 root. Files are sorted by the bytes of their paths. A change writes the leaves that it touches and the nodes above them;
 all other nodes are shared with the version before. So adding one file to 10^8 writes three objects, and a comparison of
-two versions reads only the nodes that they do not share. An empty directory is an entry among the files, and is in no
-count.
+two versions reads only the nodes that they do not share. A directory is an entry among the files, and is in no count.
 """
 
 from __future__ import annotations
@@ -283,7 +282,7 @@ class Manifests:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def find(self, root: ManifestNode | None, path: str) -> DatasetEntry | None:
-        """The file of a path, None if there is none; with ``/`` at its end, the empty directory."""
+        """The file of a path, None if there is none; with ``/`` at its end, the directory."""
         item: Item | None = root
         key = sort_key(path)
         while isinstance(item, ManifestNode):
@@ -297,16 +296,13 @@ class Manifests:
         return (entry for entry in self.entries(root, prefix) if not entry.is_directory)
 
     def directories(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
-        """The empty directories whose paths begin with `prefix`, in order.
-
-        An entry of a directory stays when a file is added below it; such a directory is left out.
-        """
+        """The empty directories whose paths begin with `prefix`, in order."""
         for entry, following in pairwise(chain(self.entries(root, prefix), [None])):
             if entry is not None and entry.is_directory and not (following and following.path.startswith(entry.path)):
                 yield entry
 
     def entries(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
-        """The files and the empty directories whose paths begin with `prefix`, in order; leaves are read ahead."""
+        """The files and the directories whose paths begin with `prefix`, in order; leaves are read ahead."""
         key = sort_key(prefix)
         leaves = self.leaves(root, key, key)
         return self._within(
@@ -340,7 +336,7 @@ class Manifests:
             yield from self.leaves(child, key, prefix)
 
     def has_below(self, root: ManifestNode | None, directory: str) -> bool:
-        """Whether there are files below a directory, or it is an empty one."""
+        """Whether there is a directory, or files below it."""
         return next(self.entries(root, f"{directory}/" if directory else ""), None) is not None
 
     def names_below(self, root: ManifestNode | None, directory: str) -> Iterator[tuple[str, DatasetEntry | None]]:

@@ -47,7 +47,7 @@ def check_path(path: str) -> str:
 
 
 def check_entry_path(path: str) -> str:
-    """Return the path of an entry: one of :func:`check_path`, or for an empty directory such a path and one ``/``."""
+    """Return the path of an entry: one of :func:`check_path`, or for a directory such a path and one ``/``."""
     check_path(path.removesuffix("/"))
     return path
 

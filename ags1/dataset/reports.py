@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ags1.support.reports import Report
+from ags1.support.words import LINK
 
 Phase = Callable[[str, int, "int | None"], object]
 """Called as ``phase(doing, done, total)`` with what is done, in words, and a number of objects; see `verify`."""
@@ -38,7 +39,7 @@ class RunReport(Report):
     removed : int
         Files that were removed from the new version.
     skipped : list of (str, str)
-        Paths that were skipped, with the reason: links to directories, pipes, sockets, devices.
+        Paths that were skipped, with the reason: links, pipes, sockets, devices.
     notes : list of (str, str)
         Paths with remarks, such as an interrupted run whose keys are no longer available.
     errors : list of (str, Exception)
@@ -66,6 +67,11 @@ class RunReport(Report):
     def ok(self) -> bool:
         """Whether no file failed."""
         return not self.errors
+
+    @property
+    def links(self) -> list[str]:
+        """Those of the skipped paths that are links: what they lead to was not encrypted."""
+        return [path for path, reason in self.skipped if reason == LINK]
 
 
 @dataclass(frozen=True)

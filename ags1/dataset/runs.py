@@ -1,7 +1,7 @@
 """Runs: the id and the keys of a writer, and the record of an interrupted one.
 
     _ags1/runs/4f1c2a9be07d/run.json                what the run does, and its key, wrapped
-    _ags1/runs/4f1c2a9be07d/done-000001.sealed      files that are complete and durable, and what they were made from
+    _ags1/runs/4f1c2a9be07d/done-4f1c2a9b.sealed    files that are complete and durable, and what they were made from
 
 The run has one random key. The key and the AAD prefix of an object are derived from this key and from the object's
 name, which is unique:
@@ -10,7 +10,7 @@ name, which is unique:
 
 So no key of a file is sent between processes: a worker gets the wrapped run key and unwraps it with the KMS, and the
 process that commits derives the same keys. A later run takes over the files of an interrupted run from its records,
-which are sealed under the run's key: :mod:`ags1.kms.run_records` says when they are believed. A record is written after
+which are sealed under the run's key: :mod:`ags1.work.records` says when they are believed. A record is written after
 the data that it names is durable.
 """
 
@@ -18,22 +18,23 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ags1.core.gcm import Key
 from ags1.dataset.entries import SourceIdentity
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.names import RUNS, check_path, new_run, run_of
-from ags1.errors import Ags1Error, AuthenticationError, FormatError
+from ags1.errors import FormatError
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.keys import AAD_PREFIX_LENGTH, KeyMetadata
-from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal, found_runs, remove_run
 from ags1.layout import encrypted_length
 from ags1.storage import Location
 from ags1.support.typing import Any, NoReturn
+from ags1.work.records import FoundRun, RunName, RunRecords, RunSeal, found_runs, opened_runs, remove_run
 
 _LABEL = b"ags1 file of a run"
-_KIND = "dataset"
+_KIND, _DONE = "dataset", "done-"
 KEY_LENGTH = 32
 
 
@@ -89,7 +90,7 @@ class RunReference:
     def create(cls, key: WrappedKey, kms: Any) -> RunReference:
         """Make a run without a record, for writes of a program, or for a driver with tasks.
 
-        Its key is :meth:`another <ags1.dataset.keys.WrappedKey.another>` one beside `key`.
+        Its key is :meth:`another <ags1.iceberg.keys.wrapped_key.WrappedKey.another>` one beside `key`.
         """
         return cls(new_run(), key.another(kms))
 
@@ -178,7 +179,6 @@ class DatasetRun:
             "created-ms": time.time_ns() // 1_000_000,
         }
         self._keys: RunKeys | None = None
-        self._records = 0
 
     @property
     def keys(self) -> RunKeys:
@@ -195,9 +195,7 @@ class DatasetRun:
 
     def record(self, done: Sequence[Done]) -> None:
         """Record that some files are complete. The caller has made them durable."""
-        if done:
-            self._records += 1
-            write_record(self.location, self.keys, f"{self._records:06d}", done)
+        record(self.location, self.keys, done)
 
     def forget(self) -> None:
         """Remove the record, after the commit."""
@@ -205,12 +203,10 @@ class DatasetRun:
             remove_record(self.location, self.id)
 
 
-def write_record(location: Location, keys: RunKeys, label: str, done: Sequence[Done]) -> None:
-    """Record that some files of a run are complete and durable; for the driver, or a worker that has the keys.
-
-    `label` must be unique among the records of the run.
-    """
-    _records(location, keys).add(f"done-{label}", [each.to_json() for each in done])
+def record(location: Location, keys: RunKeys, done: Sequence[Done]) -> None:
+    """Record that some files of a run are complete and durable; for the driver, or a worker that has the keys."""
+    if done:
+        _records(location, keys).add(_DONE, [each.to_json() for each in done])
 
 
 def _records(location: Location, keys: RunKeys) -> RunRecords:
@@ -254,41 +250,15 @@ def interrupted(
     `key_id` is the master key of the dataset, and `owner` its UUID; None if there is no dataset yet. A run that is not
     authentic under them, or cannot be read, is noted and skipped, and so is a single record.
     """
-    for found in records(location):
-        try:
-            yield _interrupted(found, kms, key_id, owner, notes)
-        except FileNotFoundError:
-            # The run has just committed and is removing its record.
-            continue
-        except (Ags1Error, OSError) as error:
-            notes.append((f"{RUNS}/{found.run}", f"the work of an interrupted run cannot be used: {error}"))
-
-
-def _interrupted(
-    found: FoundRun, kms: Any, key_id: str, owner: str | None, notes: list[tuple[str, str]]
-) -> Interrupted:
-    wrapped: list[WrappedKey] = []
-
-    def unwrap(fields: Mapping[str, Any]) -> Key:
-        key = WrappedKey.from_json(fields, f"{RUNS}/{found.run}")
-        if key.key_id != key_id:
-            raise AuthenticationError(f"it is under the master key {key.key_id!r}, and the dataset under {key_id!r}")
-        wrapped.append(key)
-        return key.unwrap(kms)
-
-    opened = found.open(_KIND, owner, unwrap)
-    base = opened.about.get("base-version")
-    if type(base) is not int:
-        raise FormatError("its run.json is damaged")
 
     def refused(name: str, error: Exception) -> None:
-        notes.append((f"{RUNS}/{found.run}/{name}", f"this record of an interrupted run cannot be used: {error}"))
+        notes.append((f"{RUNS}/{name}", f"this work of an interrupted run cannot be used: {error}"))
 
-    done: list[Done] = []
-    for name, value in opened.records("done-", refused):
-        try:
-            done += [Done.from_json(each, found.run) for each in value]
-        except (FormatError, ValueError, TypeError) as error:
-            refused(name, error)
-    keys = RunReference(found.run, wrapped[0], opened.seal.name.owner).unwrap(kms)
-    return Interrupted(found.run, keys, base, opened.about.get("durable") is True, done)
+    for opened in opened_runs(records(location), _KIND, owner, unwrapping_under(key_id, kms), refused):
+        run, base = opened.found.run, opened.about.get("base-version")
+        if type(base) is not int:
+            refused(run, FormatError("its run.json is damaged"))
+            continue
+        done = opened.items(_DONE, partial(Done.from_json, run=run), refused)
+        keys = RunReference(run, WrappedKey.from_json(opened.wrapped, run), opened.seal.name.owner).unwrap(kms)
+        yield Interrupted(run, keys, base, opened.about.get("durable") is True, done)

@@ -33,6 +33,7 @@ from ags1.storage import (
     status,
 )
 from ags1.support.typing import Buffer
+from ags1.support.words import LINK
 
 Skipped = Callable[[str, str], object]
 """Called with a path that is skipped, and the reason."""
@@ -44,10 +45,11 @@ _NONE = SourceIdentity(0)
 
 @dataclass(slots=True)
 class Found:
-    """A file of a source, an empty directory, or an error for a file or a directory.
+    """A file of a source, a directory, or an error for one of them.
 
-    `path` is the path in the dataset, which ends in ``/`` for an empty directory, `source` the path relative to `root`
-    ("" if `root` is the file itself); `identity` is that of the listing; `mode` is None where there are no permissions.
+    `path` is the path in the dataset, which ends in ``/`` for a directory, `source` the path relative to `root`
+    ("" if `root` is the file itself); `identity` is that of the listing, which for a directory has the time alone, and
+    only if it is empty; `mode` is None where there are no permissions.
     """
 
     path: str
@@ -64,7 +66,7 @@ class Found:
 
     @property
     def is_directory(self) -> bool:
-        """Whether it is an empty directory."""
+        """Whether it is a directory."""
         return self.error is None and self.path.endswith("/")
 
     @property
@@ -94,7 +96,7 @@ def scan(
 
     `prefix` is their directory in the dataset, "" for its top. `wanted` is compared with paths relative to the source.
     `outside` is a directory that is not part of the source, even if it lies inside. With `directories`, those of a
-    local source without any entry are found too.
+    local source are found too, each before its files: if they are selected, or something below them is.
 
     OSError: there is no such source, or it is neither a file nor a directory. ValueError: a path would begin with
     ``_ags1``.
@@ -162,15 +164,25 @@ class _Local:
                     for entry in listing
                     for is_directory in (entry.is_dir(follow_symlinks=False),)
                 )
-            empty = None if entries or not self._directories else os.stat(directory, follow_symlinks=False)
+            seen = os.stat(directory)
         except OSError as error:
             # All files below it would be missing: that is an error, not a skipped file.
             name = relative.rstrip("/")
             yield Found(self._above + name, name, self._source, error=error)
             return
+        found = self._below(relative, entries)
+        first = next(found, None)
         # The source itself is no directory of the dataset, except under a prefix.
-        if empty is not None and self._above + relative and (wanted is None or wanted.accepts(relative)):
-            yield self._checked(relative, relative.rstrip("/"), directory, SourceIdentity(0, empty.st_mtime_ns), empty)
+        if self._directories and self._above + relative and (first or wanted is None or wanted.accepts(relative)):
+            # The time of a directory that is not empty changes with each file.
+            identity = _NONE if entries else SourceIdentity(0, seen.st_mtime_ns)
+            yield self._checked(relative, relative.rstrip("/"), directory, identity, seen)
+        if first is not None:
+            yield first
+            yield from found
+
+    def _below(self, relative: str, entries: list[tuple[bytes, bool, os.DirEntry[str]]]) -> Iterator[Found]:
+        wanted = self._wanted or None
         for _, is_directory, entry in entries:
             relative_path = relative + entry.name
             if is_directory:
@@ -199,8 +211,8 @@ class _Local:
         if _is_temporary(entry.name):
             self._skipped(path, _TEMPORARY)
             return None
-        if entry.is_symlink() and os.path.isdir(entry.path):
-            self._skipped(path, "is a link to a directory")
+        if entry.is_symlink():
+            self._skipped(path, LINK)
             return None
         found = self._found(relative, entry.path)
         if found.error is not None and found.error.errno == errno.EINVAL:
@@ -214,9 +226,6 @@ class _Local:
         try:
             seen = os.stat(full)
         except OSError as error:
-            if os.path.islink(full):
-                text = f"is a link that leads to no file ({error.strerror}): repair it, remove it, or exclude it"
-                error = OSError(error.errno, text, full)
             return Found(path, relative, self._source, error=error)
         if not stat.S_ISREG(seen.st_mode):
             fault = OSError(errno.EINVAL, "is a pipe, a socket or a device", full)

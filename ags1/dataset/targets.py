@@ -18,7 +18,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from ags1.core import descriptors as native_descriptors
-from ags1.storage import AtomicFile, Directories, LocalOutput, Location, Output, make_parent, open_output
+from ags1.storage import (
+    AtomicFile,
+    Directories,
+    LocalOutput,
+    Location,
+    Output,
+    change_mode,
+    make_parent,
+    open_output,
+)
 from ags1.support.typing import Buffer
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -132,22 +141,6 @@ class LocalTarget:
         """The same for a large file, written in pieces."""
         return _reserved(_Replacing(self._atomic(path, mode), modified), expected)
 
-    def make(self, path: str, mode: int | None, modified: int | None = None) -> None:
-        """Make an empty directory; one that exists stays as it is.
-
-        `mode` and `modified` are as those of a file. NotADirectoryError: a link or a file is in its place.
-        """
-        name = path.rstrip("/")
-        directory, base = self._directories.above(name, make=True)
-        try:
-            os.mkdir(base, 0o777 if mode is None else mode & 0o777, dir_fd=directory)
-            if modified is not None:
-                os.utime(base, ns=(modified, modified), dir_fd=directory, follow_symlinks=False)
-        except FileExistsError:
-            self._directories.enter(name)
-        except OSError as error:
-            raise self._directories.named(error, name) from None
-
     def begin(self, name: str, size: int, mode: int | None) -> None:
         """Make a file of `size` bytes under a new name; other processes :meth:`fill` it."""
         # The processes that fill it must be able to open it.
@@ -175,7 +168,7 @@ class LocalTarget:
             try:
                 _narrow(directory, base, descriptor, None if mode is None else mode & 0o777)
                 if mode is not None and not mode & 0o200:
-                    os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~0o200)
+                    change_mode(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~0o200)
                 if modified is not None:
                     os.utime(descriptor, ns=(modified, modified))
                 os.rename(temporary, base, src_dir_fd=source, dst_dir_fd=directory)
@@ -288,7 +281,7 @@ def _narrow(directory: int, base: str, descriptor: int, most: int | None) -> Non
     except FileNotFoundError:
         return
     if stat.S_ISREG(seen.st_mode):
-        os.fchmod(descriptor, stat.S_IMODE(seen.st_mode) & (0o7777 if most is None else most))
+        change_mode(descriptor, stat.S_IMODE(seen.st_mode) & (0o7777 if most is None else most))
 
 
 def _reserved(output: Output, expected: int) -> Output:

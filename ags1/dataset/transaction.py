@@ -36,7 +36,7 @@ from itertools import repeat
 from ags1.core.gcm import random_bytes
 from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry, Part
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes
 from ags1.dataset.names import CONTROL, check_entry_path, sort_key, version_name
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
@@ -51,6 +51,7 @@ from ags1.dataset.versions import (
 )
 from ags1.dataset.views import open_root
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status
 from ags1.support.typing import Self
 
@@ -68,6 +69,8 @@ class Transaction:
         The key of the dataset, as the new version has it.
     run : DatasetRun
         Objects are written with its keys.
+    mode : int or None
+        Permission bits of the source, for the new version; None keeps those of the version before.
     unsynced : Unsynced
         Objects that were written here and may not be on the disk yet: note them before the commit.
     """
@@ -83,6 +86,7 @@ class Transaction:
         self.keys = keys
         self._operation = operation
         self._durable = durable
+        self.mode: int | None = None
         self._uuid = str(uuid.uuid4()) if base is None else base.uuid
         began = 0 if base is None else base.version
         self.run = DatasetRun(location, self._uuid, key, began, access.kms, operation, durable=durable)
@@ -275,7 +279,8 @@ class Transaction:
         with self._reading():
             self._mine = self._editor.finish()
         head, root = self.base, self._mine
-        if self.base is not None and root is self.root and not (self._is_rewrap or always):
+        is_same = self.base is not None and root is self.root and self.mode in (None, self.base.mode)
+        if is_same and not (self._is_rewrap or always):
             self.run.forget()
             return None
         self.prove()
@@ -373,6 +378,7 @@ class Transaction:
             manifest_key=None if root is None else self.keys.seal(root.name, root.key_metadata),
             file_count=0 if root is None else root.file_count,
             plaintext_bytes=0 if root is None else root.plaintext_bytes,
+            mode=self.mode if self.mode is not None or head is None else head.mode,
             fenced=frozenset(self._fenced),
             single_writer=self._single_writer,
         )

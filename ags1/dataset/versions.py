@@ -37,9 +37,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import CONTROL, run_of, version_name, version_number
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, UnsupportedError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, create, in_order, list_names, make_parent, open_output, read_whole, status
 from ags1.support.typing import Any, Buffer
 
@@ -61,6 +62,8 @@ class Version:
         As in the picture above.
     manifest, manifest_key : str or None, bytes or None
         Name of the root manifest, and its sealed key metadata; None if there is no entry.
+    mode : int or None
+        Permission bits of the directory that was encrypted; those of directories in it are entries.
     digest : str
         SHA-256 of the file: compared with a stored copy, it detects any substitute.
     """
@@ -76,6 +79,7 @@ class Version:
     manifest_key: bytes | None = None
     file_count: int = 0
     plaintext_bytes: int = 0
+    mode: int | None = None
     fenced: frozenset[str] = frozenset()
     single_writer: bool = False
     tag: str = ""
@@ -102,6 +106,7 @@ class Version:
             "manifest": manifest,
             "file-count": self.file_count,
             "plaintext-bytes": self.plaintext_bytes,
+            **({} if self.mode is None else {"mode": self.mode}),
             "fenced": sorted(self.fenced),
             "single-writer": self.single_writer,
         }
@@ -149,10 +154,11 @@ class Version:
             # True is an int for isinstance.
             if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
                 raise FormatError(f"{name} has no valid {each}: it is damaged, or this is not an ags1 dataset")
-        manifest, parent = fields.get("manifest"), fields.get("parent")
+        manifest, parent, mode = fields.get("manifest"), fields.get("parent"), fields.get("mode")
         texts = [*fields["fenced"], *([] if parent is None else [parent])]
-        if not {"manifest", "parent"} <= fields.keys() or not all(isinstance(each, str) for each in texts):
-            raise FormatError(f"{name} has a damaged parent, manifest or list of fenced runs")
+        right = {"manifest", "parent"} <= fields.keys() and all(isinstance(each, str) for each in texts)
+        if not right or not (mode is None or (type(mode) is int and 0 <= mode < 1 << 12)):
+            raise FormatError(f"{name} has a damaged parent, manifest, mode or list of fenced runs")
         if fields["version"] != number:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
         if len(fields["fenced"]) > _MAX_FENCED:
@@ -160,7 +166,7 @@ class Version:
         made = cls(
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
             WrappedKey.from_json(fields["key"], name), None, None,
-            fields["file-count"], fields["plaintext-bytes"], frozenset(fields["fenced"]), fields["single-writer"],
+            fields["file-count"], fields["plaintext-bytes"], mode, frozenset(fields["fenced"]), fields["single-writer"],
             fields["tag"], hashlib.sha256(octets).hexdigest(),
         )  # fmt: skip
         if manifest is not None:

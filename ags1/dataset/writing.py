@@ -38,7 +38,7 @@ from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome
 from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
-from ags1.storage import Location, SortedListing, Twins, inside
+from ags1.storage import Location, SortedListing, Twins, directory_mode, inside
 from ags1.streams.files import Progress
 from ags1.support.words import counted
 
@@ -176,6 +176,8 @@ class _Writing:
             if self._transaction.base is None and options.wanted and not self._found_any():
                 raise ValueError(f"{self._source}: no file is left by include and exclude: correct the patterns")
             self._check_source()
+            if options.complete and options.only is None:
+                self._transaction.mode = directory_mode(self._source)
             made = self._transaction.commit()
         except BaseException:
             # Record what is complete, for the next run. The first error is raised, not one of this.

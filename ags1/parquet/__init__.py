@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ags1.parquet.rewrite.rotation import rotate_file
     from ags1.parquet.rewrite.trees import ParquetTreeReport, decrypt_tree, encrypt_tree, rekey_tree, verify_tree
     from ags1.parquet.rewrite.writer import ParquetWriter, write_table
-    from ags1.parquet.structure.inspection import Inspection, inspect
+    from ags1.parquet.structure.inspecting import inspect
+    from ags1.parquet.structure.inspection import Inspection
     from ags1.parquet.verify.verification import ParquetVerifyReport, verify_file
     from ags1.parquet.view.tables import dataset, read_table
     from ags1.parquet.view.view import ParquetView, open
@@ -57,7 +58,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "structure.inspection": ("Inspection", "inspect"),
+        "structure.inspecting": ("inspect",),
+        "structure.inspection": ("Inspection",),
         "keys.key_material": ("RotationReport", "rewrap_key_metadata", "rotate_master_keys"),
         "keys.properties": ("DecryptionConfig", "EncryptionConfig"),
         "rewrite.conversions": ("PlaintextColumnsError", "decrypt_file", "encrypt_file", "rekey_file"),

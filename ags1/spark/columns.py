@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from ags1.errors import AlreadyEncryptedError
-from ags1.spark.engine._column_keys import ColumnRecord, create_key, is_empty, newest_key
-from ags1.spark.engine._column_work import (
+from ags1.spark.engine.column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
+from ags1.spark.engine.column_work import (
     ANY_ROW_KEY,
     ArrowTask,
     DecryptColumns,
@@ -23,10 +24,11 @@ from ags1.spark.engine._column_work import (
     OpeningColumn,
     SealingColumn,
     error_column,
-    with_names,
 )
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_reference
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_reference
+from ags1.spark.engine.sessions import Session
+from ags1.storage import in_order
 from ags1.support.arguments import one_of
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ags1.storage import Location
 
 _FORMS = ("ags1", "gcm")
+_AT_ONCE = 16
 # Metadata of an encrypted field, which Spark and Parquet files keep: by it a second encryption is noticed.
 _ENCRYPTED = "ags1.encrypted"
 
@@ -53,9 +56,10 @@ def encrypt_columns(
 ) -> DataFrame:
     """Encrypt columns of a DataFrame, also of a streaming one, value by value; nulls stay null.
 
-    For each column, the driver makes a key that the KMS wraps, and writes it to the key table. Every attempt of a task,
-    and every micro-batch, derives a data key of its own from it, so a DataFrame that is evaluated twice has other
-    ciphertext each time, and both can be decrypted.
+    For each column, the driver makes a key that the KMS wraps, and writes it to the key table; or it takes the column's
+    newest key, if that has the same master key, form, type and row key, and is younger than 730 days. Every attempt of
+    a task, and every micro-batch, derives a data key of its own from it, so a DataFrame that is evaluated twice has
+    other ciphertext each time, and both can be decrypted.
 
     Parameters
     ----------
@@ -63,7 +67,8 @@ def encrypt_columns(
         Classic or Connect.
     columns : mapping of str to str
         Names of columns, each with its master key. They have any type that :func:`ags1.arrow.encrypt_columns` takes:
-        text, binary, numbers, dates and times, booleans, structs, arrays, maps.
+        text, binary, numbers, dates and times, booleans, structs, arrays, maps. The names of all columns are found as
+        Spark finds them, so ``spark.sql.caseSensitive`` counts. A dot in a name is part of the name.
     kms : str
         URL as :func:`ags1.kms.load` takes it; each worker makes its own client from it.
     keys : path or URL
@@ -90,7 +95,8 @@ def encrypt_columns(
         A column's field has that metadata: Spark keeps it, and so do Parquet files, but not Iceberg tables, CSV and
         JSON.
     ValueError, TypeError
-        A wrong argument: a column that does not exist or that has another type, `deterministic`.
+        A wrong argument: a column that does not exist, whose name two columns have, or that has another type, a column
+        that Spark does not give to Arrow, `deterministic`. No key has been written.
     KeyAccessError
         The KMS refused a master key.
     OSError
@@ -99,7 +105,7 @@ def encrypt_columns(
     Notes
     -----
     When the DataFrame is evaluated, a task raises LimitError at 2^32 values of a column, and ValueError for a null in
-    `row_key`. ``help(ags1.spark.engine._column_keys)`` has the format byte by byte.
+    `row_key`. ``help(ags1.spark.engine.column_keys)`` has the format byte by byte.
 
     Examples
     --------
@@ -115,25 +121,28 @@ def encrypt_columns(
         )
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
-    schema = _schema_of(df, columns, row_key)
-    for name in columns:
-        if _ENCRYPTED in schema[name].metadata:
+    chosen = _Chosen.of(df, columns, row_key)
+    schema = chosen.schema
+    for position in chosen.key_ids:
+        name = schema[position].name
+        if _ENCRYPTED in schema[position].metadata:
             raise AlreadyEncryptedError(
                 f"column {name!r} is encrypted already; to encrypt it twice, remove its metadata first: "
                 f"df.withMetadata({name!r}, {{}})"
             )
-        _arrow_type(schema[name])
+        _encryptable(schema[position])
     table = locate(keys, df.sparkSession)
-    bound = _bound(schema, row_key)
-    made = [
-        create_key(table, kms, name, key_id, form=form, field=schema[name].jsonValue(), row_key=bound)
-        for name, key_id in columns.items()
+    bound = chosen.bound()
+    wanted = [
+        Wanted(schema[position].name, key_id, form, schema[position].jsonValue(), bound)
+        for position, key_id in chosen.key_ids.items()
     ]
-    fields = [
-        StructField(each.name, BinaryType(), each.nullable, {_ENCRYPTED: form}) if each.name in columns else each
-        for each in schema
-    ]
-    return _mapped(df, EncryptColumns(made, row_key, kms), fields)
+    made = dict(zip(chosen.key_ids, keys_for(table, kms, wanted), strict=True))
+    fields = list(schema)
+    for position in made:
+        before = fields[position]
+        fields[position] = StructField(before.name, BinaryType(), before.nullable, {_ENCRYPTED: form})
+    return _mapped(df, EncryptColumns(made, chosen.row_key, kms), fields)
 
 
 def decrypt_columns(
@@ -148,6 +157,8 @@ def decrypt_columns(
     on_error: Literal["raise", "null"] = "raise",
 ) -> DataFrame:
     """Decrypt columns that :func:`encrypt_columns` made, of one or many runs; every value is authenticated.
+
+    Filter and select before this call: Spark moves no filter below it, so a ``where`` behind it decrypts every row.
 
     Parameters
     ----------
@@ -182,43 +193,56 @@ def decrypt_columns(
     -----
     When the DataFrame is evaluated, a wrong key or a damaged value raises AuthenticationError, FormatError or
     KeyAccessError in a task; the message names the column, and the row by its number in its partition, from 0 on.
+
+    Examples
+    --------
+    >>> plain = ags1.spark.decrypt_columns(  # doctest: +SKIP
+    ...     sealed.where("day = 1"), {"ssn": "pii"}, kms="aws:", keys="s3a://vault/_column_keys", row_key="id"
+    ... )
     """
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
     one_of(on_error, ("raise", "null"), "on_error")
-    schema = _schema_of(df, columns, row_key)
+    chosen = _Chosen.of(df, columns, row_key)
+    schema = chosen.schema
     table = locate(keys, df.sparkSession)
-    bound = _bound(schema, row_key)
-    given = {name: DataType.fromDDL(each) if isinstance(each, str) else each for name, each in (types or {}).items()}
-    if unknown := given.keys() - columns.keys():
-        raise ValueError(f"types has columns that are not decrypted: {', '.join(sorted(unknown))}")
+    given = chosen.positions(types or {}, "types")
+    if others := given.keys() - chosen.key_ids.keys():
+        raise ValueError(f"types has columns that are not decrypted: {', '.join(map(chosen.name, others))}")
     fields = list(schema)
-    openings = []
-    for name, key_id in columns.items():
-        if not isinstance(schema[name].dataType, BinaryType):
-            raise TypeError(f"column {name!r} is not binary but {schema[name].dataType.simpleString()}: not encrypted")
-        if name in given:
-            field = StructField(name, given[name])
-        else:
-            field = _recorded(table, kms, Opening(name, key_id, form, bound), keys)
-        opening = Opening(name, key_id, form, bound, field.jsonValue()["type"], exact=name not in given)
-        openings.append((opening, _arrow_type(field)))
+    if on_error == "null":
+        fields += [StructField(name, StringType()) for name in chosen.error_columns()]
+    for position in chosen.key_ids:
+        if not isinstance(schema[position].dataType, BinaryType):
+            kind = schema[position].dataType.simpleString()
+            raise TypeError(f"column {chosen.name(position)!r} is not binary but {kind}: not encrypted")
+    bound = chosen.bound()
+    expected = {at: Opening(chosen.name(at), key_id, form, bound) for at, key_id in chosen.key_ids.items()}
+    known = {at: _field(chosen.name(at), kind) for at, kind in given.items()}
+    unknown = [position for position in expected if position not in known]
+    recorded = in_order(lambda at: _recorded(table, kms, expected[at], keys), unknown, at_once=_AT_ONCE)
+    known |= zip(unknown, recorded, strict=True)
+    openings = {}
+    for position, opening in expected.items():
+        field = known[position]
+        opening = replace(opening, type=field.jsonValue()["type"], exact=position not in given)
+        openings[position] = opening, _encryptable(field)
         # An outer join may have added nulls since.
-        field = StructField(name, field.dataType, schema[name].nullable or on_error == "null", field.metadata)
-        if on_error == "null":
-            if error_column(name) in schema.names:
-                raise ValueError(f"there is a column {error_column(name)!r} already: rename it")
-            fields.append(StructField(error_column(name), StringType()))
-        fields[schema.names.index(name)] = field
+        nullable = schema[position].nullable or on_error == "null"
+        fields[position] = StructField(opening.column, field.dataType, nullable, field.metadata)
     hidden = KeyTable.of(table, kms, next(iter(columns.values())))
-    task = DecryptColumns(openings, hidden, row_key, on_error, kms)
-    return _mapped(df, task, fields)
+    return _mapped(df, DecryptColumns(openings, hidden, chosen.row_key, on_error, kms), fields)
+
+
+def _field(name: str, kind: str | DataType) -> StructField:
+    return StructField(name, DataType.fromDDL(kind) if isinstance(kind, str) else kind)
 
 
 def _mapped(df: DataFrame, task: ArrowTask, fields: list[StructField]) -> DataFrame:
-    """The rows of a task; mapInArrow itself takes ``a.b`` for a field of ``a``, which may be there too."""
-    numbered = df.toDF(*map(str, range(len(df.columns))))
-    return numbered.mapInArrow(partial(with_names, task, df.columns), StructType(fields))
+    """The rows of a task on columns that have numbers for names: a name may be there twice, or be a path for Spark."""
+    numbered = [StructField(str(at), each.dataType, each.nullable, each.metadata) for at, each in enumerate(fields)]
+    frame = df.toDF(*map(str, range(len(df.columns))))
+    return frame.mapInArrow(task, StructType(numbered)).toDF(*(each.name for each in fields))
 
 
 def register_columns(
@@ -245,7 +269,8 @@ def register_columns(
     kms, keys, form
         As for :func:`encrypt_columns`.
     key_ids : sequence of str
-        The master keys that a query may name. For each, a key is made and written to the key table now.
+        The master keys that a query may name. For each, there is a key in the key table when this returns, as for
+        :func:`encrypt_columns`.
     decrypt : bool
         Also register ``ags1_decrypt``: every query of the session may then decrypt. It raises where a value is damaged.
 
@@ -258,10 +283,11 @@ def register_columns(
     """
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
-    if isinstance(key_ids, str) or not key_ids:
+    if isinstance(key_ids, str) or not key_ids or not all(isinstance(each, str) for each in key_ids):
         raise TypeError("key_ids must be the names of master keys, such as ['pii']")
     table = locate(keys, spark)
-    made = {key_id: create_key(table, kms, "", key_id, form=form) for key_id in dict.fromkeys(key_ids)}
+    wanted = [Wanted("", key_id, form) for key_id in dict.fromkeys(key_ids)]
+    made = {key.reference.key.key_id: key for key in keys_for(table, kms, wanted)}
     spark.udf.register("ags1_encrypt", _function(_EncryptValues(made, kms)).asNondeterministic())
     if decrypt:
         hidden = KeyTable.of(table, kms, key_ids[0])
@@ -344,36 +370,113 @@ class _DecryptValues(_Values):
         return self._each("ags1_decrypt", self._key_ids, batches, work)
 
 
-def _schema_of(df: DataFrame, columns: Any, row_key: str | None) -> StructType:
-    """The schema of a DataFrame, which has each of these columns once."""
-    if not hasattr(df, "mapInArrow") or not hasattr(df, "sparkSession"):
-        raise TypeError(f"df must be a DataFrame of Spark, not {type(df).__name__}")
-    if not isinstance(columns, Mapping) or not columns:
-        raise TypeError("columns must be a mapping of names to master keys, such as {'ssn': 'pii'}")
-    schema = df.schema
-    for name in (*columns, *([row_key] if row_key is not None else ())):
-        if schema.names.count(name) != 1:
-            raise ValueError(f"there is no column {name!r}, or there are several: {', '.join(schema.names)}")
-    if row_key in columns:
-        raise ValueError(f"row_key {row_key!r} is encrypted itself: choose a column that stays readable")
-    return schema
+@dataclass(frozen=True)
+class _Chosen:
+    """Columns of a DataFrame that a caller has named, by their positions; names are found as Spark finds them."""
 
+    schema: StructType
+    case_sensitive: bool
+    key_ids: dict[int, str]
+    row_key: int | None
 
-def _bound(schema: StructType, row_key: str | None) -> tuple[str, str] | None:
-    if row_key is None:
-        return None
-    _arrow_type(schema[row_key])
-    return row_key, schema[row_key].dataType.simpleString()
+    @classmethod
+    def of(cls, df: Any, columns: Any, row_key: str | None) -> _Chosen:
+        """Find the columns to work on, each with its master key, and the one that is authenticated with them."""
+        if not hasattr(df, "mapInArrow") or not hasattr(df, "sparkSession"):
+            raise TypeError(f"df must be a DataFrame of Spark, not {type(df).__name__}")
+        if not isinstance(columns, Mapping) or not columns:
+            raise TypeError("columns must be a mapping of names to master keys, such as {'ssn': 'pii'}")
+        for name, key_id in columns.items():
+            if not isinstance(key_id, str):
+                raise TypeError(f"the master key of column {name!r} must be a str, not {type(key_id).__name__}")
+        case_sensitive = Session(df.sparkSession).setting("spark.sql.caseSensitive") or "false"
+        made = cls(df.schema, case_sensitive.lower() == "true", {}, None)
+        for each in made.schema:
+            _arrow_type(each)
+        key_ids = made.positions(columns, "columns")
+        bound = None if row_key is None else made.position(row_key)
+        if bound in key_ids:
+            raise ValueError(f"row_key {row_key!r} is encrypted itself: choose a column that stays readable")
+        return replace(made, key_ids=key_ids, row_key=bound)
+
+    def name(self, position: int) -> str:
+        """The name of a column in the DataFrame."""
+        found: str = self.schema.names[position]
+        return found
+
+    def named(self, name: str, names: Sequence[str]) -> list[int]:
+        """The positions of a name."""
+        if self.case_sensitive:
+            return [position for position, each in enumerate(names) if each == name]
+        # Two names of other lengths are other names for Spark, though they may be the same in lower case ("İ").
+        same = name.lower(), len(name)
+        return [position for position, each in enumerate(names) if (each.lower(), len(each)) == same]
+
+    def position(self, name: Any) -> int:
+        """The position of the one column that has a name."""
+        names = self.schema.names
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a column must be a str, not {type(name).__name__}")
+        found = self.named(name, names)
+        if not found:
+            raise ValueError(f"there is no column {name!r}, but {', '.join(names)}")
+        if len(found) > 1:
+            which = ", ".join(names[each] for each in found)
+            raise ValueError(f"there are {len(found)} columns {name!r} for this session ({which}): rename all but one")
+        return found[0]
+
+    def positions(self, given: Mapping[str, Any], argument: str) -> dict[int, Any]:
+        """What an argument says of columns."""
+        found: dict[int, Any] = {}
+        for name, value in given.items():
+            position = self.position(name)
+            if position in found:
+                raise ValueError(f"{argument} has the column {self.name(position)!r} twice: as {name!r} too")
+            found[position] = value
+        return found
+
+    def bound(self) -> tuple[str, str] | None:
+        """Name and type of the column that is authenticated with values."""
+        if self.row_key is None:
+            return None
+        found = self.schema[self.row_key]
+        _encryptable(found)
+        return found.name, found.dataType.simpleString()
+
+    def error_columns(self) -> list[str]:
+        """The columns that say what is wrong with the values of those that are decrypted."""
+        names: list[str] = self.schema.names
+        for position in self.key_ids:
+            name = error_column(names[position])
+            if taken := self.named(name, names):
+                raise ValueError(
+                    f"on_error='null' adds a column {name!r}, and there is {names[taken[0]]!r} already: rename it"
+                )
+            names = [*names, name]
+        return names[len(self.schema) :]
 
 
 def _arrow_type(field: StructField) -> Any:
-    """The type of a column in Arrow. TypeError: its values have no bytes."""
+    """The type of a column in Arrow. TypeError: Spark cannot give the column to tasks."""
     from pyspark.sql.pandas.types import to_arrow_type
 
+    # Newer releases have no default for it.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+    try:
+        return to_arrow_type(field.dataType, **zone)
+    except Exception as error:
+        raise TypeError(
+            f"column {field.name!r} has the type {field.dataType.simpleString()}, which Spark does not give to Arrow: "
+            f"cast it, or leave it out ({error})"
+        ) from None
+
+
+def _encryptable(field: StructField) -> Any:
+    """The type of a column in Arrow. TypeError: its values have no bytes."""
     from ags1.arrow.nested import check_type
 
+    found = _arrow_type(field)
     try:
-        found = to_arrow_type(field.dataType)
         check_type(found)
     except Exception as error:
         text = f"column {field.name!r} has the type {field.dataType.simpleString()}, which cannot be encrypted: {error}"

@@ -18,21 +18,21 @@ from typing import Any
 
 import ags1.dataset as datasets
 from ags1.dataset import Dataset, DatasetEntry, Pins
-from ags1.dataset.decrypting import make_empty, refuse_different, refuse_twin_files
+from ags1.dataset.decrypting import made_before, refuse_different, refuse_twin_files
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
 from ags1.layout import encrypted_length
 from ags1.spark.encryption import by_file, joined
-from ags1.spark.engine._dataset_work import DecryptWork, packed
-from ags1.spark.engine._decryption_records import DecryptionRecords
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._planning import PART_BYTES, Unit
-from ags1.spark.engine._progress import Progress
-from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import Sealer, dataset_keys, kms_client, kms_reference
-from ags1.storage import Location, Unsynced, identity_of, inside, list_files, remove
+from ags1.spark.engine.dataset_work import DecryptWork, packed
+from ags1.spark.engine.decryption_records import DecryptionRecords
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.planning import PART_BYTES, Unit
+from ags1.spark.engine.progress import Progress
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, check_arguments
+from ags1.spark.engine.sealing import Sealer, dataset_keys, kms_client, kms_reference
+from ags1.storage import Location, TreeDirectories, Unsynced, identity_of, inside, list_files, remove
 from ags1.support.arguments import one_of
 
 
@@ -181,6 +181,9 @@ class _Decrypting:
         self._done = self._records.read() if resume else {}
         if not self._done:
             self._records.remove()
+        self._unsynced = Unsynced(target)
+        # Empty directories that could not be made.
+        self._failed: list[tuple[str, OSError]] = []
         # Files that tasks fill: their entries, and their temporary names.
         self._begun: dict[str, tuple[DatasetEntry, str]] = {}
 
@@ -192,40 +195,37 @@ class _Decrypting:
             self._records.close()
 
     def _run(self) -> None:
-        self._records.begin()
-        with closing(self._units()) as units, closing(self._engine.run(units)) as waves:
-            for rows in waves:
-                shared = set(self._begun)
-                outcomes = [self._joined(path, each) for path, each in by_file(rows).items()]
-                self._recorder.add(outcomes)
-                # The tasks have recorded the others.
-                self._records.write(
-                    (each.path, each.plaintext_length)
-                    for each in outcomes
-                    if each.status == "ok" and each.path in shared
-                )
-                failed = next((each for each in outcomes if each.status == "error"), None)
-                if failed is not None and self._on_error == "fail":
-                    raise_for(failed, "decrypt", self._recorder.close(0.0))
-        self._make_empty()
-        self._records.remove()
+        # The driver makes the directories, so its umask counts.
+        with TreeDirectories(self._target, self._dataset.mode) as directories:
+            self._records.begin()
+            with closing(self._units(directories)) as units, closing(self._engine.run(units)) as waves:
+                for rows in waves:
+                    shared = set(self._begun)
+                    outcomes = [self._joined(path, each) for path, each in by_file(rows).items()]
+                    self._recorder.add(outcomes)
+                    # The tasks have recorded the others.
+                    self._records.write(
+                        (each.path, each.plaintext_length)
+                        for each in outcomes
+                        if each.status == "ok" and each.path in shared
+                    )
+                    self._raise_first(outcomes)
+            self._unsynced.sync()
+            failed = [Outcome.failed(Unit(path, 0), error) for path, error in self._failed]
+            self._recorder.add(failed)
+            self._raise_first(failed)
+            self._records.remove()
+            directories.finish()
 
-    def _make_empty(self) -> None:
-        """Make the empty directories, here on the driver."""
-        wanted = (each for each in self._dataset.files.directories() if self._wanted.accepts(each.path))
-        unsynced = Unsynced(self._target)
-        errors = make_empty(wanted, self._target, unsynced)
-        unsynced.sync()
-        failed = [Outcome.failed(Unit(path, 0), error) for path, error in errors]
-        self._recorder.add(failed)
-        if failed and self._on_error == "fail":
-            raise_for(failed[0], "decrypt", self._recorder.close(0.0))
+    def _raise_first(self, outcomes: list[Outcome]) -> None:
+        failed = next((each for each in outcomes if each.status == "error"), None)
+        if failed is not None and self._on_error == "fail":
+            raise_for(failed, "decrypt", self._recorder.close(0.0))
 
-    def _units(self) -> Generator[Unit, None, None]:
+    def _units(self, directories: TreeDirectories) -> Generator[Unit, None, None]:
         there = self._there()
-        for entry in self._dataset.files:
-            if not self._wanted.accepts(entry.path):
-                continue
+        entries = self._dataset.files.entries()
+        for entry in made_before(entries, self._wanted, directories, self._unsynced, self._failed):
             size = entry.plaintext_length
             if self._is_done(entry.path, size, there.get(entry.path)):
                 where = self._target.join(entry.path).text

@@ -26,7 +26,7 @@ from ags1.storage._creation import can_create, create, creates_once
 from ags1.storage._errors import as_os_error
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start
-from ags1.storage.directories import Directories, below
+from ags1.storage.directories import Directories, below, change_mode
 from ags1.storage.durability import Unsynced
 from ags1.storage.listing import (
     Entry,
@@ -62,6 +62,7 @@ from ags1.storage.sources import (
     open_source,
 )
 from ags1.storage.stored_file import StoredFile
+from ags1.storage.tree_directories import TreeDirectories, directories_like, directory_mode
 from ags1.storage.twins import Twins, refuse_twins
 from ags1.storage.whole import read_identified, read_whole
 
@@ -92,13 +93,17 @@ __all__ = [
     "SortedListing",
     "Source",
     "StoredFile",
+    "TreeDirectories",
     "Twins",
     "Unsynced",
     "as_os_error",
     "below",
     "can_create",
+    "change_mode",
     "create",
     "creates_once",
+    "directories_like",
+    "directory_mode",
     "file_system_of",
     "files_at_once",
     "guarded",

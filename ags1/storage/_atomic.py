@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ags1.core import descriptors as native_descriptors
-from ags1.storage.directories import DIRECTORY
+from ags1.storage.directories import DIRECTORY, change_mode
 from ags1.support.typing import Buffer, Self
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -68,7 +68,7 @@ class AtomicFile:
         self.descriptor, self._temporary = _create(self._base, self._directory, most)
         if replaced is not None and stat.S_ISREG(replaced):
             try:
-                os.fchmod(self.descriptor, stat.S_IMODE(replaced) & (0o7777 if mode is None else most))
+                change_mode(self.descriptor, stat.S_IMODE(replaced) & (0o7777 if mode is None else most))
             except BaseException:
                 _discard(self.descriptor, os.dup(self._directory), self._temporary, os.getpid())
                 raise

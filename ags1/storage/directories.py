@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ags1.storage.location import Location
 from ags1.support.closing import Closing
@@ -257,6 +257,15 @@ def _enter_one(above: int, name: str, make: bool) -> int:
             text = f"{name} is a link or a file, and in the way of a directory of that name: move it away"
             raise NotADirectoryError(errno.ENOTDIR, text) from None
     return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+
+
+def change_mode(place: int | str, mode: int, directory: int | None = None) -> None:
+    """Change the mode of a file or directory that is ours, of a descriptor or a name in a directory.
+
+    It stays as it is where the file system has no modes, and refuses what it cannot store.
+    """
+    with suppress(PermissionError):
+        os.chmod(place, mode, dir_fd=directory)
 
 
 def read_descriptor(descriptor: int, most: int) -> bytes:

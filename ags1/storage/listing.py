@@ -168,8 +168,8 @@ def list_files(
     Files below `outside` are left out. OSError: there is no such directory, it or one below it cannot be read, or it
     has a pipe, socket or device. With `on_error`, the listing continues after such errors and has temporary files too.
     `on_error` is called with the error for each directory below `location` that cannot be read, for each pipe, socket,
-    device and broken link, and with ENOTDIR for each link to a directory. `on_link` is called with the name of each
-    link to a directory, which is not followed.
+    device and broken link, and with ENOTDIR for each link to a directory. With `on_link`, no link is followed: it is
+    called with the name of each.
 
     Below a root (:meth:`Location.as_root`), only regular files are listed: links and special files are left out. With
     `temporary`, those are listed too that are being written, or whose writer was killed.
@@ -281,18 +281,20 @@ def _local_files(
     # It is always an error if `location` itself cannot be listed.
     os.scandir(root).close()
     for parent, folders, names in os.walk(root, onerror=tell):
-        for path in (os.path.join(parent, name) for name in folders) if on_error or on_link else ():
+        for path in (os.path.join(parent, name) for name in folders) if on_error else ():
             if os.path.islink(path):
-                if on_error is not None:
-                    tell(OSError(errno.ENOTDIR, "it is a link to a directory, which is not followed", path))
-                if on_link is not None:
-                    on_link(os.path.relpath(path, root).replace(os.sep, "/"))
+                tell(OSError(errno.ENOTDIR, "it is a link to a directory, which is not followed", path))
+        for path in (os.path.join(parent, name) for name in (*folders, *names)):
+            if on_link is not None and os.path.islink(path):
+                on_link(os.path.relpath(path, root).replace(os.sep, "/"))
         if excluded is not None:
             folders[:] = [name for name in folders if os.path.realpath(os.path.join(parent, name)) != excluded]
         for name in names:
             if name.endswith(TEMPORARY_SUFFIX) and on_error is None:
                 continue
             path = os.path.join(parent, name)
+            if on_link is not None and os.path.islink(path):
+                continue
             try:
                 found = os.stat(path)
             except OSError as error:

@@ -21,7 +21,7 @@ from ags1 import layout
 from ags1.core import descriptors
 from ags1.core.gcm import random_bytes
 from ags1.core.typing import KeyLike
-from ags1.errors import LimitError
+from ags1.errors import AuthenticationError, LimitError
 from ags1.keys import AAD_PREFIX_LENGTH, Key, KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import (
@@ -301,6 +301,15 @@ def seal_source(
 
 def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Tell) -> None:
     """Append the plaintext between two offsets to an output; a block begins at the first offset."""
+    try:
+        _append_plaintext(plaintext, first, end, output, tell)
+    except AuthenticationError as error:
+        raise plaintext.explained(error) from None
+
+
+def _append_plaintext(
+    plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]
+) -> None:
     cipher = plaintext.cipher
     with plaintext.source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:

@@ -20,7 +20,7 @@ from ags1 import layout
 from ags1.core import blocks as native_blocks
 from ags1.core.ahead import Ahead
 from ags1.core.gcm import Key
-from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
+from ags1.errors import Ags1Error, AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH, NONCE_LENGTH
 from ags1.storage import (
     SEQUENTIAL_PIECE,
@@ -91,12 +91,28 @@ class Plaintext:
                 self._fill_in_pieces(offset, out[:size])
             else:
                 self._fill(offset, out[:size], None, 0)
+        except AuthenticationError as error:
+            out[:size] = bytes(size)
+            self.error = self.explained(error)
+            raise self.error from None
         except BaseException as error:
             out[:size] = bytes(size)
             if not isinstance(error, (KeyboardInterrupt, ValueError)) or isinstance(error, FormatError):
                 self.error = error
             raise
         return size
+
+    def explained(self, error: AuthenticationError) -> AuthenticationError:
+        """The error of a block, or a better one if a short last block failed and the block before it is authentic."""
+        # That of a short last block alone: behind a whole one it is the number of blocks.
+        last = self.size // self.block_length
+        if self.length_trusted or not last or error.block_index != last:
+            return error
+        try:
+            self.open_whole(last - 1, memoryview(bytearray(self.block_length)))
+        except (Ags1Error, OSError):
+            return error
+        return AuthenticationError.for_block(last, self.source.name, may_be_cut=True)
 
     def pieces(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
         """Ranges of plaintext between two offsets, each of whole blocks but at the two ends."""
@@ -449,12 +465,19 @@ class PipeReader(io.RawIOBase):
             if len(self._opened) < size:
                 self._opened = bytearray(size)
             out = memoryview(self._opened)[:size]
-        with data:
-            native_blocks.open_blocks(
-                data[:filled], out, self._key, self._aad_prefix, self.block_length, self._next_block,
-                self._threads, self._source.name,
-            )  # fmt: skip
-        self._next_block += count
+        last = self._next_block + count - 1
+        try:
+            with data:
+                native_blocks.open_blocks(
+                    data[:filled], out, self._key, self._aad_prefix, self.block_length, self._next_block,
+                    self._threads, self._source.name,
+                )  # fmt: skip
+        except AuthenticationError as error:
+            # The first block that fails is named, so all before it are authentic.
+            if self._length is None and 0 < last == error.block_index and filled % self._stride:
+                raise AuthenticationError.for_block(last, self._source.name, may_be_cut=True) from None
+            raise
+        self._next_block = last + 1
         if is_direct:
             return size
         self._plain = out

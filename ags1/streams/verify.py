@@ -132,6 +132,18 @@ def verify_file(
         )
 
 
+def cause_of(report: StreamVerifyReport) -> str:
+    """What the blocks that failed tell of the cause."""
+    if report.failed_count == report.block_count:
+        cut = ", truncated" if report.block_count == 1 and not report.length_trusted else ""
+        return f"wrong key, wrong AAD prefix, another file in its place{cut}, or damaged data"
+    # A whole last block was not cut.
+    is_short = report.plaintext_length % report.block_length
+    if report.failed_blocks == [report.block_count - 1] and is_short and not report.length_trusted:
+        return "truncated inside the last block, or that block is damaged"
+    return "damaged, swapped, repeated or missing data"
+
+
 def _first_failure(plaintext: Any, first: int, out: memoryview) -> int | None:
     """Authenticate the blocks from `first` that fill `out`; return the first that fails."""
     try:

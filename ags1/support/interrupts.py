@@ -15,22 +15,41 @@ INTERRUPTED = "interrupted; no file was left half-written"
 # So waits that Ctrl-C must end have a time-out of this length, and are repeated.
 NOTICE_SECONDS = 0.3
 
-_received = int(signal.SIGINT)
+# An interrupt that a callback swallowed is raised again when the callback is over.
+_AGAIN_SECONDS = 0.01
+
+_received: int | None = None
 
 
 def raise_from_now_on() -> None:
     """Make signals raise KeyboardInterrupt, which the command catches."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # nohup ignores SIGHUP.
-        if _IS_COMMAND and signal.getsignal(number) is signal.SIG_DFL:
+    if not _IS_COMMAND:
+        return
+    sys.unraisablehook = _unraisable
+    signal.signal(signal.SIGALRM, _raise)
+    # The background of a script ignores SIGINT, and nohup ignores SIGHUP.
+    for number, before in ((signal.SIGINT, _end), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is before:
             signal.signal(number, _interrupt)
+
+
+def end_from_now_on() -> None:
+    """Make signals end the process at once, because the command has no more work and catches nothing."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, _end)
+    if signal.getsignal(signal.SIGALRM) is _raise:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+
+def was_interrupted() -> bool:
+    """Whether a signal has come, also if other code caught what it raised."""
+    return _received is not None
 
 
 def interrupted_code() -> int:
     """The exit code after an interrupt: that of a shell for the signal, 130 for Ctrl-C."""
-    return 128 + _received
+    return 128 + (_received or signal.SIGINT)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -39,9 +58,22 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _end(*_: object) -> None:
+def _raise(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _unraisable(seen: sys.UnraisableHookArgs) -> None:
+    """Raise an interrupt again that came while Python ran a destructor or another callback, which cannot raise."""
+    if was_interrupted() and seen.exc_type is KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+    else:
+        sys.__unraisablehook__(seen)
+
+
+def _end(number: int, frame: object) -> None:
+    # Not SystemExit: a callback, such as the one that drops the lock of an imported module, would swallow it.
     os.write(2, f"ags1: {INTERRUPTED}\n".encode())
-    raise SystemExit(130)
+    os._exit(128 + number)
 
 
 def _is_command() -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ags1.errors import KeyAccessError
 from ags1.support.typing import Buffer
 
+SECRET_EXISTS = "it exists and was not replaced: what its key encrypted would be lost"
 _SIZES = (16, 24, 32)
 _LARGEST = 4096
 
@@ -78,7 +79,7 @@ def refuse_existing_secret(path: str | os.PathLike[str]) -> None:
 
 
 def _exists(name: str) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, "it exists and was not replaced: what its key encrypted would be lost", name)
+    return FileExistsError(errno.EEXIST, SECRET_EXISTS, name)
 
 
 def write_secret(path: str | os.PathLike[str], data: bytes) -> None:

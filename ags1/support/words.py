@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from ags1._version import version
 
+LINK = "is a link, which is not followed"
+"""Why a link in a tree is left out."""
+
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
     """A number of things: "1 version", "2,000 versions"."""

@@ -22,7 +22,7 @@ import spark_part
 
 import ags1
 from ags1.cli import main as ags1_command
-from ags1.support.option_values import size as size_of
+from ags1.cli.values import size as size_of
 from ags1.support.words import size_text
 
 _PLACES = (
@@ -67,16 +67,17 @@ def _demonstrate(size: int) -> None:
     count = len(list(Path("plain").iterdir()))
     print(f"plain/: {count} files, {size_text(total)}; the largest is archive.tar")
 
-    _run("keygen lake.key", "One key, readable by you alone")
     baseline = _copy_time("plain")
-    encrypted = _run("encrypt plain/ vault/ --key-file lake.key --aad-prefix {name} --quiet", "Encrypt everything")
+    encrypted = _run(
+        "encrypt plain/ vault/ --key-metadata-out keys/ --quiet", "Encrypt everything, each file under its own key"
+    )
     print(
         f"encrypted {size_text(total)} in {encrypted:.2f} s ({size_text(total / encrypted)}/s); "
         f"`cp -r` of the same files: {baseline:.2f} s, so {encrypted / baseline:.2f} times cp"
     )
 
     _run("inspect vault/archive.tar.ags1", "What anyone can see of a file, without a key")
-    _run("verify vault/archive.tar.ags1 --key-file lake.key --aad-prefix {name}", "Authenticate every block")
+    _run("verify vault/archive.tar.ags1 --key-metadata keys/", "Authenticate every block, and the length")
 
     offset = Path("plain/archive.tar").stat().st_size // 3
     _say(
@@ -84,8 +85,8 @@ def _demonstrate(size: int) -> None:
         "Read 16 bytes in the middle: one block is decrypted, not the file",
         prompt=">>>",
     )
-    key = Path("lake.key").read_bytes()
-    with ags1.open("vault/archive.tar.ags1", key=key, aad_prefix=b"archive.tar") as reader:
+    metadata = ags1.KeyMetadata.load("keys/archive.tar.ags1.key-metadata")
+    with ags1.open("vault/archive.tar.ags1", key_metadata=metadata) as reader:
         started = time.perf_counter()
         middle = reader.pread(offset, 16)
         milliseconds = 1000 * (time.perf_counter() - started)
@@ -95,7 +96,7 @@ def _demonstrate(size: int) -> None:
     print(f"{middle.hex(' ')}  in {milliseconds:.2f} ms; the same as in the original: {same}")
 
     baseline = _copy_time("vault")
-    decrypted = _run("decrypt vault/ restored/ --key-file lake.key --aad-prefix {name} --quiet", "Decrypt everything")
+    decrypted = _run("decrypt vault/ restored/ --key-metadata keys/ --quiet", "Decrypt everything")
     different = subprocess.run(["diff", "-rq", "plain", "restored"], check=False).returncode
     print(
         f"decrypted in {decrypted:.2f} s ({size_text(total / decrypted)}/s), {decrypted / baseline:.2f} times "
@@ -129,19 +130,7 @@ def _attack() -> None:
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([octet ^ 1]))
     sys.stdout.flush()
-    code = ags1_command(
-        [
-            "verify",
-            str(target),
-            "--key-file",
-            "lake.key",
-            "--aad-prefix",
-            "{name}",
-            "--quiet",
-            "--progress",
-            "never",
-        ]
-    )
+    code = ags1_command(f"verify {target} --key-metadata keys/ --quiet --progress never".split())
     if code != 1:
         raise SystemExit(f"the changed bit went unnoticed (exit code {code})")
     print(f"exit code {code}; `ags1 decrypt` of it leaves no output file")

@@ -190,3 +190,48 @@ def test_nulls_beside_fields_that_are_not_nullable_come_back(inner: Any) -> None
         again.validate(full=True)
         assert again.type == kind
         assert again.to_pylist() == each.to_pylist()
+
+
+FLAT: tuple[Any, ...] = (
+    pa.int16(), pa.uint64(), pa.float16(), pa.float64(), pa.string(), pa.large_string(), pa.string_view(),
+    pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(4), pa.decimal128(9, 2), pa.decimal256(50, 2),
+    pa.date32(), pa.date64(), pa.time32("s"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ms"),
+    pa.month_day_nano_interval(), pa.list_view(pa.int8()), pa.dictionary(pa.int8(), pa.string()), pa.null(),
+    pa.run_end_encoded(pa.int32(), pa.int8()), pa.list_(pa.int8(), 2),
+)  # fmt: skip
+
+
+def pieces(chance: random.Random, array: Any) -> Any:
+    """The array in chunks by chance: none, if it has no values, or some that are empty."""
+    ends = sorted(chance.randrange(len(array) + 1) for _ in range(chance.randrange(4)))
+    found = [array.slice(start, end - start) for start, end in zip([0, *ends], [*ends, len(array)], strict=True)]
+    return pa.chunked_array(found if len(array) else found[: len(ends)], array.type)
+
+
+@pytest.mark.parametrize("kind", [*TYPES, *FLAT], ids=str)
+def test_chunks_of_every_number_and_length_are_encrypted_as_one_array_is(kind: Any) -> None:
+    chance = random.Random(str(kind))
+    nothing = pa.table({"a": pa.chunked_array([], kind)})
+    try:
+        arrow.nested.check_type(kind)
+    except TypeError:
+        for wrong in (nothing["a"], pa.nulls(2, kind)):
+            with pytest.raises(TypeError, match="are not bytes"):
+                arrow.encrypt_array(wrong, KEY)
+        return
+    known = kind in TYPES
+    for count in (0, 0, 0, 1, 9):
+        array = values(count, kind, count) if known else pa.nulls(count, kind)
+        whole = arrow.decrypt_array(arrow.encrypt_array(array, KEY), KEY, value_type=kind)
+        assert whole.equals(array)
+        sealed = arrow.encrypt_array(pieces(chance, array), KEY)
+        for again in (sealed, pieces(chance, sealed)):
+            assert arrow.decrypt_array(again, KEY, value_type=kind).equals(array)
+            plain, failed = arrow.decrypt_array(again, KEY, value_type=kind, on_error="null")
+            assert (plain.equals(array), len(failed), failed.true_count) == (True, count, 0)
+        table = pa.table({"a": pieces(chance, array)})
+        columns = arrow.encrypt_columns(table, ["a"], KEY)
+        assert arrow.decrypt_columns(columns, KEY).equals(table)
+        # As a reader returns a table that has no batch.
+        for empty in (columns.slice(0, 0), pa.Table.from_batches([], columns.schema)):
+            assert arrow.decrypt_columns(empty, KEY).equals(nothing)

@@ -54,7 +54,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     "promise",
     [
         r"\$ ags1 info\nags1       [\d.]+",
-        r"\$ ags1 keygen lake\.key\nwrote a fresh 256-bit key",
         r"encrypted [\d.]+ MB in [\d.]+ s \([\d.]+ \w+/s\); `cp -r` of the same files: [\d.]+ s, so [\d.]+ times cp",
         r"format            AGS1",
         r"archive\.tar\.ags1: \d+ blocks? authentic",
@@ -73,16 +72,17 @@ def test_the_demo_shows_what_it_promises(demo: tuple[str, Path], promise: str) -
 
 def test_the_demo_leaves_real_files_if_it_is_asked_to(demo: tuple[str, Path]) -> None:
     directory = demo[1]
-    key = (directory / "lake.key").read_bytes()
     names = sorted(path.name for path in (directory / "plain").iterdir())
     assert sum(path.stat().st_size for path in (directory / "plain").iterdir()) >= 8 << 20
     assert sorted(path.name for path in (directory / "restored").iterdir()) == names
-    stream = (directory / "vault" / f"{names[0]}.ags1").read_bytes()
-    assert ags1.decrypt(stream, key, aad_prefix=names[0].encode()) == (directory / "plain" / names[0]).read_bytes()
+    metadata = ags1.KeyMetadata.load(directory / "keys" / f"{names[0]}.ags1.key-metadata")
+    with ags1.open(directory / "vault" / f"{names[0]}.ags1", key_metadata=metadata) as reader:
+        assert reader.read() == (directory / "plain" / names[0]).read_bytes()
 
 
 def test_the_demo_shows_no_key(demo: tuple[str, Path]) -> None:
-    assert (demo[1] / "lake.key").read_bytes().hex() not in demo[0].replace(" ", "")
+    for path in (demo[1] / "keys").iterdir():
+        assert bytes(ags1.KeyMetadata.load(path).encryption_key).hex() not in demo[0].replace(" ", "")
 
 
 # -- the part about Spark ------------------------------------------------------------------------------------

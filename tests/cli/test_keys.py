@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import stat
@@ -32,7 +31,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_key_file_may_be_raw_or_text(run: Run, work: Path, form: str, length: int) -> None:
     write_key(work / "key", FORMS[form](KEYS[length]))
-    result = run("encrypt", "plain", "out.ags1", "--key-file", "key")
+    result = run("encrypt", "plain", "out.ags1", "--key-file", "key", "-q")
     assert (result.code, result.err) == (0, "")
     assert ags1.decrypt((work / "out.ags1").read_bytes(), KEYS[length]) == PLAIN
 
@@ -82,7 +81,7 @@ def test_a_key_file_without_permission_is_told(run: Run, work: Path, monkeypatch
 def test_a_key_file_that_others_can_read_is_warned_of_once(run: Run, work: Path, mode: int) -> None:
     make_tree(work)
     write_key(work / "key", KEY, mode)
-    result = run("encrypt", "tree", "out", "--key-file", "key", "--aad-prefix", "{path}")
+    result = run("encrypt", "tree", "out", "--key-file", "key", "--aad-prefix", "{path}", "--key-metadata-out", "m")
     assert result.code == 0
     assert result.err == f"ags1: warning: other users can read the key file key (mode {mode:04o}): chmod 600 it\n"
 
@@ -144,7 +143,7 @@ def test_the_command_line_reads_what_load_reads(run: Run, work: Path, monkeypatc
     for reference in ("k", "file:k", f"file://{work}/k", "env:LAKE"):
         assert bytes(ags1.Key.load(reference)) == bytes(ags1.Key.load("k"))
         assert run("encrypt", "plain", "out.ags1", "--key-file", reference, "--overwrite").code == 0
-        assert run("cat", "out.ags1", "--key-file", "k").raw == PLAIN
+        assert run("cat", "out.ags1", "--key-file", "k", "--any-length").raw == PLAIN
     missing = run("encrypt", "plain", "new.ags1", "--key-file", "file:none")
     assert (missing.code, "`ags1 keygen none` makes one" in missing.err) == (3, True)
     assert "the environment variable NONE is not set" in run("cat", "out.ags1", "--key-file", "env:NONE").err
@@ -200,7 +199,9 @@ def test_the_length_in_metadata_shows_a_truncation(run: Run, work: Path) -> None
     assert "1028 bytes are missing at its end" in result.err
     untrusted = found.with_length(None)
     write_key(work / "meta", untrusted.encode())
-    assert run("verify", "cut.ags1", "--key-metadata", "meta").code == 0
+    refused = run("verify", "cut.ags1", "--key-metadata", "meta")
+    assert (refused.code, "its key metadata has no length" in refused.err) == (2, True)
+    assert run("verify", "cut.ags1", "--key-metadata", "meta", "--any-length").code == 5
 
 
 def test_a_length_given_by_hand_counts_more_than_the_recorded_one(run: Run, metadata: ags1.KeyMetadata) -> None:
@@ -269,7 +270,7 @@ def test_without_a_key_the_options_for_one_are_named(run: Run, work: Path, argum
     before = files_below(work)
     result = run(*arguments)
     assert result.code == 2
-    assert "a key is needed: --key-file FILE" in result.err
+    assert "a key is needed: --key-metadata" in result.err
     assert ("ags1 keygen" in result.err) is (arguments[0] == "encrypt"), "a new key opens nothing"
     assert files_below(work) == before
 
@@ -281,8 +282,8 @@ def test_a_prefix_may_be_text_or_hexadecimal(run: Run, work: Path) -> None:
     assert run("encrypt", "plain", "out", "--key-file", "k", "--aad-prefix", "café").code == 0
     assert ags1.decrypt((work / "out").read_bytes(), KEY, aad_prefix="café".encode()) == PLAIN
     hexadecimal = "café".encode().hex()
-    assert run("verify", "out", "--key-file", "k", "--aad-prefix-hex", hexadecimal).code == 0
-    assert run("verify", "out", "--key-file", "k").code == 1
+    assert run("verify", "out", "--key-file", "k", "--any-length", "--aad-prefix-hex", hexadecimal).code == 5
+    assert run("verify", "out", "--key-file", "k", "--any-length").code == 1
 
 
 def test_a_prefix_that_is_not_hexadecimal_is_refused(run: Run, work: Path) -> None:
@@ -294,8 +295,7 @@ def test_a_prefix_that_is_not_hexadecimal_is_refused(run: Run, work: Path) -> No
 
 
 def test_a_name_like_a_placeholder_is_only_a_name() -> None:
-    options = argparse.Namespace(aad_prefix="{path}:{name}")
-    assert cli_keys.aad_prefix(options, "{name}/{path}.ags1") == b"{name}/{path}:{path}"
+    assert cli_keys.aad_prefix("{path}:{name}", "{name}/{path}.ags1") == b"{name}/{path}:{path}"
 
 
 @pytest.mark.parametrize(
@@ -306,8 +306,9 @@ def test_a_prefix_may_name_each_file_of_a_tree(run: Run, work: Path, prefix: str
     assert run("encrypt", "tree", "vault", "--key-file", "k", "--aad-prefix", prefix).code == 0
     stream = (work / "vault/sub/a.txt.ags1").read_bytes()
     assert ags1.decrypt(stream, KEY, aad_prefix=meant.encode()) == b"second"
-    assert run("verify", "vault", "--key-file", "k", "--aad-prefix", prefix).code == 0
-    assert run("decrypt", "vault", "back", "--key-file", "k", "--aad-prefix", prefix).code == 0
+    keyed = ("--key-file", "k", "--any-length", "--aad-prefix", prefix)
+    assert run("verify", "vault", *keyed).code == 5
+    assert run("decrypt", "vault", "back", *keyed).code == 0
     assert files_below(work / "back") == contents
 
 
@@ -315,7 +316,7 @@ def test_a_prefix_names_the_encrypted_file_in_either_direction(run: Run, work: P
     prefix = ("--key-file", "k", "--aad-prefix", "{name}")
     assert run("encrypt", "plain", "renamed.ags1", *prefix).code == 0
     assert ags1.decrypt((work / "renamed.ags1").read_bytes(), KEY, aad_prefix=b"renamed") == PLAIN
-    assert run("decrypt", "renamed.ags1", "back", *prefix).code == 0
+    assert run("decrypt", "renamed.ags1", "back", *prefix, "--any-length").code == 0
 
 
 @pytest.mark.parametrize("prefix", [(), ("--aad-prefix", "same"), ("--aad-prefix", "{name}")])
@@ -323,14 +324,15 @@ def test_files_that_could_be_swapped_unnoticed_are_warned_of(run: Run, work: Pat
     for index, name in enumerate(("a/x", "b/x", "c/x")):
         (work / "many" / name).parent.mkdir(parents=True)
         (work / "many" / name).write_bytes(bytes([index]))
-    made = run("encrypt", "many", "vault", "--key-file", "k", *prefix)
+    kept = ("--key-metadata-out", "m")
+    made = run("encrypt", "many", "vault", "--key-file", "k", *prefix, *kept)
     assert made.code == 0
     assert made.err == (
         "ags1: warning: 3 files get the same AAD prefix, so one can take another's place unnoticed: "
         "{path} in --aad-prefix gives each its own\n"
     )
     for silent in (("-q",), ("--json",), ("--aad-prefix", "{path}")):
-        assert run("encrypt", "many", "vault", "--key-file", "k", *prefix, *silent, "--overwrite").err == ""
+        assert run("encrypt", "many", "vault", "--key-file", "k", *prefix, *silent, *kept, "--overwrite").err == ""
     assert run("encrypt", "many", "vault", "--key-metadata-out", "keys", "--overwrite").err == ""
 
 

@@ -11,7 +11,7 @@ from tests.cli.conftest import Run, make_tree
 
 COMMANDS = {
     "encrypt": ("encrypt", "tree", "target/", "--key-file", "k"),
-    "decrypt": ("decrypt", "vault", "target/", "--key-file", "k"),
+    "decrypt": ("decrypt", "vault", "target/", "--key-file", "k", "--any-length"),
     "parquet encrypt": ("parquet", "encrypt", "lake", "target/", "--shared-keys", *parquet_work.GIVEN),
     "parquet decrypt": ("parquet", "decrypt", "sealed", "target/", *parquet_work.READ),
 }

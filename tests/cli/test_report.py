@@ -74,8 +74,10 @@ def reporter(total: int | None = 1000, file_count: int = 2, **values: Any) -> Re
     return Reporter(argparse.Namespace(**options), ("working", "worked"), total, file_count)
 
 
-def test_without_a_terminal_a_line_comes_every_ten_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    found = reporter()
+def test_a_log_gets_a_line_every_ten_seconds_if_it_is_asked_for(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = reporter(progress="always")
     progress = found.progress_of("a")
     progress(100, 500)
     assert capsys.readouterr().err == ""
@@ -91,7 +93,7 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds(clock: Clock, capsys:
 def test_other_work_is_shown_in_its_own_words_until_bytes_are_told_again(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = reporter(total=None, file_count=1)
+    found = reporter(total=None, file_count=1, progress="always")
     progress = found.progress_of("a")
     progress(500, 500)
     for done, total, line in (
@@ -110,14 +112,18 @@ def test_other_work_is_shown_in_its_own_words_until_bytes_are_told_again(
 def test_that_time_passes_is_shown_where_nothing_says_what_is_done(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = reporter(total=None, file_count=1)
+    found = reporter(total=None, file_count=1, progress="always")
     for _ in range(2):
         clock.now += 10
         found._show_again()
     assert capsys.readouterr().err == "working: 10 s\nworking: 20 s\n"
 
 
-def test_no_bar_is_drawn_over_a_question(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_bar_is_drawn_over_a_question(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
     found = reporter(total=None, file_count=1, progress="always")
     clock.now += 10
     found._show_again()
@@ -140,10 +146,8 @@ def test_nothing_is_shown_after_the_end() -> None:
     assert "ags1-periodic" not in {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.parametrize("options", [{"quiet": True}, {"json": True}, {"progress": "never"}])
-def test_no_line_comes_where_none_is_wanted(
-    clock: Clock, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("options", [{}, {"quiet": True}, {"json": True}, {"progress": "never"}])
+def test_a_log_gets_no_line_unasked(clock: Clock, capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
     found = reporter(**options)
     clock.now += 100
     found.progress_of("a")(100, 500)
@@ -151,7 +155,7 @@ def test_no_line_comes_where_none_is_wanted(
 
 
 def test_a_length_that_becomes_known_is_used(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    found = reporter(total=None, file_count=1)
+    found = reporter(total=None, file_count=1, progress="always")
     clock.now += 10
     found.progress_of("-")(100, None)
     assert capsys.readouterr().err == "working: 100 B, 10 B/s\n"
@@ -163,7 +167,7 @@ def test_a_length_that_becomes_known_is_used(clock: Clock, capsys: pytest.Captur
 def test_a_file_that_is_longer_than_was_thought_does_not_pass_100_percent(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = reporter(total=100, file_count=1)
+    found = reporter(total=100, file_count=1, progress="always")
     clock.now += 10
     found.progress_of("a")(500, 500)
     assert "100 %, 500 B of 500 B" in capsys.readouterr().err
@@ -283,7 +287,7 @@ def test_a_bar_fits_its_terminal(pipe: Path, command: list[str], columns: int) -
 def large(work: Path) -> Path:
     """A file that takes longer than the bar waits, which the test makes short."""
     (work / "large").write_bytes(bytes(64 * MIB))
-    ags1.encrypt_file(work / "large", work / "large.ags1", KEY)
+    ags1.encrypt_file(work / "large", work / "large.ags1", KEY, key_metadata_out=work / "large.meta")
     return work / "large"
 
 
@@ -291,6 +295,7 @@ def with_early_bar(*arguments: str) -> list[str]:
     """The command with a bar from the start."""
     code = (
         "import sys; from ags1.cli import report, main; report._BAR_AFTER_SECONDS = report._BAR_EVERY_SECONDS = 0\n"
+        "report._LINE_EVERY_SECONDS = 0\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     return [sys.executable, "-c", code, *arguments]
@@ -300,15 +305,23 @@ def with_early_bar(*arguments: str) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "doing", "result"),
     [
-        (("encrypt", "large", "out"), "encrypting", "large -> out  67.1 MB"),
-        (("decrypt", "large.ags1", "out"), "decrypting", "large.ags1 -> out  67.1 MB"),
-        (("verify", "large.ags1"), "verifying", "large.ags1: 64 blocks authentic, 67.1 MB"),
+        (("encrypt", "large", "out", "--key-file", "k"), "encrypting", "large -> out  67.1 MB"),
+        (
+            ("decrypt", "large.ags1", "out", "--key-file", "k", "--any-length"),
+            "decrypting",
+            "large.ags1 -> out  67.1 MB",
+        ),
+        (
+            ("verify", "large.ags1", "--key-metadata", "large.meta"),
+            "verifying",
+            "large.ags1: 64 blocks authentic, 67.1 MB",
+        ),
     ],
 )
 def test_a_file_of_known_length_has_percents_and_time_left(
     large: Path, arguments: tuple[str, ...], doing: str, result: str
 ) -> None:
-    terminal = Terminal(with_early_bar(*arguments, "--key-file", "k"))
+    terminal = Terminal(with_early_bar(*arguments))
     assert terminal.finish() == 0
     assert re.search(rf"{doing} .*\d+ %  [\d.]+ \w?B of 67\.1 MB  [\d.]+ \w?B/s", terminal.text)
     assert result in terminal.text
@@ -355,12 +368,14 @@ def test_there_is_no_bar_where_none_is_wanted(
 
 
 @pytest.mark.timeout(120)
-def test_a_bar_that_is_always_wanted_is_shown_without_a_terminal(large: Path) -> None:
-    command = with_early_bar("encrypt", "large", "out", "--key-file", "k", "--progress", "always")
-    result = subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE)
-    assert b"encrypting" in result.stderr
-    assert result.stdout.startswith(b"large -> out  67.1 MB in ")
-    assert len(result.stdout.splitlines()) == 1
+def test_a_log_gets_lines_that_are_asked_for_and_no_bar(large: Path) -> None:
+    command = with_early_bar("encrypt", "large", "out", "--key-file", "k", "--overwrite")
+    for options, lines in (((), 0), (("--progress", "always"), 1)):
+        result = subprocess.run([*command, *options], capture_output=True, check=True, timeout=DEADLINE)
+        assert (b"\x1b" in result.stderr, result.stderr.count(b"encrypting: ") >= lines) == (False, True)
+        assert bool(result.stderr) == bool(lines)
+        assert result.stdout.startswith(b"large -> out  67.1 MB in ")
+        assert len(result.stdout.splitlines()) == 1
 
 
 @pytest.mark.timeout(60)
@@ -380,7 +395,7 @@ def test_bytes_are_not_written_to_a_terminal(work: Path, arguments: tuple[str, .
 @pytest.mark.timeout(60)
 def test_text_is_written_to_a_terminal(work: Path) -> None:
     (work / "text.ags1").write_bytes(ags1.encrypt(b"hello, world", KEY))
-    terminal = Terminal([*COMMAND, "cat", "text.ags1", "--key-file", "k", "-q"])
+    terminal = Terminal([*COMMAND, "cat", "text.ags1", "--key-file", "k", "--any-length", "-q"])
     assert terminal.finish() == 0
     assert terminal.shown == "hello, world"
 

@@ -233,7 +233,7 @@ def test_a_file_and_a_directory_of_one_name_are_told(tmp_path: Path, client: Cou
         pass
     shutil.rmtree(raw)
     write_tree(raw, {"a/x": b"1", "b": b"2"})
-    with pytest.raises(FileExistsError, match=r"dataset still has a, .*delete=True.*: 'a/x'"):
+    with pytest.raises(FileExistsError, match=r"dataset still has a, .*delete=True.*: 'a/'"):
         dataset.encrypt(raw, tmp_path / "vault", client, "lake")
     with pytest.raises(FileExistsError, match="delete=True"):
         dataset.preview(raw, tmp_path / "vault", client, "lake")

@@ -15,10 +15,10 @@ import ags1
 from ags1 import dataset
 from ags1.dataset.access import Access
 from ags1.dataset.entries import SourceIdentity
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import DatasetRun, Done
 from ags1.dataset.transaction import Transaction
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location
 from tests.checks import pattern
 from tests.dataset.conftest import (
@@ -272,7 +272,7 @@ def unfinished(vault: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A dataset with the record of a run that was killed, and its source."""
     from ags1.dataset import writing
 
-    monkeypatch.setattr(writing, "_RECORD_BYTES", 0)
+    monkeypatch.setattr(writing, "_RECORD_BYTES", -1)
     more = write_tree(tmp_path / "more", {f"{index}": pattern(index) for index in range(200)})
     shutil.copytree(vault, tmp_path / "trial")
     steps = killed_at(1 << 30, lambda: add(tmp_path / "trial", more))

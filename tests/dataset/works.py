@@ -8,12 +8,13 @@ from typing import Any
 from ags1 import kms
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.execution import execute
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, FileOutcome, ReadUnit, VerifyWorker, cut
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location
 
 

@@ -190,9 +190,10 @@ def check_conversions(catalog: Any, names: tuple[Any, Any], place: Path) -> None
     for convert, options in conversions:
         report = convert(table, **options)
         assert not report.remaining
-        table = iceberg.load_table(catalog, names[0], kms=kms)
+        plain = report.change == "decrypt"
+        table = iceberg.load_table(catalog, names[0], kms=kms, allow_plaintext=plain)
         assert sorted(table.scan().to_arrow().to_pylist(), key=str) == expected
-        if report.change == "decrypt":
+        if plain:
             assert not beginning_with(place / "data", ENCRYPTED)
         else:
             assert not beginning_with(place / "data", PLAINTEXT)
@@ -222,8 +223,13 @@ def check_rekeys(catalog: Any, namespace: str, directory: Path) -> None:
         assert report.ok, str(report)
         assert report.old_keys is not None
         found = report.old_keys
-        # An expiry may have removed each metadata file that has the old key.
-        assert (found.ok, found.is_proved, {*found.opened} <= {"old"}) == (True, True, True), str(found)
+        assert found.ok, str(found)
+        if Path(table.metadata_location.removeprefix("file://")).exists():
+            assert (found.is_proved, found.opened) == (True, ["old"])
+        else:
+            # This server keeps the metadata files in its memory: what the old key opens there, nobody can say.
+            assert (found.is_proved, found.opened) == (False, [])
+            assert "do NOT delete the old master keys yet" in str(found)
         only_new = iceberg.load_table(catalog, (namespace, name), kms=MemoryKms(new))
         assert only_new.verify().ok
         assert only_new.audit().ok

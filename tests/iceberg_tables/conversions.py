@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ags1.expected import Expected
 from ags1.iceberg import open_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
-from ags1.iceberg.conversion.journal import DIRECTORY, Killed, open_run
+from ags1.iceberg.conversion.journal import DIRECTORY, KIND, moved
+from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.keys.wrapped_key import unwrapping_under
 from ags1.kms import MemoryKms
-from ags1.kms.run_records import found_runs
 from ags1.storage import Location
+from ags1.work.records import found_runs, opened_runs
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.warehouse import SparkTable
 
@@ -31,7 +34,7 @@ def writable(table: SparkTable, directory: Path) -> CatalogTable:
     start = directory / "metadata" / "00099-start.metadata.json"
     start.write_text(json.dumps(fields))
     allowed = [str(table.metadata_path.parent.parent), str(directory)]
-    return catalog_table(None, str(start), allowed_locations=allowed)
+    return catalog_table(None, str(start), expected=Expected(allowed_locations=allowed))
 
 
 def read_rows(table: CatalogTable | str, kms: MemoryKms, columns: list[str] | None = None, **of: Any) -> list[Any]:
@@ -46,8 +49,8 @@ def beginning_with(directory: Path, magics: tuple[bytes, ...]) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() and path.read_bytes()[:4] in magics]
 
 
-def killed_runs(directory: Path, key_id: str, kms: MemoryKms) -> list[Killed]:
-    """The journals of killed conversions of the table in a directory; each must be authentic, with all its records."""
+def killed_runs(directory: Path, key_id: str, kms: MemoryKms) -> list[list[FileResult]]:
+    """What killed conversions of the table in a directory have moved; their journals must be authentic, and whole."""
     newest = max((directory / "metadata").glob("*.metadata.json"), key=lambda path: path.stat().st_mtime_ns)
     table = json.loads(newest.read_bytes())["table-uuid"]
 
@@ -55,4 +58,5 @@ def killed_runs(directory: Path, key_id: str, kms: MemoryKms) -> list[Killed]:
         raise error
 
     found = found_runs(Location(str(directory / "metadata" / DIRECTORY)))
-    return [open_run(each, kms, key_id, table, refused) for each in found]
+    opened = opened_runs(found, KIND, table, unwrapping_under(key_id, kms), refused)
+    return [moved(each, refused) for each in opened]

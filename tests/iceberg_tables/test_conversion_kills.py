@@ -18,11 +18,12 @@ import pytest
 from ags1 import iceberg, parquet
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
-from ags1.iceberg.conversion.journal import DIRECTORY
-from ags1.iceberg.conversion.work import FileTask, Places, WorkKey, check, key_of, run, sealed_key
+from ags1.iceberg.conversion.journal import DIRECTORY, Journal
+from ags1.iceberg.conversion.work import FileTask, Places, check, key_of, run, sealed_key
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
-from ags1.kms.run_records import RunName
+from ags1.storage import Location
 from tests.iceberg_tables.conversions import killed_runs, read_rows, writable
 from tests.iceberg_tables.keys import MASTER_KEYS
 from tests.iceberg_tables.warehouse import SparkTable, SparkTables, local_path
@@ -61,7 +62,7 @@ def test_a_run_goes_on_with_what_one_that_failed_has_done(plain: CatalogTable, t
         iceberg.encrypt_table(plain, key_id="keyA", kms=table_kms, progress=stop_halfway, threads=1)
     place = local_path(plain.load().document.fields["location"])
     (before,) = killed_runs(place, "keyA", table_kms)
-    done = before.results
+    done = before
     assert done
     plan = iceberg.plan_conversion(plain, key_id="keyA", kms=table_kms)
     assert plan.finished == len(done)
@@ -103,7 +104,7 @@ def test_new_keys_after_a_leak_are_none_of_a_journal_that_leaked_keys_could_have
 ) -> None:
     made, journals = _rekeying_killed(spark_tables["events"], tmp_path / "same", table_kms)
     (run_before,) = killed_runs(journals.parents[1], "keyA", table_kms)
-    of_the_journal = {local_path(each.target) for each in run_before.results}
+    of_the_journal = {local_path(each.target) for each in run_before}
     report = iceberg.rekey_table(made, data_keys=True, kms=table_kms)
     assert report.files
     assert not report.reused
@@ -115,7 +116,7 @@ def test_new_keys_after_a_leak_are_none_of_a_journal_that_leaked_keys_could_have
 
     made, journals = _rekeying_killed(spark_tables["events"], tmp_path / "other", table_kms, "keyB")
     (run_file,) = journals.glob("*/run.json")
-    old = WorkKey.make(table_kms, "keyA")
+    old = WrappedKey("keyA").another(table_kms)
     run_file.write_text(json.dumps({**json.loads(run_file.read_text()), "key": old.to_json()}))
     assert not iceberg.rekey_table(made, data_keys=True, key_id="keyB", kms=table_kms).reused
 
@@ -242,25 +243,25 @@ def test_a_task_goes_to_another_process_and_back_without_a_key(
 ) -> None:
     source = _data_files(plain, table_kms)[0]
     rows = pyarrow.parquet.read_metadata(source).num_rows
-    wrapped, name = WorkKey.make(table_kms, "keyA"), RunName("kind", "table", "run")
+    wrapped = Journal.create(Location(str(tmp_path)), "table", WrappedKey("keyA").another(table_kms))
     task = FileTask(str(source), str(tmp_path / "1"), "data", "parquet", source.stat().st_size, rows, None, 128)
-    first = run(task, wrapped.open(table_kms, name), Places())
-    key = key_of(wrapped.open(table_kms, name), first.key or b"", first.target)
-    sealed = sealed_key(wrapped.open(table_kms, name), key, first.target)
+    first = run(task, wrapped.open(table_kms), Places())
+    key = key_of(wrapped.open(table_kms), first.key or b"", first.target)
+    sealed = sealed_key(wrapped.open(table_kms), key, first.target)
     again = FileTask(first.target, str(tmp_path / "2"), "data", "parquet", first.length, rows, sealed, 256)
     sent = pickle.dumps((again, wrapped, Places(), first))
     for secret in (bytes(key.encryption_key), MASTER_KEYS["keyA"]):
         assert secret not in sent
         assert secret.hex() not in repr((again, wrapped, first))
     task, wrapped, places, _ = pickle.loads(sent)
-    second = run(task, wrapped.open(MemoryKms(MASTER_KEYS), name), places)
+    second = run(task, wrapped.open(MemoryKms(MASTER_KEYS)), places)
     assert len(second.split_offsets or ()) == 1
-    new = key_of(wrapped.open(table_kms, name), second.key or b"", second.target)
+    new = key_of(wrapped.open(table_kms), second.key or b"", second.target)
     assert new.file_length == Path(second.target).stat().st_size
     view = parquet.open(second.target, parquet.DecryptionConfig.for_iceberg(new))
     assert pyarrow.parquet.read_table(view).equals(pyarrow.parquet.read_table(source, partitioning=None))
     # A sealed key is that of one file alone.
     with pytest.raises(AuthenticationError):
-        key_of(wrapped.open(table_kms, name), second.key or b"", first.target)
+        key_of(wrapped.open(table_kms), second.key or b"", first.target)
     with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(wrapped.open(table_kms, name))
+        pickle.dumps(wrapped.open(table_kms))

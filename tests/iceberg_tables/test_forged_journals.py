@@ -15,11 +15,13 @@ import pytest
 from ags1 import iceberg
 from ags1.errors import KeyAccessError
 from ags1.iceberg import EncryptedTable, create_table, load_table
+from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, ConversionGoal
 from ags1.iceberg.conversion.engine import Conversion, TableAtOnce
 from ags1.iceberg.conversion.expiry import parts_of
-from ags1.iceberg.conversion.journal import DIRECTORY, Journal, new_name
-from ags1.iceberg.conversion.work import FileResult, WorkKey
+from ags1.iceberg.conversion.journal import DIRECTORY, Journal
+from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.kms import MemoryKms
 from ags1.storage import Location, identity_of
 from tests.checks import every
@@ -75,9 +77,10 @@ class Attack:
 
     def write(self, key_id: str, result: FileResult, owner: str | None = None) -> None:
         """A journal that is right in every way, but for what the attacker needs."""
-        work_key, name = WorkKey.make(KMS, key_id), new_name(owner or self.uuid)
-        seal = work_key.open(KMS, name)
-        records = Journal.begin(Location(str(self.journals)), name, work_key, seal, self.purpose).records(seal)
+        journal = Journal.create(Location(str(self.journals)), owner or self.uuid, WrappedKey(key_id).another(KMS))
+        seal = journal.open(KMS)
+        journal.begin(seal, self.purpose)
+        records = journal.records(seal)
         records.add(result)
         records.flush()
 
@@ -168,7 +171,7 @@ def test_a_decryption_that_was_killed_is_resumed_and_not_with_a_file_that_was_ch
     with pytest.raises(KeyboardInterrupt):
         iceberg.decrypt_table(table, progress=stop, threads=1)
     (killed,) = killed_runs(tmp_path / "t", "keyA", KMS)
-    first, *others = [Path(each.target.removeprefix("file://")) for each in killed.results]
+    first, *others = [Path(each.target.removeprefix("file://")) for each in killed]
     assert others
     first.write_bytes(first.read_bytes())
     report = iceberg.decrypt_table(table)
@@ -235,10 +238,11 @@ def test_a_master_key_in_changed_metadata_is_not_that_of_the_table_that_was_open
     """Whoever has another master key names it in metadata.json, and has a journal under it."""
     place = tmp_path / change
     table = make(place, encrypted=True)
-    state = table.catalog_table.load()
+    forger = catalog_table(None, str(place))
+    state = forger.load()
     fields = json.loads(json.dumps(dict(state.document.fields)))
     fields["properties"]["encryption.key-id"] = "key256"
-    table.catalog_table.commit(state, fields)
+    forger.commit(state, fields)
     attack = Attack(load_table(None, str(place), kms=KMS), place, ConversionGoal(DECRYPT, None))
     attack.write("key256", attack.result())
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
@@ -247,6 +251,6 @@ def test_a_master_key_in_changed_metadata_is_not_that_of_the_table_that_was_open
         "rekey": lambda: iceberg.rekey_table(table, data_keys=True),
         "relocate": lambda: iceberg.relocate_table(table, str(tmp_path / "new")),
     }
-    with pytest.raises(KeyAccessError, match="was opened with `table_key_id='keyA'`"):
+    with pytest.raises(KeyAccessError, match="is under the master key 'key256', and 'keyA' is expected"):
         changes[change]()
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -121,15 +121,19 @@ def test_key_material_is_not_rotated_through_a_link(trees: Path, tmp_path: Path)
     assert outside.read_bytes() == before
 
 
-def test_a_directory_behind_a_link_is_left_out_and_said(trees: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("put", [to_directory, to_file, to_nothing])
+def test_a_link_is_left_out_and_said(put: Callable[[Path, Path], None], trees: Path, tmp_path: Path) -> None:
     """Else a part of the tree would be missing, or keep its old master key, without a word."""
-    (tmp_path / "disk").mkdir()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    shutil.copy(trees / "plain/d/x.parquet", outside / "precious")
     plain = Path(shutil.copytree(trees / "plain", tmp_path / "plain-again"))
-    (plain / "moved").symlink_to(tmp_path / "disk")
-    said = ("moved", "it is a link to a directory, which is not followed")
+    put(plain / "moved", outside)
+    said = ("moved", "it is a link, which is not followed")
     sealed = tmp_path / "sealed"
     assert said in parquet.encrypt_tree(plain, sealed, beside(), others="skip").left_out
-    (sealed / "moved").symlink_to(tmp_path / "disk")
+    put(sealed / "moved", outside)
     assert said in parquet.verify_tree(sealed, reading()).left_out
-    with pytest.raises(NotADirectoryError, match="so its keys would stay as they are"):
-        parquet.rotate_master_keys(CLIENT, sealed)
+    if put is to_directory:
+        with pytest.raises(NotADirectoryError, match="so its keys would stay as they are"):
+            parquet.rotate_master_keys(CLIENT, sealed)

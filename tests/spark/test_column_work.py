@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +19,22 @@ pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
 
 import ags1  # noqa: E402
+from ags1.iceberg.keys import key_hierarchy  # noqa: E402
 from ags1.kms import load  # noqa: E402
 from ags1.spark.columns import _EncryptValues  # noqa: E402
-from ags1.spark.engine import _column_keys, _sealing  # noqa: E402
-from ags1.spark.engine._column_keys import LEAD, create_key, data_key, newest_key, read_key  # noqa: E402
-from ags1.spark.engine._column_work import DecryptColumns, EncryptColumns, KeyTable, Opening  # noqa: E402
+from ags1.spark.engine import column_keys, sealing  # noqa: E402
+from ags1.spark.engine.column_keys import (  # noqa: E402
+    LEAD,
+    ColumnRecord,
+    Wanted,
+    data_key,
+    keys_for,
+    make_key,
+    newest_key,
+    read_key,
+    write_key,
+)
+from ags1.spark.engine.column_work import DecryptColumns, EncryptColumns, KeyTable, Opening  # noqa: E402
 from ags1.storage import Location  # noqa: E402
 from tests.checks import count_of_messages, flip, leaks  # noqa: E402
 
@@ -32,7 +47,14 @@ ROWS = pa.record_batch({"id": [1, 2, 3, 4], "ssn": ["one", None, "three", ""]})
 def _fresh() -> Iterator[None]:
     """Each test is a worker process of its own."""
     yield
-    _sealing._made.clear()
+    sealing._made.clear()
+
+
+def new_key(table: Location, kms: str, column: str, key_id: str, **what: Any) -> ColumnRecord:
+    """A key of a run of its own, whose record is in the table."""
+    made = make_key(kms, Wanted(column, key_id, **what))
+    write_key(table, kms, made)
+    return made
 
 
 class Columns:
@@ -40,13 +62,13 @@ class Columns:
 
     def __init__(self, table: Path, kms_url: str, form: str = "gcm", row_key: Any = None) -> None:
         self.table, self.kms, self.form, self.row_key = Location(table), kms_url, form, row_key
-        self.key = create_key(self.table, kms_url, "ssn", "lake", form=form, field=FIELD, row_key=row_key)
+        self.key = new_key(self.table, kms_url, "ssn", "lake", form=form, field=FIELD, row_key=row_key)
 
-    def _name(self) -> str | None:
-        return None if self.row_key is None else self.row_key[0]
+    def _bound(self) -> int | None:
+        return None if self.row_key is None else ROWS.schema.names.index(self.row_key[0])
 
     def sealed(self, *batches: Any) -> list[Any]:
-        task = pickle.loads(pickle.dumps(EncryptColumns([self.key], self._name(), self.kms)))
+        task = pickle.loads(pickle.dumps(EncryptColumns({1: self.key}, self._bound(), self.kms)))
         return list(task(batches or (ROWS,)))
 
     def plain(self, *batches: Any, on_error: str = "raise", **what: Any) -> list[Any]:
@@ -58,7 +80,9 @@ class Columns:
             "type": "string",
             **what,
         }
-        task = DecryptColumns([(Opening(**given), pa.string())], KeyTable(self.table), self._name(), on_error, self.kms)
+        task = DecryptColumns(
+            {1: (Opening(**given), pa.string())}, KeyTable(self.table), self._bound(), on_error, self.kms
+        )
         return list(pickle.loads(pickle.dumps(task))(batches))
 
 
@@ -113,7 +137,7 @@ def test_each_attempt_has_a_data_key_of_its_own_and_all_are_decrypted_together(t
 def test_an_attempt_refuses_more_values_than_its_key_may_seal(
     tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ags1.spark.engine import _column_work
+    from ags1.spark.engine import column_work
 
     def nearly(keys: Any, attempt: bytes) -> ags1.Key:
         key = data_key(keys, attempt)
@@ -121,10 +145,10 @@ def test_an_attempt_refuses_more_values_than_its_key_may_seal(
         return key
 
     columns = Columns(tmp_path, kms_url)
-    monkeypatch.setattr(_column_work, "data_key", nearly)
-    assert len(list(EncryptColumns([columns.key], None, kms_url)([ROWS]))) == 1
+    monkeypatch.setattr(column_work, "data_key", nearly)
+    assert len(list(EncryptColumns({1: columns.key}, None, kms_url)([ROWS]))) == 1
     with pytest.raises(ags1.LimitError):
-        list(EncryptColumns([columns.key], None, kms_url)([ROWS, ROWS]))
+        list(EncryptColumns({1: columns.key}, None, kms_url)([ROWS, ROWS]))
 
 
 # -- what was changed ----------------------------------------------------------------------------------------
@@ -191,14 +215,14 @@ def test_values_that_changed_rows_are_found_by_the_rows_key_alone(tmp_path: Path
 
 def test_a_value_of_another_column_is_no_value_of_this_one(tmp_path: Path, kms_url: str) -> None:
     columns = Columns(tmp_path, kms_url)
-    other = create_key(columns.table, kms_url, "notes", "lake", form="gcm", field=FIELD)
-    (notes,) = EncryptColumns([other], None, kms_url)([ROWS.rename_columns(["id", "notes"])])
+    other = new_key(columns.table, kms_url, "notes", "lake", form="gcm", field=FIELD)
+    (notes,) = EncryptColumns({1: other}, None, kms_url)([ROWS.rename_columns(["id", "notes"])])
     (sealed,) = columns.sealed()
     with pytest.raises(ags1.KeyAccessError, match=r"row 1: the key of this value cannot be used: .* no key"):
         columns.plain(changed(sealed, 1, notes["notes"][0].as_py()))
     # Not even where somebody has copied the record.
-    (record,) = (tmp_path / _column_keys._tag("notes")).iterdir()
-    record.rename(tmp_path / _column_keys._tag("ssn") / record.name)
+    (record,) = (tmp_path / column_keys._tag("notes")).iterdir()
+    record.rename(tmp_path / column_keys._tag("ssn") / record.name)
     with pytest.raises(ags1.AuthenticationError, match=r"row 1: .*another dataset or table"):
         columns.plain(changed(sealed, 1, notes["notes"][0].as_py()))
 
@@ -209,7 +233,7 @@ def test_damage_is_null_where_that_is_asked_for_and_the_error_stands_beside_it(t
     damaged = changed(sealed, 2, flip(sealed["ssn"][2].as_py(), 40))
     (plain,) = columns.plain(damaged, on_error="null")
     assert plain["ssn"].to_pylist() == ["one", None, None, ""]
-    errors = plain["ssn_error"].to_pylist()
+    errors = plain[2].to_pylist()
     assert [each is None for each in errors] == [True, True, False, True]
     assert "the tag does not verify" in errors[2]
     # A batch by chance may have one value: it is this value that is damaged, and not the key that is wrong.
@@ -217,7 +241,127 @@ def test_damage_is_null_where_that_is_asked_for_and_the_error_stands_beside_it(t
     assert alone["ssn"].to_pylist() == [None]
     (whole,) = columns.plain(sealed, on_error="null")
     assert whole.select(["id", "ssn"]) == ROWS
-    assert whole["ssn_error"].null_count == 4
+    assert whole[2].null_count == 4
+
+
+# -- records that runs share ---------------------------------------------------------------------------------
+
+WANTED = Wanted("ssn", "lake", "gcm", FIELD)
+
+
+def test_runs_share_the_newest_record_while_it_is_young_and_says_the_same(
+    tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Location(tmp_path)
+    moment = 0
+
+    def key(wanted: Wanted) -> ColumnRecord:
+        nonlocal moment
+        before = set(tmp_path.rglob("run.json"))
+        (found,) = keys_for(table, kms_url, [wanted])
+        for record in set(tmp_path.rglob("run.json")) - before:
+            # Clocks of file systems tick slowly.
+            moment += 1
+            os.utime(record, ns=(moment, moment))
+        return found
+
+    first = key(WANTED)
+    assert [key(WANTED) for _ in range(3)] == [first] * 3
+    for other in (
+        replace(WANTED, form="ags1"),
+        replace(WANTED, field={**FIELD, "type": "long"}),
+        replace(WANTED, row_key=ROW_KEY),
+        replace(WANTED, column="notes"),
+        replace(WANTED, key_id="lake2"),
+    ):
+        made = key(other)
+        assert made != first
+        assert key(other) == made
+    # The newest record says the type of a column: no older one comes back.
+    assert key(WANTED) != first
+    again = key(WANTED)
+    with monkeypatch.context() as later:
+        later.setattr(key_hierarchy, "KEK_LIFESPAN_MS", 0)
+        assert key(WANTED) != again
+    assert len(list(tmp_path.rglob("run.json"))) == 8
+
+
+def test_appends_at_once_make_records_of_which_each_is_right(tmp_path: Path, kms_url: str) -> None:
+    columns = Columns(tmp_path, kms_url)
+    next(tmp_path.rglob("run.json")).unlink()
+    together = threading.Barrier(4)
+
+    def append(number: int) -> Any:
+        together.wait(600)
+        (key,) = keys_for(columns.table, kms_url, [WANTED])
+        return next(EncryptColumns({1: key}, None, kms_url)([ROWS]))
+
+    with ThreadPoolExecutor(4) as pool:
+        sealed = list(pool.map(append, range(4)))
+    assert columns.plain(*sealed) == [ROWS] * 4
+    written = len(list(tmp_path.rglob("run.json")))
+    assert 1 <= written <= 4
+    keys_for(columns.table, kms_url, [WANTED])
+    assert len(list(tmp_path.rglob("run.json"))) == written
+
+
+def test_a_record_that_cannot_be_read_or_opened_stops_no_encryption(
+    tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Location(tmp_path)
+    (first,) = keys_for(table, kms_url, [WANTED])
+    planted = next(tmp_path.iterdir()) / "ffffffffffff" / "run.json"
+    planted.parent.mkdir()
+    planted.write_text("{}")
+    assert keys_for(table, kms_url, [WANTED]) == [first]
+
+    def denied(directory: Location) -> Any:
+        raise PermissionError("s3:ListBucket")
+
+    with monkeypatch.context() as writer:
+        writer.setattr(column_keys, "found_runs", denied)
+        assert keys_for(table, kms_url, [WANTED]) != [first]
+
+
+def test_a_master_key_that_is_refused_lets_no_record_of_another_column_be_written(tmp_path: Path, kms_url: str) -> None:
+    with pytest.raises(ags1.KeyAccessError, match="nobody"):
+        keys_for(Location(tmp_path), kms_url, [WANTED, Wanted("notes", "nobody", "gcm", FIELD)])
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_a_process_reads_the_record_of_each_value_once_and_side_by_side(
+    tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [Columns(tmp_path, kms_url) for _ in range(48)]
+    sealed = [each.sealed(ROWS)[0] for each in columns]
+    read: list[str] = []
+    together = threading.Barrier(4)
+
+    def counted(table: Location, kms: str, column: str, run: str, key_id: str) -> ColumnRecord:
+        read.append(run)
+        together.wait(600)
+        return read_key(table, kms, column, run, key_id)
+
+    monkeypatch.setattr(column_keys, "read_key", counted)
+    # The records of values that are not there are not read.
+    some = pa.Table.from_batches(sealed[:40]).combine_chunks().to_batches()[0]
+    for _ in range(3):
+        assert columns[0].plain(some, some)[1].num_rows == some.num_rows
+    assert sorted(read) == sorted(each.key.reference.run for each in columns[:40])
+    # Until the client of the KMS would ask again too.
+    now = time.monotonic()
+    kept = column_keys.kept_keys(kms_url)
+    monkeypatch.setattr(kept, "clock", lambda: now + kept.seconds + 1)
+    columns[0].plain(some)
+    assert len(read) == 80
+
+
+def test_a_key_that_was_read_in_one_table_is_no_key_of_another(tmp_path: Path, kms_url: str) -> None:
+    columns, elsewhere = Columns(tmp_path / "a", kms_url), Columns(tmp_path / "b", kms_url)
+    (sealed,) = columns.sealed()
+    assert columns.plain(sealed) == [ROWS]
+    with pytest.raises(ags1.KeyAccessError, match=r"column 'ssn', row 0: .* no key"):
+        elsewhere.plain(sealed)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -236,7 +380,7 @@ def test_a_wrong_key_raises_also_where_damage_is_null(tmp_path: Path, kms_url: s
             columns.plain(sealed, on_error="null", **what)
         assert "column 'ssn', row 0: " in str(caught.value)
         assert message in str(caught.value)
-        _sealing._made.clear()
+        sealing._made.clear()
     elsewhere = Columns(tmp_path / "b", kms_url)
     with pytest.raises(ags1.KeyAccessError, match=r"column 'ssn', row 0: .* no key"):
         elsewhere.plain(sealed, on_error="null")
@@ -266,7 +410,7 @@ def test_a_record_is_believed_whole_or_not_at_all(tmp_path: Path, kms_url: str) 
 
 def test_a_record_of_somebody_else_hides_no_key(tmp_path: Path, kms_url: str) -> None:
     columns = Columns(tmp_path, kms_url)
-    create_key(columns.table, kms_url, "ssn", "lake2", form="ags1", field={**FIELD, "type": "long"})
+    new_key(columns.table, kms_url, "ssn", "lake2", form="ags1", field={**FIELD, "type": "long"})
     planted = next(tmp_path.iterdir()) / "ffffffffffff" / "run.json"
     planted.parent.mkdir()
     planted.write_text("{}")
@@ -281,7 +425,7 @@ def test_a_key_table_that_cannot_be_written_encrypts_nothing(tmp_path: Path, kms
     (tmp_path / "file").touch()
     for table in (Location(tmp_path / "file"), Location("memory://keys")):
         with pytest.raises(OSError):
-            create_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
+            new_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
 
 
 def test_no_run_takes_the_place_of_another(tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +435,7 @@ def test_no_run_takes_the_place_of_another(tmp_path: Path, kms_url: str, monkeyp
     before = record.read_bytes()
     monkeypatch.setattr("ags1.dataset.runs.new_run", lambda: run)
     with pytest.raises(FileExistsError):
-        create_key(columns.table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
+        new_key(columns.table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
     assert record.read_bytes() == before
 
 
@@ -306,9 +450,9 @@ def test_nothing_that_is_pickled_or_stored_has_a_key(tmp_path: Path, kms_url: st
     }
     location = Location("s3://vault/keys", {"aws_secret_access_key": secrets["storage"].decode()})
     hidden = KeyTable.of(location, kms_url, "lake")
-    task = DecryptColumns([(Opening("ssn", "lake", "gcm"), pa.string())], hidden, None, "raise", kms_url)
+    task = DecryptColumns({1: (Opening("ssn", "lake", "gcm"), pa.string())}, hidden, None, "raise", kms_url)
     places = {
-        "encrypt": pickle.dumps(EncryptColumns([columns.key], None, kms_url)),
+        "encrypt": pickle.dumps(EncryptColumns({1: columns.key}, None, kms_url)),
         "decrypt": pickle.dumps(task),
         "text": repr((columns.key, hidden, task)).encode(),
         **{str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()},
@@ -334,7 +478,7 @@ def test_a_column_of_nulls_needs_no_key(tmp_path: Path, kms_url: str) -> None:
 
 
 def test_a_sql_function_refuses_what_it_cannot_encrypt(tmp_path: Path, kms_url: str) -> None:
-    key = create_key(Location(tmp_path), kms_url, "", "lake", form="gcm")
+    key = new_key(Location(tmp_path), kms_url, "", "lake", form="gcm")
     function = _EncryptValues({"lake": key}, kms_url)
     text, lake = pa.array(["a", "b"]), pa.array(["lake"] * 2)
     for batch, message in (
@@ -355,11 +499,13 @@ def test_a_key_table_in_an_object_store_has_each_key_once(
     s3: Any, kms_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Location(f"{s3.url}/keys")
-    record = create_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
-    (sealed,) = EncryptColumns([record], None, kms_url)([ROWS])
+    record = new_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
+    (sealed,) = EncryptColumns({1: record}, None, kms_url)([ROWS])
     opening = Opening("ssn", "lake", "gcm", None, "string")
-    assert list(DecryptColumns([(opening, pa.string())], KeyTable(table), None, "raise", kms_url)([sealed])) == [ROWS]
+    assert list(DecryptColumns({1: (opening, pa.string())}, KeyTable(table), None, "raise", kms_url)([sealed])) == [
+        ROWS
+    ]
     assert newest_key(table, kms_url, "ssn", "lake") == record
     monkeypatch.setattr("ags1.dataset.runs.new_run", lambda: record.reference.run)
     with pytest.raises(FileExistsError):
-        create_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)
+        new_key(table, kms_url, "ssn", "lake", form="gcm", field=FIELD)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import os
+import random
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +81,85 @@ def test_a_column_may_have_the_name_of_a_path_to_another(spark: SparkSession, ke
     assert tuple(sealed.first())[:2] == tuple(frame.first())[:2]
     plain = ags1.spark.decrypt_columns(sealed, columns, **keys, row_key="id")
     assert (plain.schema, plain.collect()) == (frame.schema, frame.collect())
+
+
+NAMES = [
+    "a", "a", "a", "A", "b", "a.b", "A.b", "`", "é", "É", "ß", "ẞ", "\N{GREEK SMALL LETTER SIGMA}", "ς", "İ", "i",
+    "a_error", "a_error", "A_ERROR",
+]  # fmt: skip
+
+
+def spark_finds(frame: DataFrame, name: str) -> int | None:
+    """The position of the column that Spark's analyzer takes for a name, None if there is none or are several."""
+    from pyspark.errors import AnalysisException
+
+    plan = frame._jdf.queryExecution().analyzed()
+    resolver = frame.sparkSession._jsparkSession.sessionState().conf().resolver()
+    try:
+        found = plan.resolveQuoted(f"`{name.replace('`', '``')}`", resolver)
+    except AnalysisException:
+        return None
+    if found.isEmpty():
+        return None
+    output = [plan.output().apply(index).exprId() for index in range(len(frame.columns))]
+    return output.index(found.get().exprId())
+
+
+@pytest.mark.parametrize("case_sensitive", [True, False])
+def test_names_are_found_as_spark_finds_them_and_what_it_refuses_writes_no_key(
+    spark: SparkSession, keys: dict[str, Any], case_sensitive: bool
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.caseSensitive", case_sensitive)
+    draw = random.Random(22)
+    rows = session.createDataFrame([tuple("abcdef")])
+    counted = dict.fromkeys(("refused", "error column refused", "done"), 0)
+    for _ in range(60):
+        names = draw.choices(NAMES, k=draw.randint(1, 5))
+        names += names[:1] * draw.choice([0, 0, 1])
+        frame = rows.select(rows.columns[: len(names)]).toDF(*names)
+        asked = draw.sample([*names[1:], names[0].swapcase(), draw.choice(NAMES)], draw.randint(1, min(3, len(names))))
+        wanted, row_key = dict.fromkeys(asked[:2], "lake"), asked[2] if asked[2:] else None
+        found = [spark_finds(frame, each) for each in (*wanted, *asked[2:])]
+        if None in found or len(set(found)) < len(found):
+            before = list(Path(keys["keys"]).rglob("run.json"))
+            with pytest.raises(ValueError, match=r"there (is no|are \d) column|column .* twice|is encrypted itself"):
+                ags1.spark.encrypt_columns(frame, wanted, **keys, row_key=row_key)
+            assert list(Path(keys["keys"]).rglob("run.json")) == before
+            counted["refused"] += 1
+            continue
+        sealed = ags1.spark.encrypt_columns(frame, wanted, **keys, row_key=row_key)
+        positions = [each for each in found if each is not None]
+        expected = ["binary" if at in positions[: len(wanted)] else "string" for at in range(len(names))]
+        assert [(each.name, each.dataType.simpleString()) for each in sealed.schema] == list(
+            zip(names, expected, strict=True)
+        )
+        plain = ags1.spark.decrypt_columns(sealed, wanted, **keys, row_key=row_key)
+        assert plain.schema == frame.schema
+        errors = [f"{names[at]}_error" for at in positions[: len(wanted)]]
+        wider = rows.select(rows.columns[: len(names)] + rows.columns[: len(errors)]).toDF(*names, *errors)
+        if any(spark_finds(wider, each) is None for each in errors):
+            with pytest.raises(ValueError, match="on_error='null' adds a column"):
+                ags1.spark.decrypt_columns(sealed, wanted, **keys, row_key=row_key, on_error="null")
+            counted["error column refused"] += 1
+            continue
+        nulled = ags1.spark.decrypt_columns(sealed, wanted, **keys, row_key=row_key, on_error="null")
+        assert nulled.columns == wider.columns
+        if len(set(names)) < len(names) and counted["done"] < 2:
+            counted["done"] += 1
+            assert plain.collect() == frame.collect()
+            assert [tuple(each) for each in nulled.collect()] == [(*frame.first(), *[None] * len(errors))]
+    assert all(counted.values()), counted
+
+
+def test_a_frame_that_spark_cannot_give_to_tasks_is_refused_before_a_key_is_written(
+    frame: DataFrame, keys: dict[str, Any]
+) -> None:
+    for expression in ("interval 1 month", "make_interval(1, 2, 3)", "array()"):
+        wider = frame.selectExpr("text", f"{expression} AS other")
+        with pytest.raises(TypeError, match=r"column 'other' has the type .*, which Spark does not give to Arrow"):
+            ags1.spark.encrypt_columns(wider, {"text": "lake"}, **keys)
+    assert not os.path.exists(keys["keys"])
 
 
 def test_a_column_is_not_encrypted_twice_by_mistake(frame: DataFrame, keys: dict[str, Any], tmp_path: Path) -> None:
@@ -166,12 +247,20 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_written(
         (lambda: encrypt(frame, {"text": "lake"}, **keys, deterministic=True), ValueError, "deterministic: .*HMAC"),
         (lambda: encrypt(frame, {"text": "lake"}, keys=keys["keys"], kms=KEY), TypeError, "kms must be a URL"),
         (lambda: encrypt(frame, {"text": "nobody"}, **keys), ags1.KeyAccessError, "nobody"),
+        (lambda: encrypt(frame, {"text": "lake", "data": 5}, **keys), TypeError, "key of column 'data' must be a str"),
+        (lambda: encrypt(frame, {"text": "lake", "TEXT": "lake"}, **keys), ValueError, "the column 'text' twice"),
+        (lambda: encrypt(frame, {"text": "lake"}, **keys, row_key="TEXT"), ValueError, "is encrypted itself"),
         (lambda: encrypt([], {"text": "lake"}, **keys), TypeError, "df must be a DataFrame"),
         (lambda: encrypt(frame.selectExpr("null AS v"), {"v": "lake"}, **keys), TypeError, "cannot be encrypted"),
         (lambda: decrypt(frame, {"text": "lake"}, **keys), TypeError, "is not binary but string"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys), FileNotFoundError, "there is no key table"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys, on_error="skip"), ValueError, "on_error must be"),
         (lambda: decrypt(frame, {"data": "lake"}, **keys, types={"text": "string"}), ValueError, "not decrypted: text"),
+        (
+            lambda: decrypt(frame, {"data": "lake"}, **keys, types={"data": "int", "DATA": "int"}),
+            ValueError,
+            "types has the column 'data' twice",
+        ),
     ):
         with pytest.raises(error, match=message):
             call()
@@ -201,8 +290,8 @@ def test_a_stream_is_encrypted_goes_on_after_a_restart_and_is_decrypted_as_a_str
         encrypt()
     sealed = spark.read.parquet(vault)
     assert sealed.count() == 200
-    # A run for each start of the query, a data key for each micro-batch.
-    assert len({bytes(row.text)[:6] for row in sealed.collect()}) == 2
+    # A record for all starts of the query, a data key for each micro-batch.
+    assert len({bytes(row.text)[:6] for row in sealed.collect()}) == 1
     assert len({bytes(row.text)[:18] for row in sealed.collect()}) == 4
     following = spark.readStream.schema(sealed.schema).parquet(vault)
     run(plain, ags1.spark.decrypt_columns(following, {"text": "lake"}, **keys, row_key="id", form="gcm"))
@@ -256,6 +345,30 @@ def test_views_encrypt_and_decrypt_only_where_that_is_asked_for(
     )
     with pytest.raises(Exception, match=r"AuthenticationError: column 'text', row \d of partition"):
         session.sql("SELECT ags1_decrypt(text, 'lake', 'text', id + 1) FROM sealed").collect()
+
+
+def test_a_filter_is_below_a_decryption_where_the_page_says_so(
+    spark: SparkSession, frame: DataFrame, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    columns = {"text": "lake"}
+    sealed = ags1.spark.encrypt_columns(frame.select("id", "text"), columns, **keys)
+    sealed.write.parquet(str(tmp_path / "stored"))
+    stored = session.read.parquet(str(tmp_path / "stored"))
+
+    def plan(frame: DataFrame) -> list[str]:
+        """The steps of a query that matter here, from the top."""
+        text = frame._jdf.queryExecution().executedPlan().toString()
+        return re.findall(r"\b(MapInArrow|ArrowEvalPython|Filter)\b(?!s)", text)
+
+    assert plan(ags1.spark.decrypt_columns(stored.where("id = 1"), columns, **keys)) == ["MapInArrow", "Filter"]
+    # If Spark learns to move it, the page says less.
+    assert plan(ags1.spark.decrypt_columns(stored, columns, **keys).where("id = 1")) == ["Filter", "MapInArrow"]
+    ags1.spark.register_columns(session, **keys, key_ids=["lake"], decrypt=True)
+    stored.createOrReplaceTempView("stored")
+    session.sql("CREATE TEMPORARY VIEW opened AS SELECT id, ags1_decrypt(text, 'lake', 'text') AS text FROM stored")
+    assert plan(session.table("opened").where("id = 1")) == ["ArrowEvalPython", "Filter"]
+    assert plan(session.table("opened").select("id")) == []
 
 
 def test_the_sql_function_is_marked_as_not_deterministic(spark: SparkSession, keys: dict[str, Any]) -> None:

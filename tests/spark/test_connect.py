@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from tests.spark.conftest import Run
 
 SCRIPT = """
-import json, sys
+import json, sys, threading
 from pathlib import Path
 from pyspark.sql import SparkSession
 import ags1.spark
 from ags1 import dataset
-from ags1.spark.engine._sessions import Session, is_connect
+from ags1.spark.engine.sessions import Session, is_connect
+
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Engine
+from tests.spark.works import Waiting, await_file
 
 raw, tables, out, kms = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
@@ -69,6 +73,16 @@ try:
     ags1.spark.decrypt_files(spark, vault, out + "/other", **options)
 except ags1.Ags1Error as error:
     said["error"] = [type(error).__name__, str(error), error.result.counts["error"]]
+spark.addTag("nightly")
+canceller = threading.Thread(target=lambda: (await_file(out + "/waiting"), spark.interruptTag("nightly")))
+canceller.start()
+try:
+    list(Engine(spark, Waiting(out), progress=False).run([Unit("a", 1)]))
+except Exception as error:
+    said["cancelled"] = str(error)
+Path(out, "go").touch()
+canceller.join()
+said["tags"] = sorted(spark.getTags())
 print(json.dumps(said))
 """
 
@@ -103,6 +117,8 @@ def test_everything_runs_over_connect(connect_spark: Run, kms_url: str, tmp_path
     assert "a.txt" in text
     assert failed == 1
     assert read_tree(out / "plain") == contents
+    assert "CANCELED" in said["cancelled"]
+    assert said["tags"] == ["nightly"]
     # Make again what was damaged, to see that all else is whole.
     with dataset.open(out / "vault", kms_url) as opened:
         assert opened.repair(raw).done == 1

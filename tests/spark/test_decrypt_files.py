@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ pytest.importorskip("pyspark")
 import ags1.spark
 from ags1 import dataset, kms
 from ags1.errors import AuthenticationError, KeyAccessError
+from tests import modes
 from tests.checks import MIB
 from tests.dataset.commits import commit
 from tests.spark.trees import CONTENTS, PART, STRANGE, Tree, objects, read_tree, write_tree
@@ -146,6 +148,23 @@ def test_modes_are_kept_and_nothing_is_written_through_a_link(job: Job, tmp_path
     assert (job.target / "secret").stat().st_mode & 0o777 == 0o600
     assert (job.target / "e").read_bytes() == b"3"
     assert read_tree(elsewhere) == {"e": b"somebody's"}
+
+
+@pytest.mark.parametrize("mask", modes.UMASKS[::3])
+def test_a_tree_comes_back_with_the_modes_of_its_directories_and_files(mask: int, job: Job, tmp_path: Path) -> None:
+    rng = random.Random(mask)
+    source = modes.make_tree(tmp_path / "raw", rng, lambda: bytes(rng.choice([0, 100, 3 * MIB])))
+    vault, options = tmp_path / "vault-of-modes", {"kms": job.kms, "part_bytes": MIB, "progress": False}
+    made = ags1.spark.encrypt_files(job.spark, source, vault, key_id="lake", **options)  # type: ignore[arg-type]
+    links = [path for path, text in made.notes if "it is a link, which is not followed" in text]
+    assert sorted(links) == modes.links_in(source)
+    assert made.links == len(links)
+    for _ in range(2):
+        with modes.umask(mask):
+            ags1.spark.decrypt_files(job.spark, vault, job.target, **options)  # type: ignore[arg-type]
+        found = modes.different(source, job.target, mask)
+        # Files are made by the workers, whose umask is another.
+        assert {name: text for name, text in found.items() if not (job.target / name).is_file()} == {}
 
 
 def test_nothing_of_a_damaged_file_appears(job: Job) -> None:

@@ -10,7 +10,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,21 +24,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
-from ags1.dataset.keys import WrappedKey
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark import decryption, encryption, parquet, verification
-from ags1.spark.engine import _captured, _parquet_run, _planning, _progress, _runner
-from ags1.spark.engine._planning import Unit, gathered
-from ags1.spark.engine._progress import Counters, Meter
-from ags1.spark.engine._results import Recorder
-from ags1.spark.engine._runner import Engine, Outcome
-from ags1.spark.engine._sealing import Opener, Sealer, kms_client, kms_reference
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine import captured, parquet_run, planning, progress, runner
+from ags1.spark.engine.planning import Unit, gathered
+from ags1.spark.engine.progress import Counters, Meter
+from ags1.spark.engine.results import Recorder
+from ags1.spark.engine.runner import Engine, Outcome
+from ags1.spark.engine.sealing import Opener, Sealer, kms_client, kms_reference
+from ags1.spark.engine.sessions import Session
 from ags1.storage import Location
 from tests.checks import every, flip
 from tests.spark.trees import write_tree
-from tests.spark.works import Echo
+from tests.spark.works import Echo, Waiting, await_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,8 +91,8 @@ def test_an_executor_that_the_kms_refuses_ends_the_run_as_such(spark: SparkSessi
 
 
 def test_no_wave_waits_for_the_next_and_none_is_lost(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_planning, "_WAVE_UNITS", 4)
-    monkeypatch.setattr(_planning, "_FIRST_WAVE_UNITS", 4)
+    monkeypatch.setattr(planning, "_WAVE_UNITS", 4)
+    monkeypatch.setattr(planning, "_FIRST_WAVE_UNITS", 4)
     units: list[Unit] = [Unit(f"{index:02}", 1) for index in range(11)]
     engine = Engine(spark, Echo(), progress=False)
     waves = [[each.path for each in wave] for wave in engine.run(units)]
@@ -128,8 +128,8 @@ def test_the_ranges_of_a_file_stay_in_one_wave(counts: list[int], most: int) -> 
     for index, count in enumerate(counts):
         units += [Unit(str(index), 1, {}, start, count) for start in range(count)] or [Unit(str(index), 1)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_planning, "_WAVE_UNITS", most)
-        patched.setattr(_planning, "_FIRST_WAVE_UNITS", max(1, most // 2))
+        patched.setattr(planning, "_WAVE_UNITS", most)
+        patched.setattr(planning, "_FIRST_WAVE_UNITS", max(1, most // 2))
         waves = list(gathered(units, 1))
     assert [unit for wave in waves for unit in wave] == units
     paths = [{unit.path for unit in wave} for wave in waves]
@@ -187,23 +187,23 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What tasks are sent, where every location has a secret."""
     secret = SECRET
     sent: list[bytes] = []
-    real = _runner._run_bins
-    for name in _captured._ELSEWHERE.values():
+    real = runner._run_bins
+    for name in captured._ELSEWHERE.values():
         for each in name:
             monkeypatch.delenv(each, raising=False)
-    for module in (encryption, decryption, verification, _parquet_run):
+    for module in (encryption, decryption, verification, parquet_run):
         locate = module.locate
         monkeypatch.setattr(
             module, "locate", lambda name, spark, real=locate: Location(real(name), {"secret_access_key": secret})
         )
 
-    def made(function: Any, task: Any) -> Any:
-        found = functools.partial(function, task)
+    def made(function: Any, *given: Any) -> Any:
+        found = functools.partial(function, *given)
         if function is real:
             sent.append(cloudpickle.dumps(found))
         return found
 
-    monkeypatch.setattr(_runner, "partial", made)
+    monkeypatch.setattr(runner, "partial", made)
     return sent
 
 
@@ -291,7 +291,7 @@ def test_a_process_asks_the_kms_once_for_a_run(kms_url: str, monkeypatch: pytest
 
 def meter(monkeypatch: pytest.MonkeyPatch, counters: Counters, seconds: float) -> Meter:
     now = [100.0]
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     made = Meter("encrypt", counters)
     now[0] += seconds
     return made
@@ -355,16 +355,20 @@ def test_on_a_cluster_tasks_that_are_over_are_counted() -> None:
     ("left", "text"), [(1, "2 s"), (100, "101 s"), (300, "5 min"), (7199, "2 h 0 min"), (90_000, "25 h 0 min")]
 )
 def test_the_time_that_is_left(left: int, text: str) -> None:
-    assert _progress._duration(left) == text
+    assert progress._duration(left) == text
 
 
-def test_progress_is_a_line_at_the_end_where_there_is_no_terminal(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+def test_progress_is_shown_on_a_terminal_and_written_to_no_log(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run(spark, [Unit("a", 1 << 20)], progress=True)
+    progress.phase_lines("echo", True)("listing", 0, None)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     run(spark, [Unit("a", 1 << 20)], progress=True)
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("ags1 echo: 1 of 1 files, 1.0 MB of 1.0 MB, ")
+    assert said.err.rpartition("\r")[2].startswith("\x1b[Kags1 echo: 1 of 1 files, 1.0 MB of 1.0 MB, ")
     assert said.err.count("\n") == 1
 
 
@@ -374,12 +378,104 @@ def test_progress_that_fails_does_not_fail_the_run_before_its_end(spark: SparkSe
 
 def test_spark_says_what_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[str] = []
-    real = Session.described
-    monkeypatch.setattr(
-        Session, "described", lambda self, group, text: (described.append(text), real(self, group, text))[1]
-    )
+    real = Session.tagged
+    monkeypatch.setattr(Session, "tagged", lambda self, tag, text: (described.append(text), real(self, tag, text))[1])
     run(spark, [Unit("a", 1 << 20), Unit("b", 2 << 20)])
     assert described == ["ags1 echo: 2 files, 3.1 MB in 2 tasks"]
+
+
+# -- the caller's job group ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def in_job_group(spark: SparkSession, group: str) -> Iterator[Any]:
+    """A scheduler's thread: its jobs have a group, a description, a tag and a pool."""
+    context = spark.sparkContext
+    context.setJobGroup(group, "the nightly run")
+    context.setLocalProperty("spark.scheduler.pool", "nights")
+    context.addJobTag(f"tag-{group}")
+    try:
+        yield context
+    finally:
+        context.removeJobTag(f"tag-{group}")
+        for name in (
+            "spark.jobGroup.id",
+            "spark.job.description",
+            "spark.job.interruptOnCancel",
+            "spark.scheduler.pool",
+        ):
+            context.setLocalProperty(name, None)
+
+
+def own_tags(context: Any, jobs: list[int]) -> set[str]:
+    """The tags of ags1 that some jobs have, as Spark's status store has them."""
+    found = set()
+    for job in jobs:
+        tags = context._jsc.sc().statusStore().job(job).jobTags()
+        found |= {tags.apply(at) for at in range(tags.size()) if tags.apply(at).startswith("ags1-")}
+    return found
+
+
+def test_the_jobs_of_a_run_keep_the_callers_group_tags_description_and_pool(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_WAVE_UNITS", 2)
+    monkeypatch.setattr(planning, "_FIRST_WAVE_UNITS", 2)
+    properties: list[dict[str, str]] = []
+    real = Session.tagged
+
+    @contextmanager
+    def watched(self: Session, tag: str, text: str) -> Iterator[None]:
+        with real(self, tag, text):
+            names = ("spark.job.description", "spark.scheduler.pool")
+            properties.append({name: str(context.getLocalProperty(name)) for name in names})
+            yield
+
+    monkeypatch.setattr(Session, "tagged", watched)
+    with in_job_group(spark, "nightly") as context:
+        before = context.statusTracker().getJobIdsForGroup("nightly")
+        run(spark, [Unit(str(index), 1) for index in range(6)])
+        jobs = sorted(context.statusTracker().getJobIdsForGroup("nightly"))
+        assert (before, len(jobs)) == ([], 3)
+        assert sorted(context._jsc.sc().statusTracker().getJobIdsForTag("tag-nightly")) == jobs
+        (tag,) = own_tags(context, jobs)
+        assert sorted(context._jsc.sc().statusTracker().getJobIdsForTag(tag)) == jobs
+        assert tag.startswith("ags1-echo-")
+        assert context.getLocalProperty("spark.jobGroup.id") == "nightly"
+        assert context.getLocalProperty("spark.job.description") == "the nightly run"
+        assert list(context.getJobTags()) == ["tag-nightly"]
+    assert {each["spark.scheduler.pool"] for each in properties} == {"nights"}
+    assert {each["spark.job.description"] for each in properties} == {
+        "the nightly run: ags1 echo: 2 files, 2 B in 2 tasks"
+    }
+
+
+@pytest.mark.parametrize("by", ["group", "tag", "own tag"])
+def test_a_scheduler_cancels_a_run_by_its_own_group_or_tag_or_that_of_the_run(
+    by: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    group = f"cancelled by {by}"
+
+    def cancel() -> None:
+        await_file(str(tmp_path / "waiting"))
+        if by == "group":
+            context.cancelJobGroup(group)
+        elif by == "tag":
+            context.cancelJobsWithTag(f"tag-{group}")
+        else:
+            (tag,) = own_tags(context, context.statusTracker().getJobIdsForGroup(group))
+            context.cancelJobsWithTag(tag)
+
+    with in_job_group(spark, group) as context:
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        try:
+            with pytest.raises(Exception, match=r"(?i)cancelled"):
+                run(spark, [Unit("a", 1)], Waiting(str(tmp_path)))
+        finally:
+            (tmp_path / "go").touch()
+            canceller.join()
+        assert context.getLocalProperty("spark.jobGroup.id") == group
 
 
 # -- results -------------------------------------------------------------------------------------------------

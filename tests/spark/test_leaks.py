@@ -36,8 +36,8 @@ from ags1 import dataset
 from ags1.dataset import keys as dataset_keys
 from ags1.dataset import runs
 from ags1.spark import encryption
-from ags1.spark.engine._column_keys import LEAD, RUN, data_key, read_key
-from ags1.spark.engine._sealing import kms_client
+from ags1.spark.engine.column_keys import LEAD, RUN, data_key, read_key
+from ags1.spark.engine.sealing import kms_client
 from ags1.storage import Location
 from tests.spark.works import Interrupted
 
@@ -92,7 +92,8 @@ with open(vault + "/" + name, "r+b") as file:
     file.write(b"damage")
 looked_at(ags1.spark.verify_files(spark, vault, **options))
 failing(lambda: ags1.spark.decrypt_files(spark, vault, out + "/plain2", **options))
-os.symlink("nowhere", raw + "/broken")
+with open(raw + "/again", "wb") as file:
+    file.write(ags1.encrypt(b"x", bytes(16)))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **options))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **{**options, "kms": bytes(32)}))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="other", **options))

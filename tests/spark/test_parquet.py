@@ -17,11 +17,12 @@ pytest.importorskip("pyspark")
 from ags1 import AuthenticationError, FormatError, KeyAccessError, parquet
 from ags1.dataset.sources import Found
 from ags1.kms import LocalKms
-from ags1.spark.engine import _parquet_run
-from ags1.spark.engine._parquet_run import _Spool
-from ags1.spark.engine._planning import Unit
+from ags1.spark.engine import parquet_run
+from ags1.spark.engine.parquet_run import _Spool
+from ags1.spark.engine.planning import Unit
 from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
 from ags1.storage import Location
+from tests import modes
 from tests.pages import ROOT, blocks
 from tests.parquet import corpus
 from tests.spark.test_parquet_work import add, flip_page, plain, table_of
@@ -95,6 +96,27 @@ def test_a_tree_goes_and_comes_back(spark: SparkSession, lake: Path, tmp_path: P
     assert below(back) == below(vault)
     for name in NAMES:
         assert table_of((back / name).read_bytes()).equals(table_of((lake / name).read_bytes()))
+
+
+def test_directories_keep_their_modes_and_links_are_left_out(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
+) -> None:
+    (lake / "p=1").chmod(0o500)
+    (lake / "p=2").chmod(0o710)
+    lake.chmod(0o770)
+    for name, place in {"file": "b.parquet", "directory": "p=1", "dangling": "nothing"}.items():
+        (lake / name).symlink_to(place)
+    vault, back = tmp_path / "vault", tmp_path / "back"
+    with modes.umask(0o022):
+        result = encrypt(spark, lake, vault, kms_url)
+        assert result.links == 3
+        assert {path for path, text in result.notes if text.endswith("it is a link, which is not followed")} == {
+            "file", "directory", "dangling",
+        }  # fmt: skip
+        decrypt_parquet(spark, vault, back, kms=kms_url, **QUIET)
+    for target in (vault, back):
+        assert [(target / each).stat().st_mode & 0o777 for each in ("", "p=1", "p=2")] == [0o750, 0o500, 0o710]
+    (lake / "p=1").chmod(0o700)
 
 
 def test_a_result_is_looked_at_without_doing_the_work_again(
@@ -180,7 +202,7 @@ def test_files_that_no_directory_can_hold_together_stop_it_before_anything_is_wr
         # As a store can list them.
         yield from (Found(name, name, source) for name in ("a.parquet", "a.parquet/b.parquet"))
 
-    monkeypatch.setattr(_parquet_run, "scan", scan)
+    monkeypatch.setattr(parquet_run, "scan", scan)
     with pytest.raises(NotADirectoryError, match=r"a\.parquet and a\.parquet/b\.parquet cannot both be written"):
         encrypt(spark, lake, tmp_path / "vault", kms_url)
     assert not (tmp_path / "vault").exists()
@@ -257,7 +279,7 @@ def test_a_kms_that_refuses_is_noticed_before_any_task(
 
     vault = tmp_path / "vault"
     encrypt(spark, lake, vault, kms_url)
-    monkeypatch.setattr("ags1.spark.engine._parquet_run.Engine", None)
+    monkeypatch.setattr("ags1.spark.engine.parquet_run.Engine", None)
     with pytest.raises(KeyAccessError, match="did not wrap a key with 'nobody'"):
         encrypt(spark, lake, tmp_path / "other", kms_url, column_key_ids={"nobody": ["name"]})
     for work in (decrypt_parquet, verify_parquet):

@@ -16,10 +16,10 @@ from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import KeyAccessError
-from ags1.spark.engine._column_work import DecryptColumns, EncryptColumns
-from ags1.spark.engine._dataset_work import DecryptWork, EncryptWork
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine.column_work import DecryptColumns, EncryptColumns
+from ags1.spark.engine.dataset_work import DecryptWork, EncryptWork
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
 
 Tell = Callable[[int, int], None]
 
@@ -67,6 +67,19 @@ class Echo:
             tell(1, unit.size)
             detail = {"pid": os.getpid(), "data": unit.data}
             yield Outcome(unit.path, f"at {unit.path}", unit.size, start=unit.start, detail=detail)
+
+
+@dataclass
+class Waiting:
+    """Says that it waits, and does so until somebody makes a file."""
+
+    signals: str
+    verb: str = "wait"
+
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+        Path(self.signals, "waiting").touch()
+        await_file(str(Path(self.signals, "go")))
+        yield from (Outcome(unit.path) for unit in units)
 
 
 @dataclass

@@ -57,15 +57,16 @@ def server(lake: Path) -> Iterator[HostileServer]:
 def commands(lake: Path, root: str) -> dict[str, tuple[list[str], str]]:
     """Commands that read an object, and its name."""
     key = ["--key-file", str(lake / "key")]
+    read = [*key, "--length", str(ags1.encrypted_length(len(PLAIN)))]
     kms = ["--kms", f"local:{lake / 'keys'}", "--key-file", str(lake / "key")]
     footer = ["--footer-key", f"file:{lake / 'key'}"]
     # The server lists nothing, so the version is named.
     kms += ["--version", "1"]
     return {
-        "cat": (["cat", f"{root}/a.ags1", *key], "a.ags1"),
+        "cat": (["cat", f"{root}/a.ags1", *read], "a.ags1"),
         "inspect": (["inspect", f"{root}/a.ags1"], "a.ags1"),
-        "verify": (["verify", f"{root}/a.ags1", *key], "a.ags1"),
-        "decrypt": (["decrypt", f"{root}/a.ags1", str(lake / "out"), "--overwrite", *key], "a.ags1"),
+        "verify": (["verify", f"{root}/a.ags1", *read], "a.ags1"),
+        "decrypt": (["decrypt", f"{root}/a.ags1", str(lake / "out"), "--overwrite", *read], "a.ags1"),
         "encrypt": (["encrypt", f"{root}/a.ags1", str(lake / "out"), "--again", "--overwrite", *key], "a.ags1"),
         "parquet inspect": (["parquet", "inspect", f"{root}/p.parquet", *footer], "p.parquet"),
         "parquet cat": (["parquet", "cat", f"{root}/p.parquet", *footer], "p.parquet"),

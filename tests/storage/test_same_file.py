@@ -66,8 +66,8 @@ def test_no_function_writes_into_the_file_that_it_reads(files: Path) -> None:
     [
         "encrypt plain - --key-file key >> plain",
         "encrypt - - --key-file key < plain >> plain",
-        "decrypt sealed - --key-file key 1<> sealed",
-        "cat sealed --key-file key >> sealed",
+        "decrypt sealed - --key-file key --any-length 1<> sealed",
+        "cat sealed --key-file key --any-length >> sealed",
         "parquet cat plain.parquet --allow-plaintext >> plain.parquet",
     ],
 )

@@ -303,9 +303,10 @@ KEY_OPTIONS = [
     [f"--key-hex={SECRET.hex()}"],
 ]  # fmt: skip
 COMMANDS = [
-    ["encrypt", "plain", "made.ags1"], ["encrypt", "plain", "made.ags1", "--json"], ["decrypt", "good.ags1", "made"],
-    ["decrypt", "bad.ags1", "made"], ["decrypt", "bad.ags1", "made", "--json"], ["verify", "good.ags1", "--json"],
-    ["verify", "bad.ags1"], ["cat", "bad.ags1"], ["encrypt", "missing", "made.ags1"],
+    ["encrypt", "plain", "made.ags1"], ["encrypt", "plain", "made.ags1", "--json"], ["encrypt", "missing", "made.ags1"],
+    ["decrypt", "good.ags1", "made", "--any-length"], ["decrypt", "bad.ags1", "made", "--any-length"],
+    ["decrypt", "bad.ags1", "made", "--any-length", "--json"], ["verify", "good.ags1", "--any-length", "--json"],
+    ["verify", "bad.ags1", "--any-length"], ["cat", "bad.ags1", "--any-length"], ["cat", "good.ags1"],
     ["encrypt", "plain", "made.ags1", "--key-metadata-out", "made.metadata", "--json"],
 ]  # fmt: skip
 

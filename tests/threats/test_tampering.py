@@ -279,6 +279,23 @@ def test_truncation_at_every_length(route: Route, tmp_path: Path) -> None:
                     route(cut, None, tmp_path)
 
 
+@pytest.mark.parametrize("route", [by_reader, by_small_reads, by_pread, by_pipe, by_path, by_decrypt_file])
+def test_a_cut_inside_a_block_is_called_one_and_no_fault_of_the_key(route: Route, tmp_path: Path) -> None:
+    for length in range(HEADER + STRIDE, len(STREAM)):
+        if (length - HEADER) % STRIDE:
+            with pytest.raises(REFUSALS, match="truncated") as caught:
+                route(STREAM[:length], None, tmp_path)
+            assert "wrong key" not in str(caught.value)
+    cut = STREAM[: HEADER + STRIDE + 40]
+    # Nothing vouches for the key where no block is authentic, and a cut leaves no whole block that fails.
+    for stream in (flip(cut, HEADER), cut[: HEADER + 40], flip(FULL_STREAM, len(FULL_STREAM) - 1)):
+        with pytest.raises(ags1.AuthenticationError, match="wrong key, wrong AAD prefix, or damaged data"):
+            route(stream, None, tmp_path)
+    # A file of the right length was not cut.
+    with pytest.raises(ags1.AuthenticationError, match="wrong key, wrong AAD prefix, or damaged data"):
+        route(flip(STREAM, len(STREAM) - 1), len(STREAM), tmp_path)
+
+
 @EVERY_ROUTE
 def test_extension_by_every_small_amount(route: Route, tmp_path: Path) -> None:
     for stream, extra in itertools.product((STREAM, FULL_STREAM), range(1, 2 * STRIDE + 2)):

@@ -16,19 +16,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ags1.core.blocks import usable_cpus
-from ags1.errors import Ags1Error, FormatError, KeyAccessError, LimitError, TruncatedError, UnsupportedError
+from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
 from ags1.iceberg.conversion.journal import (
     DIRECTORY,
+    KIND,
     Journal,
-    Killed,
     below_metadata,
     is_maintenance,
-    new_name,
-    open_run,
+    moved,
     remove_run,
+    touch,
 )
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
@@ -37,14 +37,13 @@ from ags1.iceberg.conversion.work import (
     FileResult,
     FileTask,
     Places,
-    WorkKey,
     check,
     run,
     sealed_key,
 )
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import MOVED_FROM, TableLocations
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.scan.probing import Probe
@@ -54,11 +53,11 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
-from ags1.kms.run_records import FoundRun, RunSeal, found_runs
 from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.typing import Buffer
+from ags1.work.records import FoundRun, OpenedRun, RunSeal, found_runs, opened_runs
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 
@@ -71,12 +70,10 @@ _READ_AT_ONCE = 4
 class TableAtOnce:
     """A table at one moment: its metadata, its files opened, and its contents."""
 
-    def __init__(
-        self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept, places: TableLocations
-    ) -> None:
-        self.places = places
+    def __init__(self, state: TableState, kms: Any, table: CatalogTable, kept: Kept) -> None:
+        self.places = table.places(state)
         self.metadata = TableMetadata(state.document.fields)
-        self.source = SnapshotFiles.of(state, kms, io_properties)
+        self.source = SnapshotFiles.of(state, kms, table)
         self.contents = Contents(self.metadata, self.source, kept)
         self.document = state.document
 
@@ -92,8 +89,6 @@ class Conversion:
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once.
     target_properties : mapping, optional
         Properties for the new location; by default those of the old one.
-    held : str, optional
-        The master key that the caller has named for the table as it is: metadata.json is authenticated by nothing.
     perform : callable, optional
         Moves files outside this process. It is called as ``perform(tasks, journal, places)`` with a list of
         :class:`FileTask` and the :class:`Journal`, which opens their keys; None if there is no key. It records each
@@ -109,21 +104,20 @@ class Conversion:
         threads: int | None = None,
         progress: Progress | None = None,
         target_properties: Mapping[str, str] | None = None,
-        held: str | None = None,
         perform: Perform | None = None,
     ) -> None:
-        self.table, self.kms, self.change, self.held = table, kms, change, held
+        self.table, self.kms, self.change = table, kms, change
         self.threads, self.progress, self.perform = threads, progress, perform
         source = table.io_properties
         target = source if target_properties is None else target_properties
-        self.places = Places(source, {name: target[name] for name in target if name != MOVED_FROM})
+        self.places = Places(source, target, table.expected.moved_from)
         self.moved: dict[str, tuple[FileResult, RunSeal | None]] = {}
         self._manifests: Kept = {}
-        self._work_key: WorkKey | None = None
+        self._journal: Journal | None = None
         self._own_seal: RunSeal | None = None
         self._lock = threading.Lock()
-        self._journal: Journal | None = None
-        self._taken: list[Killed] = []
+        self._has_begun = False
+        self._taken: list[OpenedRun] = []
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
         self._named: tuple[TableMetadata, TableFiles] | None = None
@@ -137,18 +131,11 @@ class Conversion:
     # -- what is there -------------------------------------------------------------------------------------------
 
     def look(self, state: TableState | None = None) -> TableAtOnce:
-        """Return the table in its current state, or in a given one. KeyAccessError: not under the key that is held."""
+        """Return the table in its current state, or in a given one."""
         found = state or self.table.load()
         if state is None:
             self.table.check_newest(found)
-        said = TableMetadata(found.document.fields).key_id
-        # A catalog that knows the master key has compared it; encryption is under the key that the caller names.
-        if self.held not in (None, said) and found.table_key_id is None and self.change.name != ENCRYPT:
-            raise KeyAccessError(
-                f"{self.table.name}: its metadata says that it is under the master key {said!r}, and it was opened "
-                f"with `table_key_id={self.held!r}`: if that is right, open it again with the other one"
-            )
-        return TableAtOnce(found, self.kms, self.table.io_properties, self._manifests, self.table.places(found))
+        return TableAtOnce(found, self.kms, self.table, self._manifests)
 
     def plan(self, view: TableAtOnce) -> ConversionPlan:
         """Return the plan. Nothing is written."""
@@ -289,16 +276,16 @@ class Conversion:
             if is_moved(each) and not self._is_done(each) and each.path not in self.moved
         }
         for each in self._taken:
-            each.touch()
+            touch(each)
         if not entries:
             return
         seal = self._seal(view)
-        if self._journal is None and self._work_key is not None and seal is not None:
-            self._journal = Journal.begin(
-                self._journal_directory(view), seal.name, self._work_key, seal, self._purpose(view)
-            )
-        if self._journal is not None and seal is not None and not self._is_listed(view):
-            self._journal.records(seal).plan([self._target(view, path) for path in entries])
+        if self._journal is not None and seal is not None:
+            if not self._has_begun:
+                self._journal.begin(seal, self._purpose(view))
+                self._has_begun = True
+            if not self._is_listed(view):
+                self._journal.plan(seal, [self._target(view, path) for path in entries])
         if self.perform is None:
             results: Iterable[FileResult] = self._in_threads(view, list(entries.values()), seal)
         else:
@@ -403,8 +390,9 @@ class Conversion:
         with self._lock:
             # Many threads check files, and all files of a run have one key.
             if self._own_seal is None:
-                self._work_key = WorkKey.make(self.kms, key_id)
-                self._own_seal = self._work_key.open(self.kms, new_name(_uuid_of(view)))
+                key = WrappedKey(key_id).another(self.kms)
+                self._journal = Journal.create(self._journal_directory(view), _uuid_of(view), key)
+                self._own_seal = self._journal.open(self.kms)
             return self._own_seal
 
     # -- the journal ---------------------------------------------------------------------------------------------
@@ -427,29 +415,19 @@ class Conversion:
             return
         wanted = {each.path: each for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
         names = self._names(view)
-        notes = self.report.notes
-        for found in runs:
 
-            def refused(name: str, error: Exception, run: str = found.run) -> None:
-                notes.append(f"{run}/{name}: this record of a killed run is not believed: {error}")
+        def refused(name: str, error: Exception) -> None:
+            self.report.notes.append(f"{name}: this work of a killed run is not believed: {error}")
 
-            try:
-                killed = open_run(found, self.kms, key_id, _uuid_of(view), refused)
-            except FileNotFoundError:
-                # It has just ended.
+        conversions = (each for each in runs if not is_maintenance(each))
+        for each in opened_runs(conversions, KIND, _uuid_of(view), unwrapping_under(key_id, self.kms), refused):
+            if each.about != self._purpose(view):
                 continue
-            except (Ags1Error, OSError) as error:
-                if is_maintenance(found):
-                    continue
-                notes.append(f"{found.run}: the work of a killed run is not believed: {error}")
-                continue
-            if killed.purpose != self._purpose(view):
-                continue
-            self._taken.append(killed)
-            for result in killed.results:
+            self._taken.append(each)
+            for result in moved(each, refused):
                 entry = wanted.get(result.source)
                 if entry is not None and result.source not in self.moved and self._stands(result, entry, names):
-                    self.moved[result.source] = (result, killed.seal)
+                    self.moved[result.source] = (result, each.seal)
                     self.report.reused += 1
 
     def _stands(self, result: FileResult, entry: ManifestEntry, names: TableFiles) -> bool:
@@ -469,8 +447,10 @@ class Conversion:
 
     def forget(self) -> None:
         """Remove the journals: their files are now part of the table."""
-        own = None if self._journal is None else self._journal.directory
-        for each in [*(killed.found.directory for killed in self._taken), *([] if own is None else [own])]:
+        directories = [each.found.directory for each in self._taken]
+        if self._journal is not None and self._has_begun:
+            directories.append(self._journal.directory)
+        for each in directories:
             # The table is committed, so a journal that stays is not needed.
             with contextlib.suppress(OSError):
                 remove_run(each)
@@ -492,7 +472,7 @@ class Conversion:
         self.move(view)
         state = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
         if state is not None:
-            self.prove(state)
+            self.prove(state, self.table)
         self.forget()
         return self.finished(state)
 
@@ -542,9 +522,9 @@ class Conversion:
             metadata.fields.pop("encryption-keys", None)
         return made
 
-    def prove(self, state: TableState) -> None:
+    def prove(self, state: TableState, table: CatalogTable) -> None:
         """Open the committed table, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
-        files = SnapshotFiles.of(state, self.kms, self.places.target)
+        files = SnapshotFiles.of(state, self.kms, table)
         metadata = TableMetadata(state.document.fields)
         counted: dict[str, int] = {}
         for number in {each["snapshot-id"] for each in metadata.refs.values()}:

@@ -1,42 +1,35 @@
 """Finished work of a conversion, so that the next run resumes a killed one.
 
-    <metadata directory>/ags1-conversion/<run>/run.json        what the run does, and its wrapped key
-    <metadata directory>/ags1-conversion/<run>/<uuid>.sealed   files that are moved and durable, with their keys; and
-                                                               before, names of new files where they cannot be listed
+    <metadata directory>/ags1-conversion/<run>/run.json           what the run does, and its wrapped key
+    <metadata directory>/ags1-conversion/<run>/files-*.sealed     files that are moved and durable, with their keys
+    <metadata directory>/ags1-conversion/<run>/planned-*.sealed   before, names of new files that cannot be listed
 
-:mod:`ags1.kms.run_records` says how they are sealed, and when they are believed. A record is written after its files
+:mod:`ags1.work.records` says how they are sealed, and when they are believed. A record is written after its files
 are durable, so every file in it is complete. A conversion that has no key has no journal.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.errors import AuthenticationError, FormatError
-from ags1.iceberg.conversion.work import FileResult, WorkKey
-from ags1.keys import Key
-from ags1.kms import run_records
-from ags1.kms.run_records import FoundRun, RunName, RunRecords, RunSeal
+from ags1.iceberg.conversion.work import FileResult
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, make_parent, open_output, read_whole, remove_directories
+from ags1.work import records
+from ags1.work.records import FoundRun, OpenedRun, Refused, RunName, RunRecords, RunSeal
 
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
 
 KIND, _MAINTENANCE = "table conversion", "table maintenance"
 _RUN, _MAX_RUN = "run.json", 1 << 20
-_RESULTS, _PLANNED = "files-", "planned-"
+_MOVED, _PLANNED = "files-", "planned-"
 _NAMES_AT_ONCE = 100_000
-
-
-def new_name(table: str) -> RunName:
-    """The name of a new run; `table` is the UUID of the table."""
-    return RunName(KIND, table, str(uuid.uuid4()))
 
 
 class Records:
@@ -52,11 +45,6 @@ class Records:
         """Add a moved file."""
         self._write(result, self._at_once)
 
-    def plan(self, targets: list[str]) -> None:
-        """Write the names of files before they are made, for `clean`: outside of the table, it does not list."""
-        for begin in range(0, len(targets), _NAMES_AT_ONCE):
-            self._records.add(f"{_PLANNED}{uuid.uuid4()}", targets[begin : begin + _NAMES_AT_ONCE])
-
     def flush(self) -> None:
         """Write all added files."""
         self._write(None, 1)
@@ -69,7 +57,7 @@ class Records:
                 return
             results, self._waiting = self._waiting, []
         # Without the lock: other files are moved during the request.
-        self._records.add(f"{_RESULTS}{uuid.uuid4()}", [_fields(each) for each in results])
+        self._records.add(_MOVED, [each.to_json() for each in results])
 
 
 @dataclass(frozen=True)
@@ -78,20 +66,26 @@ class Journal:
 
     directory: Location = field(repr=False)
     name: RunName
-    work_key: WorkKey
+    key: WrappedKey
 
     @classmethod
-    def begin(
-        cls, journals: Location, name: RunName, work_key: WorkKey, seal: RunSeal, purpose: Mapping[str, Any]
-    ) -> Journal:
-        """Begin the journal of a run. A later run with the same purpose takes over the files of this one."""
-        made = cls(journals.join(name.run), name, work_key)
-        made._records(seal).begin(work_key.to_json(), purpose)
-        return made
+    def create(cls, journals: Location, table: str, key: WrappedKey) -> Journal:
+        """A journal under a new name; `table` is the UUID of the table. Nothing is written."""
+        name = RunName(KIND, table, str(uuid.uuid4()))
+        return cls(journals.join(name.run), name, key)
 
     def open(self, kms: Any) -> RunSeal:
         """The seal of the run; a KeyAccessError if the KMS refused."""
-        return self.work_key.open(kms, self.name)
+        return RunSeal(self.key.unwrap(kms), self.name)
+
+    def begin(self, seal: RunSeal, purpose: Mapping[str, Any]) -> None:
+        """Write what comes first. A later run with the same purpose takes over the files of this one."""
+        self._records(seal).begin(self.key.to_json(), purpose)
+
+    def plan(self, seal: RunSeal, targets: list[str]) -> None:
+        """Write the names of files before they are made, for `clean`: outside of the table, it does not list."""
+        for begin in range(0, len(targets), _NAMES_AT_ONCE):
+            self._records(seal).add(_PLANNED, targets[begin : begin + _NAMES_AT_ONCE])
 
     def records(self, seal: RunSeal) -> Records:
         """What adds records to it."""
@@ -101,43 +95,19 @@ class Journal:
         return RunRecords(self.directory, seal, durable=True)
 
 
-@dataclass(frozen=True)
-class Killed:
-    """A run that is authentic and was not committed."""
-
-    found: FoundRun
-    seal: RunSeal
-    purpose: dict[str, Any]
-    results: list[FileResult] = field(repr=False)
-    planned: list[str] = field(repr=False)
-
-    def touch(self) -> None:
-        """Add an empty record, so that `clean` sees that the files of the run are needed."""
-        RunRecords(self.found.directory, self.seal, durable=True).add(f"needed-{uuid.uuid4()}", [])
+def moved(run: OpenedRun, refused: Refused) -> list[FileResult]:
+    """The files that an unfinished run has moved; `refused` is told of records that are not authentic."""
+    return run.items(_MOVED, FileResult.from_json, refused)
 
 
-def open_run(found: FoundRun, kms: Any, key_id: str, table: str, refused: Callable[[str, Exception], object]) -> Killed:
-    """Authenticate a run of this table under this master key; `refused` is told of records that are not authentic.
+def planned(run: OpenedRun, refused: Refused) -> list[str]:
+    """The names of files that it wrote before it made them."""
+    return run.items(_PLANNED, str, refused)
 
-    FormatError, AuthenticationError: the run was not written by a conversion of this table under this master key.
-    KeyAccessError: the KMS refused. FileNotFoundError: the run has just ended.
-    """
 
-    def unwrap(wrapped: Mapping[str, Any]) -> Key:
-        work_key = WorkKey.from_json(wrapped)
-        if work_key.key_id != key_id:
-            raise AuthenticationError(f"{found.directory}: is under the master key {work_key.key_id!r}, not {key_id!r}")
-        return work_key.unwrap(kms)
-
-    opened = found.open(KIND, table, unwrap)
-    results: list[FileResult] = []
-    for name, value in opened.records(_RESULTS, refused):
-        try:
-            results += [_result(each) for each in value]
-        except (ValueError, TypeError) as error:
-            refused(name, FormatError(f"{name}: has an unknown form: {error}"))
-    planned = [str(each) for _, value in opened.records(_PLANNED, refused) for each in value]
-    return Killed(found, opened.seal, opened.about, results, planned)
+def touch(run: OpenedRun) -> None:
+    """Add an empty record to an unfinished run, so that `clean` sees that its files are needed."""
+    RunRecords(run.found.directory, run.seal, durable=True).add("needed-", [])
 
 
 def below_metadata(directory: Location) -> Location:
@@ -173,17 +143,5 @@ def is_maintenance(found: FoundRun) -> bool:
 
 def remove_run(directory: Location) -> None:
     """Remove a run, and the directory of all runs if that was the last one."""
-    run_records.remove_run(directory)
+    records.remove_run(directory)
     remove_directories([directory.beside("")])
-
-
-def _fields(result: FileResult) -> list[Any]:
-    key = None if result.key is None else base64.b64encode(result.key).decode("ascii")
-    return [result.source, result.origin, result.target, result.length, result.identity, key, result.split_offsets]
-
-
-def _result(fields: list[Any]) -> FileResult:
-    source, origin, target, length, identity, key, offsets = fields
-    sealed = None if key is None else base64.b64decode(key, validate=True)
-    starts = None if offsets is None else tuple(map(int, offsets))
-    return FileResult(str(source), str(target), int(length), sealed, starts, str(origin), str(identity))

@@ -22,9 +22,9 @@ from ags1.iceberg.metadata.manifests import DATA, DELETES, EXISTING, Manifest, M
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles
-from ags1.kms.run_records import RunSeal
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
+from ags1.work.records import RunSeal
 
 # Bytes of a manifest that takes longer to decode than to fetch.
 _LARGE = 64 << 10

@@ -7,7 +7,7 @@ they can go to other processes and into a journal. A result is returned only aft
 with its new key, and has the number of rows in the manifest. Between stores, a small file is one request each way: it
 is made, and opened again, in memory.
 
-    master key (KMS) --wraps--> WorkKey --RunSeal--> key metadata of a file, under its path
+    master key (KMS) --wraps--> key of the run --RunSeal--> key metadata of a file, under its path
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from typing import Any
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError, TruncatedError
-from ags1.iceberg.keys._kek import check_kms, kept_kek, make_kek
-from ags1.iceberg.metadata.locations import location_of
-from ags1.keys import Key, KeyMetadata
-from ags1.kms.run_records import RunName, RunSeal
+from ags1.iceberg.metadata.locations import location_of, moved
+from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.native.thrift import Struct
 from ags1.parquet.rewrite.operations import copy_file
@@ -48,6 +46,7 @@ from ags1.streams.files import Progress
 from ags1.streams.opening import open as open_stream
 from ags1.streams.stream import Reader, Writer
 from ags1.support.typing import Buffer
+from ags1.work.records import RunSeal
 
 FORMS = ("parquet", "avro")
 """Formats of data files and equality delete files that can be moved."""
@@ -56,20 +55,19 @@ _PIECE = 8 << 20
 # How many times as long as its source a Parquet file can be: a page of a few bytes has two nonces and tags.
 _LONGEST_RESULT = 4
 _MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01"}
-_KEY_LENGTH = 32
-_NAME = "conversion"
 
 
 @dataclass(frozen=True)
 class Places:
-    """Properties, under PyIceberg's names, of the source and the target storage."""
+    """Properties, under PyIceberg's names, of the source and the target storage; and whether the source is a copy."""
 
     source: Mapping[str, str] = field(default_factory=dict)
     target: Mapping[str, str] = field(default_factory=dict)
+    moved_from: tuple[str, str] | None = None
 
     def of_source(self, path: str) -> Location:
         """Return the location of a source file."""
-        return location_of(path, self.source)
+        return location_of(moved(path, self.moved_from), self.source)
 
     def of_target(self, path: str, root: str | None = None) -> Location:
         """Return the location of a target file; no link below `root` is followed."""
@@ -127,6 +125,19 @@ class FileResult:
     split_offsets: tuple[int, ...] | None = None
     origin: str = ""
     identity: str = ""
+
+    def to_json(self) -> list[Any]:
+        """The form in a record."""
+        key = None if self.key is None else base64.b64encode(self.key).decode("ascii")
+        return [self.source, self.origin, self.target, self.length, self.identity, key, self.split_offsets]
+
+    @classmethod
+    def from_json(cls, fields: Any) -> FileResult:
+        """Read that form. ValueError, TypeError: it is not valid."""
+        source, origin, target, length, identity, key, offsets = fields
+        sealed = None if key is None else base64.b64decode(key, validate=True)
+        starts = None if offsets is None else tuple(map(int, offsets))
+        return cls(str(source), str(target), int(length), sealed, starts, str(origin), str(identity))
 
 
 def check(task: FileTask, seal: RunSeal | None, places: Places) -> tuple[str, Buffer | None]:
@@ -400,45 +411,6 @@ def _open(location: Location, form: str, expected: int | None) -> Source:
 def _naming(error: Ags1Error, path: str) -> Ags1Error:
     # Messages about local files have the path without its scheme.
     return error if path.rpartition("/")[2] in str(error) else type(error)(f"{path}: {error}")
-
-
-@dataclass(frozen=True)
-class WorkKey:
-    """A wrapped key, and the id of the master key that wrapped it. It can be pickled and stored."""
-
-    key_id: str
-    wrapped: bytes
-
-    @classmethod
-    def make(cls, kms: Any, key_id: str) -> WorkKey:
-        """Make a new key; a KeyAccessError if the KMS refused."""
-        check_kms(kms)
-        return cls(key_id, make_kek(kms, key_id, _NAME, _KEY_LENGTH)[1])
-
-    def unwrap(self, kms: Any) -> Key:
-        """Unwrap the key by the KMS; a KeyAccessError if the KMS refused."""
-        check_kms(kms)
-        return kept_kek(kms, self.wrapped, self.key_id, _NAME)
-
-    def open(self, kms: Any, name: RunName) -> RunSeal:
-        """The seal of the run of this name; raises as :meth:`unwrap`."""
-        return RunSeal(self.unwrap(kms), name)
-
-    def to_json(self) -> dict[str, Any]:
-        """The form in a journal."""
-        return {"key-id": self.key_id, "key": base64.b64encode(self.wrapped).decode("ascii")}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> WorkKey:
-        """Read that form. FormatError: it is not valid."""
-        key_id, key = fields.get("key-id"), fields.get("key")
-        try:
-            wrapped = base64.b64decode(key, validate=True) if isinstance(key, str) else b""
-        except ValueError:
-            wrapped = b""
-        if not isinstance(key_id, str) or not wrapped:
-            raise FormatError("the key of a journal is missing or damaged")
-        return cls(key_id, wrapped)
 
 
 def sealed_key(seal: RunSeal, metadata: KeyMetadata, path: str) -> bytes:

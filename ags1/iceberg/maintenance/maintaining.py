@@ -20,8 +20,8 @@ from ags1.iceberg.maintenance.manifests import rewrite_manifests
 from ags1.iceberg.maintenance.reports import MaintenanceReport
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.kms.asking import reported
-from ags1.kms.run_records import found_runs
 from ags1.streams.files import Progress
+from ags1.work.records import found_runs
 
 
 @dataclass(frozen=True)

@@ -233,24 +233,17 @@ class EncryptionConfig(Config):
             _writing_key(footer_key, "footer_key"), _metadata(footer_key_metadata, "footer_key_metadata"), keys
         )
         own = [key for key, _ in keys]
-        self._set_up(
-            lambda _: given, names, own,
-            encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2,
-        )  # fmt: skip
+        self._set_form(encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2)
+        self._set_keys(lambda _: given, names, own)
 
-    def _set_up(
+    def _set_form(
         self,
-        keys: Callable[[Location | None], FileKeys],
-        names: ColumnNames | None,
-        own_keys: Sequence[Key | str],
         encrypt_all: bool,
         algorithm: str,
         plaintext_footer: bool,
         aad_prefix: Buffer | None,
         store_aad_prefix: bool,
         data_page_v2: str,
-        reading: DecryptionConfig | None = None,
-        footer_key_id: str | None = None,
     ) -> None:
         self._encrypt_all = as_flag(encrypt_all, "encrypt_all")
         self.algorithm = one_of(algorithm, ALGORITHMS, "algorithm")
@@ -260,14 +253,23 @@ class EncryptionConfig(Config):
         self.aad_prefix = None if aad_prefix is None else _prefix(aad_prefix)
         if self.aad_prefix is None and not store_aad_prefix:
             raise ValueError("`store_aad_prefix=False` needs `aad_prefix`, which readers must then supply")
+        self._missing_allowed = False
+        self.checks_keys = True
+
+    def _set_keys(
+        self,
+        keys: Callable[[Location | None], FileKeys],
+        names: ColumnNames | None,
+        own_keys: Sequence[Key | str],
+        reading: DecryptionConfig | None = None,
+        footer_key_id: str | None = None,
+    ) -> None:
+        self._keys = keys
         self._column_names = names
         self._own_keys = own_keys
-        self._missing_allowed = False
-        self._keys = keys
         self.fresh_keys = reading is not None
         self.footer_key_id = footer_key_id
         self._reading = reading
-        self.checks_keys = True
 
     @classmethod
     def from_kms(
@@ -338,12 +340,14 @@ class EncryptionConfig(Config):
         }
         footer_id = key_id(footer_key_id, "footer_key_id")
         made = cls.__new__(cls)
-        made._set_up(
+        made._set_form(encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2)
+        made._set_keys(
             lambda target: FileDataKeys(wrapper, footer_id, master_ids, target=target, **options),
-            names, master_ids,
-            encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2,
-            DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds), footer_id,
-        )  # fmt: skip
+            names,
+            master_ids,
+            DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds),
+            footer_id,
+        )
         return made._with(checks_keys=wrapper.checks_keys)
 
     @classmethod

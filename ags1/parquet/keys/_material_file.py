@@ -19,6 +19,7 @@ from ags1.errors import FormatError, KeyAccessError
 from ags1.parquet.keys.material import encode_entries, parse_entries
 from ags1.storage import Location, is_directory, is_url, list_files, open_output, read_whole, status
 from ags1.support.typing import Any
+from ags1.support.words import LINK
 
 _PREFIX = "_KEY_MATERIAL_FOR_"
 _SUFFIX = ".json"
@@ -150,10 +151,11 @@ def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
         return [one]
 
     def refuse(name: str) -> None:
-        text = "is a link to a directory, which is not followed, so its keys would stay as they are: replace it by that"
-        raise OSError(errno.ENOTDIR, text, where.join(name).text)
+        place = where.join(name)
+        if is_key_material_name(name) or is_directory(place):
+            text = f"{LINK}, so its keys would stay as they are: replace it by what it leads to"
+            raise OSError(errno.ENOTDIR, text, place.text)
 
-    # One that is a link is not left out, and reading it is an error.
     return [
         where.as_root().join(each.name)
         for each in list_files(where, on_link=refuse if recursive else None)

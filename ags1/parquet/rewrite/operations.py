@@ -17,7 +17,7 @@ from ags1.parquet.rewrite.conversions import decrypt_file, encrypt_file, rekey_f
 from ags1.parquet.structure._copying import copy_bytes, counting, seekable
 from ags1.parquet.structure._source_file import SourceFile
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
-from ags1.parquet.structure.inspection import inspect
+from ags1.parquet.structure.inspecting import inspect
 from ags1.storage import Entry, Location, open_output, status
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of

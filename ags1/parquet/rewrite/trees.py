@@ -11,7 +11,7 @@ The content of a file decides what is done with it; if that is not enough, its n
     .NAME.crc beside NAME                       left out: a checksum of bytes that change
     _KEY_MATERIAL_FOR_NAME.json                 left out: it goes with the old keys; new ones are written where needed
     empty, beginning with _ or . (_SUCCESS)     copied
-    a link to a directory                       left out: it is not followed
+    a link                                      left out: it is not followed
     anything else                               refused, copied or left out, as `others` says
 """
 
@@ -44,11 +44,12 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
-from ags1.storage import Entry, Location, files_at_once, inside, list_files, refuse_twins
+from ags1.storage import Entry, Location, directories_like, files_at_once, inside, list_files, refuse_twins
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
 from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Report
+from ags1.support.words import LINK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -447,29 +448,30 @@ def _run(
         place = root.join(each.name)
         return transfer(each, place, work, resume=resume, threads=share, progress=within, durable=durable)
 
-    for each, outcome in _outcomes(SharedProgress(progress, all_bytes), files, convert, on_error, at_once):
-        if isinstance(outcome, Exception):
-            report.errors.append((each.name, outcome))
-        elif outcome:
-            report.done.append(each.name)
-            report.done_bytes += each.size
-        else:
-            report.finished_before.append(each.name)
-    # Markers such as _SUCCESS state that the set is complete, so they are copied last, and only if nothing failed.
-    if report.errors:
-        report.left_out += [(each.name, "a file before it failed") for each in copied]
-        return report
-
     def repeat(each: Entry, within: Progress) -> bool:
         return copy(each, root.join(each.name), resume=resume, progress=within, durable=durable)
 
-    for each, outcome in _outcomes(SharedProgress(progress, all_bytes, work_bytes), copied, repeat, on_error, 1):
-        if isinstance(outcome, Exception):
-            report.errors.append((each.name, outcome))
-        elif outcome:
-            report.copied.append(each.name)
-        else:
-            report.finished_before.append(each.name)
+    places = ((each.name, each.location) for each in (*files, *copied))
+    with directories_like(Location(source, storage_options), root, places):
+        for each, outcome in _outcomes(SharedProgress(progress, all_bytes), files, convert, on_error, at_once):
+            if isinstance(outcome, Exception):
+                report.errors.append((each.name, outcome))
+            elif outcome:
+                report.done.append(each.name)
+                report.done_bytes += each.size
+            else:
+                report.finished_before.append(each.name)
+        # Markers such as _SUCCESS state that the set is complete, so they are copied last, and only if nothing failed.
+        if report.errors:
+            report.left_out += [(each.name, "a file before it failed") for each in copied]
+            return report
+        for each, outcome in _outcomes(SharedProgress(progress, all_bytes, work_bytes), copied, repeat, on_error, 1):
+            if isinstance(outcome, Exception):
+                report.errors.append((each.name, outcome))
+            elif outcome:
+                report.copied.append(each.name)
+            else:
+                report.finished_before.append(each.name)
     return report
 
 
@@ -489,6 +491,6 @@ def _listed(
         raise ValueError(f"source and target are the same directory ({root}): write to another, then rename")
 
     def leave_out(name: str) -> None:
-        report.left_out.append((name, "it is a link to a directory, which is not followed"))
+        report.left_out.append((name, f"it {LINK}"))
 
     return list_files(root, outside=outside, on_link=leave_out)

@@ -24,15 +24,16 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.versions import latest_number
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_client, kms_reference
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_client, kms_reference
 from ags1.spark.source._directories import is_hidden
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Plain
+from ags1.spark.source.options import SourceOptions
 from ags1.storage import Location, in_order, list_files, match, status
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.streams.stream import Reader
 from ags1.support.key_files import from_base64, from_hex, parse_key, read_key_file
+from ags1.support.words import LINK
 
 _KEPT = 4
 _AHEAD = 8
@@ -362,9 +363,10 @@ def _below(directory: str, options: SourceOptions) -> list[tuple[str, int]]:
     """Files and their sizes. OSError: some of the rows would be missing."""
 
     def refuse(name: str) -> None:
-        if not _left_out(f"{name}/", options):
-            text = "is a link to a directory, which is not followed, so its rows would be missing: replace it by that"
-            raise OSError(errno.ENOTDIR, text, os.path.join(directory, name))
+        path = os.path.join(directory, name)
+        if not _left_out(f"{name}/" if os.path.isdir(path) else name, options):
+            text = f"{LINK}, so its rows would be missing: replace it by what it leads to"
+            raise OSError(errno.ENOTDIR, text, path)
 
     return [(each.location.path, each.size) for each in list_files(Location(directory), on_link=refuse)]
 

@@ -23,21 +23,22 @@ from pyspark.sql.types import StringType, StructType
 
 from ags1.core.gcm import random_bytes
 from ags1.dataset.access import Access
-from ags1.dataset.keys import DatasetKeys, WrappedKey
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Pins
 from ags1.dataset.runs import Done, RunKeys, RunReference
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest
 from ags1.errors import ConflictError, FormatError
-from ags1.spark.engine._captured import CapturedSession
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys
-from ags1.spark.source._options import WriteOptions
+from ags1.iceberg.keys.wrapped_key import WrappedKey
+from ags1.spark.engine.captured import CapturedSession
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_client, kms_reference, run_keys
 from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
 from ags1.spark.source.encoders import Encoding, encoding_for
+from ags1.spark.source.options import WriteOptions
 from ags1.storage import Location, Unsynced, make_parent, remove
 from ags1.streams.stream import Writer
 

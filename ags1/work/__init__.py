@@ -1,0 +1,1 @@
+"""Runs over many units, and the sealed records of what an unfinished run has done."""
