@@ -285,9 +285,8 @@ def made_directories(options: argparse.Namespace, jobs: list[Job]) -> contextlib
     from ags1.storage import Location, directories_like
 
     files = ((job.target[len(options.target) :].lstrip("/"), Location(job.source)) for job in jobs)
-    source = options.sources[0] if len(options.sources) == 1 and not options.files_from else ""
-    like = Location(source) if os.path.isdir(source) else None
-    return directories_like(like, Location(options.target).as_root(), files)
+    one = Location(options.sources[0]) if len(options.sources) == 1 and not options.files_from else None
+    return directories_like(one, Location(options.target).as_root(), files)
 
 
 def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:

@@ -226,7 +226,7 @@ ags1 dataset verify vault/ --expected-version 12""",
         ),
         more="Files of the same names in TARGET that differ are refused before anything is written, unless --overwrite "
         "is given; those of the same length and time, as of an earlier run, stay as they are. Files have the modes and "
-        "times of the sources. Nothing is written through a link.",
+        "times of the sources, directories their modes. Nothing is written through a link.",
         fields=_RUN,
         examples="""\
 ags1 dataset decrypt vault/ plain/ --include 'day=7/*'

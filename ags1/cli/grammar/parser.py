@@ -123,8 +123,8 @@ It needs shtab: pip install 'ags1[cli]'
 """
 
 _TREES = (
-    "A directory stands for {what} below it, and TARGET gets the same tree; links to directories are not "
-    "followed. Every target appears whole or not at all. "
+    "A directory stands for {what} below it, and TARGET gets the same tree; links in it are left out. "
+    "Every target appears whole or not at all. "
 )
 
 # Commands that have actions, each in a parser of its own.
