@@ -23,7 +23,7 @@ CONTRACT = Path(ags1.get_include()) / "ags1"
 
 # The rooms from the ground up: a room imports from those before it alone.
 ORDER = (
-    *("_version", "errors", "support", "core", "layout", "keys", "codec", "storage", "work", "kms"),
+    *("_version", "errors", "support", "core", "layout", "keys", "codec", "expected", "storage", "work", "kms"),
     *("streams", "arrow", "avro", "parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
 )
 # What imports from all rooms.
@@ -66,8 +66,32 @@ def test_importing_ags1_loads_nothing_heavy() -> None:
 @pytest.mark.timeout(60)
 def test_importing_ags1_leaves_its_upper_rooms_alone() -> None:
     loaded = run_python("import sys, ags1; print(*sys.modules)").split()
-    upper = {"ags1.streams.files", "ags1.arrow", "ags1.avro", "ags1.cli", "ags1.streams.verify", "ags1.core.backend"}
+    upper = {
+        "ags1.streams.stream",
+        "ags1.storage",
+        "ags1.streams.files",
+        "ags1.arrow",
+        "ags1.avro",
+        "ags1.cli",
+        "ags1.streams.verify",
+        "ags1.core.backend",
+    }
     assert not upper & set(loaded)
+
+
+@pytest.mark.timeout(60)
+def test_a_command_that_does_little_loads_little() -> None:
+    said = run_python(
+        """
+        import sys
+        before = set(sys.modules)
+        from ags1.cli import main
+        assert main(["--version"]) == 0
+        print(*(set(sys.modules) - before))
+        """
+    ).split()
+    assert "argparse" in said
+    assert not {"dataclasses", "inspect", "ags1.storage", "ags1.streams.stream"} & set(said)
 
 
 @pytest.mark.timeout(60)

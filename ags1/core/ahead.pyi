@@ -9,7 +9,7 @@ from typing_extensions import disjoint_base
 from ags1.core.gcm import Key
 from ags1.support.typing import Buffer
 
-Readers = TypeVar("Readers", bound=BufferedReader)
+_Readers = TypeVar("_Readers", bound=BufferedReader)
 
 # Of every Cython module.
 __test__: Final[dict[str, str]]
@@ -25,4 +25,4 @@ class Ahead:
     def read_into(self, position: int, out: Buffer) -> int: ...
     def drop(self) -> None: ...
 
-def iterates_quickly(readers: type[Readers]) -> type[Readers]: ...
+def iterates_quickly(readers: type[_Readers]) -> type[_Readers]: ...

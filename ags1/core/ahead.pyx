@@ -153,8 +153,8 @@ cdef class Ahead:
     def read_into(self, int64_t position, out):
         """Fill `out` from a position; return how many bytes that were, 0 if nothing was begun there.
 
-        Reading elsewhere drops what is ahead, and a failure does, too: then the caller reads the position by itself, and
-        sees why.
+        Reading elsewhere drops what is ahead, and a failure does, too: then the caller reads the position by itself,
+        and sees why.
         """
         cdef BufferView target
         cdef int64_t done = 0, unit, within, count
@@ -360,8 +360,11 @@ cdef extern from *:
 
     static void ags1_iterate_by_lines(PyTypeObject *type, PyObject *readline)
     {
-        PyMethodDef *method = Py_IS_TYPE(readline, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)readline)->d_method : NULL;
-        if (method != NULL && method->ml_flags == METH_FASTCALL) {
+        PyMethodDef *method;
+        if (!Py_IS_TYPE(readline, &PyMethodDescr_Type))
+            return;
+        method = ((PyMethodDescrObject *)readline)->d_method;
+        if (method->ml_flags == METH_FASTCALL) {
             ags1_readline = (_PyCFunctionFast)(void (*)(void))method->ml_meth;
             type->tp_iternext = ags1_next_line;
             PyType_Modified(type);

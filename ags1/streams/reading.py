@@ -22,7 +22,16 @@ from ags1.core.ahead import Ahead
 from ags1.core.gcm import Key
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH, NONCE_LENGTH
-from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PipeSource, ReadAhead, Source, in_order
+from ags1.storage import (
+    SEQUENTIAL_PIECE,
+    STREAM_BUDGET,
+    Budget,
+    DescriptorSource,
+    PipeSource,
+    ReadAhead,
+    Source,
+    in_order,
+)
 from ags1.streams.cipher import BlockCipher
 from ags1.support.forks import renew_in_children
 from ags1.support.typing import Any, Buffer, NoReturn
@@ -298,10 +307,12 @@ class RawReader(io.RawIOBase):
 
     def _begin(self, ahead: Ahead, position: int) -> None:
         """Have blocks of a local file opened from here on, in as much memory as there may be."""
+        source = self.plaintext.source
+        assert isinstance(source, DescriptorSource)
         slots = 0
         while slots < ahead.most_slots and self._budget.take(ahead.unit_length):
             slots += 1
-        ahead.begin(position, slots, self.plaintext.source.fileno(), self.plaintext.source.check)
+        ahead.begin(position, slots, source.fileno(), source.check)
 
     def _give_budget(self) -> None:
         if self._owner == os.getpid():
@@ -358,7 +369,7 @@ def _ahead_of(plaintext: Plaintext) -> Ahead | ReadAhead | None:
     source, cipher, block_length = plaintext.source, plaintext.cipher, plaintext.block_length
     if plaintext.size <= 2 * block_length:
         return None
-    if source.is_file:
+    if isinstance(source, DescriptorSource):
         threads = native_blocks.usable_cpus() if cipher.threads is None else cipher.threads
         return Ahead(cipher.key, cipher.aad_prefix, block_length, plaintext.size, threads)
     if not source.is_remote:

@@ -3,7 +3,7 @@
 Reader          BufferedReader (CPython's own: read, readline, peek, seek, ...)
    |                 | readinto(window)
    | pread           v
-   |         RawReader ......... Ahead (ags1.core.ahead), ReadAhead of a remote source: what comes next, on other threads
+   |         RawReader ......... Ahead (ags1.core.ahead) or, of a remote source, ReadAhead: what comes next
    |                 v
    +-------> Plaintext (ags1.streams.reading): blocks straight into the caller's memory, by position
                      |
@@ -72,7 +72,8 @@ class Reader(io.BufferedReader):
         missing at the end are not detected: `length_trusted` is then False.
     threads : int, optional
         Threads for reads that span blocks. By default one for small reads, and one for each usable CPU for large ones.
-        With 1, a local file is read on the calling thread alone.
+        Sequential reading of a local file uses four at most, and keeps up to 8 MiB decrypted ahead. With 1, a local
+        file is read on the calling thread alone.
     storage_options : mapping, optional
         Settings for the URL that are not in the environment: credentials, endpoint, timeouts.
     memory_budget : int, optional
@@ -350,6 +351,14 @@ class Writer(io.BufferedIOBase):
     def write(self, data: Buffer) -> int:
         """Write all of `data`; return its length in bytes."""
         self._check_usable()
+        try:
+            taken = self._gathered.take_whole(data)
+        except MemoryError as error:
+            self._fail(error)
+            raise
+        if taken >= 0:
+            self._position += taken
+            return taken
         with octets(data) as view:
             try:
                 self._take(view)
@@ -402,6 +411,10 @@ class Writer(io.BufferedIOBase):
             output.position += cipher.stored(full.filled)
         if self._helper is None:
             self._wait_for(full)
+            if not self._gathered.filled:
+                # Its memory is in the processor's cache.
+                self._sealing.append(self._gathered)
+                self._gathered = self._sealing.popleft()
 
     def _wait(self) -> None:
         """Wait until all windows are sealed, and write them; raise the error of a window."""
@@ -487,7 +500,8 @@ class Writer(io.BufferedIOBase):
             raise ValueError("I/O operation on closed file.")
 
     def _check_usable(self) -> None:
-        self._check_open()
+        if self._finished:
+            self._check_open()
         if self._owner != os.getpid():
             raise ValueError("this Writer belongs to the process that opened it, not to a forked child")
         if self._error is not None:

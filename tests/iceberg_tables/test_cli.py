@@ -192,7 +192,7 @@ def test_another_master_key_than_the_trusted_one_is_refused(spark_tables: SparkT
     assert run("scan", table.metadata, "--expected-key-id", "keyA").code == 0
     refused = run("scan", table.metadata, "--expected-key-id", "keyB")
     assert refused.code == 3
-    assert "is under master key 'keyA', not 'keyB'" in refused.err
+    assert "is under the master key 'keyA', and 'keyB' is expected" in refused.err
 
 
 # -- inspect, files, audit, verify ---------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def test_a_missing_source_is_noticed_before_spark_is_started(
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("ags1.spark.commands.make_session", start)
+    monkeypatch.setattr("ags1.cli.cluster.make_session", start)
     where = tmp_path / "nowhere"
     target = [] if command == "verify" else [tmp_path / "out"]
     more = ["--key-id", "lake"] if command == "encrypt" else []

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
 from ags1 import parquet
+from ags1.expected import Expected
 from ags1.iceberg.conversion.journal import KIND, Journal, moved, remove_run
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places, key_of
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
-from ags1.iceberg.metadata.locations import allowing
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.spark import iceberg as on_spark
 from ags1.spark.engine import captured, runner
@@ -101,11 +101,10 @@ def test_a_task_that_verifies_reads_where_the_driver_may_and_nowhere_else(tmp_pa
         path = tmp_path / name / "x.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": range(10)}), path)
-        file = TableFile(KnownFile(str(path), "data", "parquet", None, path.stat().st_size, False))
+        file = TableFile(KnownFile(str(path), "data", "parquet", None, path.stat().st_size))
         unit: Unit = pickle.loads(pickle.dumps(unit_of(file)))
-        (outcome,) = TableVerifying(allowing({"ags1.allow-plaintext": "true"}, allowed), metadata).run(
-            [unit], lambda files, size: None
-        )
+        expected = Expected(allow_plaintext=True, allowed_locations=allowed)
+        (outcome,) = TableVerifying({}, metadata, expected).run([unit], lambda files, size: None)
         assert ("only the table's own files name it" in str(outcome.error)) is is_refused, outcome.error
         assert outcome.status != "ok"
 
@@ -127,10 +126,10 @@ def test_credentials_for_a_table_without_keys_go_to_tasks_sealed_or_not_at_all(
     table.append(rows)
     real = runner._run_bins
 
-    def made(function: Any, task: Any) -> Any:
+    def made(function: Any, *given: Any) -> Any:
         if function is real:
-            sent.append(cloudpickle.dumps(task))
-        return functools.partial(function, task)
+            sent.append(cloudpickle.dumps(given))
+        return functools.partial(function, *given)
 
     monkeypatch.setattr(runner, "partial", made)
     options: dict[str, Any] = {"kms": kms_url, "properties": properties, "allow_plaintext": True, "progress": False}

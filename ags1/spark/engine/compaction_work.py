@@ -52,8 +52,8 @@ class TableCompacting:
 
     def _opened(self) -> tuple[EncryptedTable, BinRewriter, TableFiles]:
         job = self.job
-        document = metadata_document(job.metadata_location, job.metadata.encode(), None)
-        file_io = file_io_at(TableState(job.metadata_location, document), job.properties, None)
+        document = metadata_document(job.metadata_location, job.metadata.encode())
+        file_io = file_io_at(TableState(job.metadata_location, document), job.properties, None, job.expected)
         table = EncryptedTable(job.metadata_location, file_io)
         files = TableFiles(TableMetadata(document.fields), file_io.place, job.directory)
         return table, BinRewriter(table, job.ref, job.target_bytes, job.sort_by), files

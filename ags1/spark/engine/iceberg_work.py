@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ags1.expected import Expected
 from ags1.iceberg.conversion.journal import Journal, Records
 from ags1.iceberg.conversion.work import FileTask, Places, run
 from ags1.iceberg.files.file_io import EncryptedFileIO
@@ -35,12 +36,13 @@ Tell = Callable[[int, int], None]
 class TableVerifying:
     """Authenticates files of a table, one after the other; `threads` are for each file.
 
-    Files are read where the driver may: in the directory of the table, whose metadata file it names, and where the
-    properties allow it. The properties of the FileIO may hold credentials of the storage, so no repr shows them.
+    Files are read where the driver may: in the directory of the table, whose metadata file it names, and where it is
+    expected. The properties of the FileIO may hold credentials of the storage, so no repr shows them.
     """
 
     properties: dict[str, str] = field(repr=False)
     metadata_location: str
+    expected: Expected
     threads: int = 1
     verb: str = "verify"
 
@@ -51,13 +53,13 @@ class TableVerifying:
 
     def _one(self, unit: Unit, advance: Advance) -> Outcome:
         # Without a KMS, only files whose keys are known can be opened.
-        name = (tuple(sorted(self.properties.items())), self.metadata_location, self.threads)
+        name = (tuple(sorted(self.properties.items())), self.metadata_location, self.expected, self.threads)
         checker: FileChecker = of_process(name, self._checker)
         file = _file_of(unit)
         return outcome_of(unit.path, unit.size, checker.check(file, advance), file.conflict)
 
     def _checker(self) -> FileChecker:
-        file_io = EncryptedFileIO(self.properties)
+        file_io = EncryptedFileIO(self.properties, expected=self.expected)
         file_io.locations.add(self.metadata_location)
         return FileChecker(file_io, self.threads)
 
@@ -77,7 +79,7 @@ def _file_of(unit: Unit) -> TableFile:
 def form_of(known: KnownFile) -> tuple[Any, ...]:
     """The form in which a known file travels, with its key."""
     key = None if known.key_metadata is None else known.key_metadata.encode()
-    return known.path, known.kind, known.file_format, key, known.length_hint, known.encrypted_table
+    return known.path, known.kind, known.file_format, key, known.length_hint
 
 
 def known_of(form: tuple[Any, ...]) -> KnownFile:

@@ -26,6 +26,7 @@ cdef struct Transfer:
     int64_t first_block
     int64_t span               # blocks
     int64_t next_span
+    int64_t done               # bytes of plaintext that were moved
     const uint8_t *nonces      # NULL when opening
     GcmContext *context        # for one thread; NULL: each has its own
     Secret key

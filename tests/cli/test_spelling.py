@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ags1
-from ags1.support.remedies import in_options, options_of_arguments
+from ags1.cli.spelling import in_options, options_of_arguments
 
 PACKAGE = Path(ags1.__file__).parent
 BARE = re.compile(r"(\w+)=(?:True|False)\b")

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from ags1.errors import KeyAccessError
+from ags1.support.exit_codes import describe as described
+
 _ARGUMENT = re.compile(r"`([A-Za-z][\w.]*)(?:=([^`]*))?`")
 # One of several ways, at the end of a list: commands take settings of a storage from the environment, or --property.
 _STORAGE = re.compile(", or (set [a-z ]+ in )?`storage_options`")
@@ -27,6 +30,20 @@ _OTHER_NAMES = {
     "rekey_file": "`ags1 parquet rekey`",
     "rekey_table": "`ags1 iceberg rekey`",
 }
+
+
+def refuses_everything(error: BaseException) -> bool:
+    """Whether it is a key management service that refuses whoever asks, or cannot be reached."""
+    if not isinstance(error, KeyAccessError):
+        return False
+    from ags1.kms import ServiceRefusal
+
+    return isinstance(error, ServiceRefusal)
+
+
+def describe(error: BaseException, *, old: bool = False, properties: bool = False) -> str:
+    """One line for a person, with the options of this command: what, where, and no traceback."""
+    return in_options(described(error), old=old, properties=properties)
 
 
 def in_options(text: str, *, old: bool = False, properties: bool = False) -> str:
@@ -54,18 +71,15 @@ def in_options(text: str, *, old: bool = False, properties: bool = False) -> str
 def options_of_arguments() -> dict[tuple[str, str | None], str]:
     """Return the option for each argument, or for one value of it."""
     # With all options of all commands: only for errors.
-    from ags1.support.command_options import OPTIONS
+    from ags1.cli.options import OPTIONS
 
     found: dict[tuple[str, str | None], str] = {(name, None): option for name, option in _OTHER_NAMES.items()}
     # Of what opens a dataset; what makes one has --key-id.
     found["key_id", "..."] = "--expected-key-id"
-    for section in OPTIONS.values():
-        for name, given in section.items():
-            flag = given.get("flags", (f"--{name}",))[-1]
-            value = None
-            if given.get("action") == "store_false":
-                value = "False"
-            elif given.get("action") == "store_const":
-                value = repr(given["const"])
-            found.setdefault((given.get("dest", flag[2:].replace("-", "_")), value), flag)
+    for option in OPTIONS.values():
+        action = option.settings.get("action")
+        value = (
+            "False" if action == "store_false" else repr(option.settings["const"]) if action == "store_const" else None
+        )
+        found.setdefault((option.dest, value), option.flags[-1])
     return found

@@ -5,18 +5,20 @@ arguments  -->  session  -->  one function  -->  summary or JSON, a report file,
 
 from __future__ import annotations
 
-import argparse
 import errno
 import json
 import os
 import sys
+from argparse import Namespace
 from typing import Any
 
 import ags1.spark
+from ags1.cli.command import OnSpark
+from ags1.cli.paths import no_file_left
+from ags1.cli.spelling import in_options
 from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg.configuration import configuration_fault
-from ags1.spark.command_session import SparkFailed, as_error, make_session
-from ags1.support.command_line import no_file_left
+from ags1.spark.command_session import SparkFailed, as_error, error_of_kind, locate, make_session
 from ags1.support.exit_codes import (
     EXIT_DATA,
     EXIT_IO,
@@ -29,30 +31,11 @@ from ags1.support.exit_codes import (
     worst_code,
 )
 from ags1.support.interrupts import interrupted_code
-from ags1.support.remedies import in_options
 from ags1.support.words import counted, printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ags1.spark.engine.results import Result
 
 # Options of the command itself; all others are passed to a function of ags1.spark.
 OWN_OPTIONS = frozenset(
-    {
-        "run",
-        "command",
-        "action",
-        "function",
-        "json",
-        "report",
-        "traceback",
-        "master",
-        "remote",
-        "conf",
-        "yes",
-        "spark",
-        "catalog",
-    }
+    ("called", "needed", "run", "json", "report", "traceback", "master", "remote", "conf", "yes", "spark", "catalog")
 )
 _SHOWN = 5
 _WITHOUT_KMS = ("verify_parquet", "clean")
@@ -65,17 +48,13 @@ _OF_TABLES = ("verify_table", "verify_files")
 _RESUMED = ("encrypt", "decrypt", "rekey")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run a command; if files failed, return the worst of their exit codes."""
-    job = _Job(options)
+def run_on_spark(name: str, form: OnSpark, options: Namespace) -> int:
+    """Run the cluster form of a command; if files failed, return the worst of their exit codes."""
+    job = _Job(name, form, options)
     try:
         return job.run()
     except KeyboardInterrupt:
-        more = (
-            ": finished work is kept; run the same command again to continue"
-            if options.command.endswith(_RESUMED)
-            else ""
-        )
+        more = ": finished work is kept; run the same command again to continue" if name.endswith(_RESUMED) else ""
         return job.failed(f"interrupted{more}", interrupted_code())
     except Exception as error:
         if options.traceback:
@@ -101,15 +80,12 @@ def _described(error: BaseException) -> str:
 
 def _code_of(kind: str | None, function: str) -> int:
     """The exit code for failed files with errors of a class; None for files that are only not protected."""
-    from ags1.spark.engine.results import error_of
-    from ags1.spark.engine.runner import Outcome
-
     if kind is None:
         return EXIT_UNPROTECTED
     if kind.islower():
         # Findings of the verification of a dataset.
         return EXIT_IO if kind == "unreadable" else EXIT_DATA
-    error = error_of(Outcome("", status="error", kind=kind))
+    error = error_of_kind(kind)
     if function in _OF_TABLES and not isinstance(error, (KeyAccessError, UnsupportedError)):
         # As without Spark: a file that cannot be read is one that fails.
         return EXIT_DATA
@@ -132,25 +108,26 @@ def _say_json(record: dict[str, Any]) -> None:
 class _Job:
     """One command, from its session to its last line of output."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, name: str, form: OnSpark, options: Namespace) -> None:
         self._options = options
-        self._command: str = options.command
+        self._command = name
+        self._function = form.function
         self._arguments = {name: value for name, value in vars(options).items() if name not in OWN_OPTIONS}
+        self._arguments |= form.further
         if "quiet" in self._arguments:
             self._arguments["progress"] = not self._arguments.pop("quiet")
         self._spark: Any = None
 
     def run(self) -> int:
         # A missing package is said before anything else is done.
-        getattr(ags1.spark, self._options.function)
-        if self._arguments.get("kms", "") is None and self._options.function not in _WITHOUT_KMS:
+        getattr(ags1.spark, self._function)
+        if self._arguments.get("kms", "") is None and self._function not in _WITHOUT_KMS:
             raise UsageError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1")
         path = self._arguments.pop("pin", None)
         if path is None:
             return self._run()
         from ags1.dataset.pins import pins_of
         from ags1.spark.decryption import open_dataset
-        from ags1.spark.engine.locations import locate
 
         # `source` of what reads a dataset, else `target`.
         place = self._arguments["source" if self._command in ("dataset decrypt", "dataset verify") else "target"]
@@ -173,7 +150,7 @@ class _Job:
         return code
 
     def _run(self) -> int:
-        function: str = self._options.function
+        function = self._function
         if function == "clean":
             return self._clean()
         if function == "rewrap":
@@ -185,7 +162,7 @@ class _Job:
         arguments = {**self._arguments, **({"kms": self._checked_kms()} if "kms" in self._arguments else {})}
         if function == "verify_table":
             arguments["metadata_location"] = self._in_catalog(arguments["metadata_location"])
-        result: Result = getattr(ags1.spark, function)(self._session(), **arguments)
+        result: Any = getattr(ags1.spark, function)(self._session(), **arguments)
         # Files that were left out are reported, and count as found.
         if not (result.counts or result.notes) and (unmatched := self._unmatched()):
             return self.failed(unmatched, EXIT_USAGE, result)
@@ -205,7 +182,7 @@ class _Job:
                 # The job ends in any case, and an earlier error is more useful.
                 return
 
-    def failed(self, message: str, code: int, result: Result | None = None) -> int:
+    def failed(self, message: str, code: int, result: Any = None) -> int:
         """Report why the run ended and what it had done before; return the exit code."""
         try:
             report = self._write_report(result)
@@ -234,8 +211,6 @@ class _Job:
 
     def _session_for(self, place: str) -> Any:
         """A session if one is requested, or if its configuration may have settings of the storage; else None."""
-        from ags1.spark.engine.locations import locate
-
         options = self._options
         wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
         return self._session() if wanted or not locate(place).is_local else None
@@ -267,8 +242,6 @@ class _Job:
 
     def _check_source(self) -> None:
         """Refuse a missing local source before Spark is started."""
-        from ags1.spark.engine.locations import locate
-
         source = self._arguments.get("source")
         if self._options.remote or not isinstance(source, str):
             return
@@ -288,7 +261,7 @@ class _Job:
 
     # -- what came of it -------------------------------------------------------------------------------------------
 
-    def _tell(self, result: Result) -> int:
+    def _tell(self, result: Any) -> int:
         try:
             report = self._write_report(result)
         except Exception as error:
@@ -310,10 +283,10 @@ class _Job:
                 _complain(f"warning: ... and {len(result.notes) - _SHOWN:,} more")
         codes = [EXIT_UNPROTECTED] if result.links else [EXIT_OK]
         if not result.ok:
-            codes += [_code_of(each, self._options.function) for each in result.kinds]
+            codes += [_code_of(each, self._function) for each in result.kinds]
         return worst_code(codes)
 
-    def _record(self, result: Result | None, report: str | None) -> dict[str, Any]:
+    def _record(self, result: Any, report: str | None) -> dict[str, Any]:
         record: dict[str, Any] = {"command": self._command, "ok": result is not None and result.ok, "error": None}
         if not hasattr(self._options, "report"):
             return record
@@ -331,12 +304,10 @@ class _Job:
             "error": f"{counted(failed, 'file')} failed" if failed else None,
         }
 
-    def _write_report(self, result: Result | None) -> str | None:
+    def _write_report(self, result: Any) -> str | None:
         report: str | None = getattr(self._options, "report", None)
         if report is None or result is None:
             return None
-        from ags1.spark.engine.locations import locate
-
         place = locate(report, self._spark)
         if place.is_local:
             result.write_report(place.path)

@@ -46,6 +46,7 @@ def integer(wanted: str, *, least: int = 0) -> Callable[[str], int]:
 count = integer("a number of 1 or more", least=1)
 version = integer("a version such as 7")
 rows = integer("a number of rows")
+attempts = integer("a number of attempts, at least 1", least=1)
 
 
 def directory(text: str) -> str:
@@ -71,13 +72,6 @@ def threads(text: str) -> int:
 def kept(text: str) -> int:
     if version(text) < 1:
         raise argparse.ArgumentTypeError("the last version always stays: at least 1")
-    return int(text)
-
-
-def attempts(text: str) -> int:
-    """How often something is tried: at least once."""
-    if version(text) < 1:
-        raise _refused(text, "a number of attempts, at least 1")
     return int(text)
 
 
