@@ -126,7 +126,7 @@ soak: build $(STAMPS)/test $(STAMPS)/java ## run what takes hours, as many at on
 		bash -o pipefail -c '$(BIN)/python -m {} $(SOAK_ARGS) 2>&1 | sed -u "s/^/{}: /"'
 
 # Those that a release of Spark may change something for. All of tests/spark run with it too: SPARK_TESTS=tests/spark
-SPARK_TESTS ?= $(addprefix tests/spark/test_,$(addsuffix .py,connect encrypt_files engine leaks source_spark \
+SPARK_TESTS ?= $(addprefix tests/spark/test_,$(addsuffix .py,columns connect encrypt_files engine leaks source_spark \
 	source_stream source_writer))
 
 test-spark: build $(STAMPS)/test $(STAMPS)/java $(STAMPS)/spark-newest ## run the tests of Spark on its newest release

@@ -6,8 +6,8 @@
 >>> ags1.decrypt(stream, key)
 b'hello'
 
-Importing this package loads the codec, the keys and the streams. Everything else (files, arrow, avro, the command
-line) is imported on first use; if a dependency is missing, the error names the extra to install.
+Importing this package loads the codec and the keys. Everything else (streams, files, arrow, avro, the command line) is
+imported on first use; if a dependency is missing, the error names the extra to install.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from ags1.errors import (
 )
 from ags1.keys import Key, KeyMetadata
 from ags1.layout import encrypted_length, plaintext_length, split_offsets
-from ags1.streams.opening import open
-from ags1.streams.stream import Reader, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
     from ags1 import parquet as parquet
     from ags1.core.backend import backend
     from ags1.streams.files import decrypt_file, encrypt_file
+    from ags1.streams.opening import open
+    from ags1.streams.stream import Reader, Writer
     from ags1.streams.verify import verify_file
 
 __all__ = [
@@ -91,9 +91,12 @@ __all__ = [
 _LAZY_MODULES = ("arrow", "audit", "avro", "bench", "dataset", "fs", "iceberg", "kms", "parquet", "spark", "streams")
 _NEEDS = {"arrow": ("pyarrow",), "fs": ("fsspec",), "spark": ("pyspark", "pyarrow", "pandas")}
 _LAZY_NAMES = {
+    "Reader": "ags1.streams.stream",
+    "Writer": "ags1.streams.stream",
     "backend": "ags1.core.backend",
     "decrypt_file": "ags1.streams.files",
     "encrypt_file": "ags1.streams.files",
+    "open": "ags1.streams.opening",
     "verify_file": "ags1.streams.verify",
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import ags1
-from ags1.bench import Run
+from ags1.bench import Run, Subject
 from bench import settings
 from bench.conftest import KEY, Record
 from bench.floors import Floors
@@ -99,9 +101,30 @@ def _readinto_pieces(file: Any, memory: memoryview) -> None:
         pass
 
 
-@pytest.mark.parametrize("question", ["Reader.read in pieces of 64 KiB", "Reader.readinto in pieces of 8 MiB"])
+def _copy(file: Any, _: memoryview) -> None:
+    file.seek(0)
+    shutil.copyfileobj(file, _Nobody())
+
+
+class _Nobody:
+    def write(self, data: bytes) -> int:
+        return len(data)
+
+
+PIECES = {"64 KiB": 64 << 10, "1 MiB": 1 << 20, "8 MiB": 8 << 20}
+WAYS: dict[str, Callable[[Any, memoryview], None]] = {
+    "read": lambda file, memory: _read_pieces(file, len(memory)),
+    "readinto": _readinto_pieces,
+}
+
+
+@pytest.mark.parametrize("threads", settings.load().threads)
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("way", WAYS)
 def test_reading_straight_on(
-    question: str,
+    way: str,
+    piece: str,
+    threads: int,
     encrypted_file: Path,
     source_file: Path,
     sizes: settings.Settings,
@@ -109,48 +132,125 @@ def test_reading_straight_on(
     interleave: Callable[..., Run],
     record: Record,
 ) -> None:
-    """Beside the plain file, and beside a C loop that decrypts it on all cores and drops the result: the floor."""
-    memory = memoryview(bytearray(8 << 20))
-    small = "64 KiB" in question
-
-    def read(file: Any) -> None:
-        if small:
-            _read_pieces(file, 64 << 10)
-        else:
-            _readinto_pieces(file, memory)
-
-    floor = f"C loop, {settings.cpus()} threads, result dropped"
-    nobody = Path(os.devnull)
+    """Beside a C program that hands over the same pieces, on as many threads; the plain file is for information."""
+    memory = memoryview(bytearray(PIECES[piece]))
+    into = memory if way == "readinto" else None
+    read, length = WAYS[way], sizes.file_bytes
     with (
-        open(source_file, "rb", buffering=-1 if small else 0) as file,
-        ags1.open(encrypted_file, key=KEY) as reader,
+        open(source_file, "rb", buffering=0) as file,
+        ags1.open(encrypted_file, key=KEY, threads=threads) as reader,
     ):
         run = interleave(
             {
-                "ags1": lambda: read(reader),
-                "plain file": lambda: read(file),
-                floor: lambda: floors.file(
-                    encrypted_file, nobody, sizes.file_bytes, KEY, BLOCK, settings.cpus(), encrypt=False
-                ),
+                "ags1": lambda: read(reader, memory),
+                "C loop": lambda: floors.read_stream(encrypted_file, length, KEY, BLOCK, threads, len(memory), into),
+                "plain file": lambda: read(file, memory),
             }
         )
+    question = f"Reader.{way} in pieces of {piece}, {threads} thread{'s' * (threads > 1)}"
     record(
         run,
-        figure(run, question, "plain file", kind="reference", nbytes=sizes.file_bytes),
-        figure(run, question, floor, nbytes=sizes.file_bytes),
-        figure(run, question, "plain file", subject=floor, kind="reference", nbytes=sizes.file_bytes),
+        figure(run, question, "C loop", target=TARGET, nbytes=length),
+        figure(run, question, "plain file", kind="reference", nbytes=length),
     )
 
 
-def test_write_in_64k_pieces(
-    directory: Path,
-    plaintext: Any,
+def test_copyfileobj(
+    encrypted_file: Path,
     sizes: settings.Settings,
+    floors: Floors,
     interleave: Callable[..., Run],
     record: Record,
 ) -> None:
-    from ags1.bench import Subject
+    length, memory = sizes.file_bytes, memoryview(b"")
+    threads, piece = settings.cpus(), shutil.COPY_BUFSIZE
+    with ags1.open(encrypted_file, key=KEY) as reader, ags1.open(encrypted_file, key=KEY, threads=1) as alone:
+        run = interleave(
+            {
+                "ags1": lambda: _copy(reader, memory),
+                "threads=1": lambda: _copy(alone, memory),
+                "C loop": lambda: floors.read_stream(encrypted_file, length, KEY, BLOCK, threads, piece),
+            }
+        )
+    question = "shutil.copyfileobj from a Reader"
+    record(
+        run,
+        figure(run, question, "C loop", target=TARGET, nbytes=length),
+        figure(run, question, "threads=1", kind="reference", target=0.97, nbytes=length),
+    )
 
+
+def test_lines(directory: Path, sizes: settings.Settings, interleave: Callable[..., Run], record: Record) -> None:
+    path, sealed = directory / "lines", directory / "lines.ags1"
+    _records("JSON lines", path, 200_000 if sizes.quick else 2_000_000)
+    ags1.encrypt_file(path, sealed, KEY)
+
+    def read(file: Any) -> None:
+        file.seek(0)
+        for _ in file:
+            pass
+
+    with ags1.open(sealed, key=KEY) as reader, open(path, "rb") as file:
+        run = interleave({"ags1": lambda: read(reader), "plain file": lambda: read(file)})
+    note = "for each line, CPython asks any raw stream but its own whether it is closed"
+    record(run, figure(run, "lines of a Reader", "plain file", measure="time", target=1.1, note=note))
+
+
+@pytest.mark.parametrize("threads", settings.load().threads)
+def test_a_pipe(
+    threads: int,
+    encrypted_file: Path,
+    source_file: Path,
+    sizes: settings.Settings,
+    floors: Floors,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    """Another process writes to the pipe, and takes a processor for it."""
+    length = sizes.file_bytes
+
+    def piped(path: Path, read: Callable[[Any], None]) -> None:
+        with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            read(process.stdout)
+
+    def ours(pipe: Any) -> None:
+        with ags1.open(pipe, key=KEY, threads=threads) as reader:
+            while reader.read(64 << 10):
+                pass
+
+    def plain(pipe: Any) -> None:
+        while pipe.read(64 << 10):
+            pass
+
+    def loop(pipe: Any) -> None:
+        floors.read_pipe(pipe.fileno(), length, KEY, BLOCK, 64 << 10)
+
+    run = interleave(
+        {
+            "ags1": lambda: piped(encrypted_file, ours),
+            "C loop": lambda: piped(encrypted_file, loop),
+            "plain pipe": lambda: piped(source_file, plain),
+        }
+    )
+    question = f"Reader of a pipe in pieces of 64 KiB, {threads} thread{'s' * (threads > 1)}"
+    record(
+        run,
+        figure(run, question, "C loop", target=TARGET, nbytes=length),
+        figure(run, question, "plain pipe", kind="reference", nbytes=length),
+    )
+
+
+@pytest.mark.parametrize("threads", settings.load().threads)
+def test_write_in_64k_pieces(
+    threads: int,
+    directory: Path,
+    plaintext: Any,
+    sizes: settings.Settings,
+    floors: Floors,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
     target = directory / "written"
     data = memoryview(plaintext)[: sizes.file_bytes]
 
@@ -165,11 +265,17 @@ def test_write_in_64k_pieces(
 
     run = interleave(
         {
-            "ags1": Subject(lambda: write(ags1.open(target, "wb", key=KEY)), after=away),
+            "ags1": Subject(lambda: write(ags1.open(target, "wb", key=KEY, threads=threads)), after=away),
+            "C loop": Subject(lambda: floors.write_stream(target, data, KEY, BLOCK, threads, 64 << 10), after=away),
             "plain file": Subject(lambda: write(target.open("wb")), after=away),
         }
     )
-    record(run, figure(run, "Writer.write in pieces of 64 KiB", "plain file", kind="reference", nbytes=len(data)))
+    question = f"Writer.write in pieces of 64 KiB, {threads} thread{'s' * (threads > 1)}"
+    record(
+        run,
+        figure(run, question, "C loop", target=TARGET, nbytes=len(data)),
+        figure(run, question, "plain file", kind="reference", nbytes=len(data)),
+    )
 
 
 def _csv(file: Any) -> None:

@@ -38,7 +38,7 @@ SMALLEST = {"instructions": 2_000, "allocations": 20}
 """A difference below this is of the interpreter's own making, however small the work is."""
 BYTES = 256 << 10
 _ALLOCATORS = {"malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign", "mmap"}
-_STREAMS = ("streams/", "core/window", "core/gathered", "storage/")
+_STREAMS = ("streams/", "core/window", "core/ahead", "core/gathered", "storage/")
 _BATCHES = ("core/batch", "core/items", "core/arena")
 # Which paths below ags1/ a group of questions stands for. What all stand on is asked by the codec's questions.
 PATHS: dict[str, tuple[str, ...]] = {

@@ -4,7 +4,8 @@
  *
  *   floors_seal, floors_open     memory to memory, t threads, one keyed context a thread, re-nonced a block
  *   floors_many                  a batch of small items, one behind the other, into one fresh arena
- *   floors_seal_file, _open_file pread, cipher in place, pwrite
+ *   floors_file                  pread, cipher in place, pwrite
+ *   floors_read_stream, _write_stream   in pieces, through a ring of blocks (streams.h)
  *   floors_read_blocks           one block read (pread or memory) and opened for every offset
  *   floors_copy, floors_touch    memcpy, and the cost of fresh memory
  *
@@ -17,6 +18,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -488,6 +490,8 @@ API int floors_read_blocks(int descriptor, const uint8_t *stream, const int64_t 
     EVP_CIPHER_CTX_free(context);
     return status;
 }
+
+#include "streams.h"
 
 /* Memory */
 

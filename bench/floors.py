@@ -26,6 +26,7 @@ import ags1
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(__file__).with_name("floors.c")
+STREAMS = Path(__file__).with_name("streams.h")
 INCLUDE = ROOT / "include"
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Wall")
 
@@ -92,7 +93,7 @@ def build(*, newer: bool = False, one_call: bool = False, boringssl: bool = Fals
     found = ctypes.util.find_library("IPSec_MB")
     ipsec_mb = ("-DAGS1_IPSEC_MB", f"-l:{found}") if found else ()
     flags = (*FLAGS, *["-DAGS1_ONE_CALL"] * one_call, *["-DAGS1_BORINGSSL"] * boringssl)
-    text = b"".join(path.read_bytes() for path in (SOURCE, *sorted((INCLUDE / "ags1" / "core").glob("*.h"))))
+    text = b"".join(path.read_bytes() for path in (SOURCE, STREAMS, *sorted((INCLUDE / "ags1" / "core").glob("*.h"))))
     facts = repr((text, flags, compiler, said, chosen, archives, ipsec_mb))
     directory = cache_directory()
     built = directory / f"floors-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
@@ -146,6 +147,9 @@ class Floors:
             "floors_open": [p, n, p, n, s, i],
             "floors_many": [p, p, n, p, n, s, i, i],
             "floors_file": [s, s, n, n, s, i, i],
+            "floors_read_stream": [s, n, n, s, i, n, p],
+            "floors_read_pipe": [i, n, n, s, n],
+            "floors_write_stream": [s, p, n, n, s, i, n],
             "floors_read_blocks": [i, p, p, n, n, p, n, n, s],
             "floors_touch": [n, i, i],
         }.items():
@@ -201,6 +205,22 @@ class Floors:
         """Encrypt or decrypt a whole file whose plaintext has `length` bytes."""
         paths = os.fsencode(source), os.fsencode(target)
         self._call("floors_file", *paths, length, block_length, key, threads, int(encrypt))
+
+    def read_stream(
+        self, source: Path, length: int, key: bytes, block_length: int, threads: int, piece: int, into: Any = None
+    ) -> None:
+        """Read the plaintext of a file in pieces: into one buffer, or each into memory of its own."""
+        arguments = (length, block_length, key, threads, piece, None if into is None else address(into))
+        self._call("floors_read_stream", os.fsencode(source), *arguments)
+
+    def read_pipe(self, descriptor: int, length: int, key: bytes, block_length: int, piece: int) -> None:
+        """Read the plaintext of a pipe in pieces, each into memory of its own."""
+        self._call("floors_read_pipe", descriptor, length, block_length, key, piece)
+
+    def write_stream(self, target: Path, data: Any, key: bytes, block_length: int, threads: int, piece: int) -> None:
+        """Encrypt memory into a file, in pieces."""
+        arguments = (address(data), memoryview(data).nbytes, block_length, key, threads, piece)
+        self._call("floors_write_stream", os.fsencode(target), *arguments)
 
     def read_blocks(
         self,

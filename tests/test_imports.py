@@ -23,7 +23,7 @@ CONTRACT = Path(ags1.get_include()) / "ags1"
 
 # The rooms from the ground up: a room imports from those before it alone.
 ORDER = (
-    *("_version", "errors", "support", "core", "layout", "keys", "codec", "storage", "work", "kms"),
+    *("_version", "errors", "support", "core", "layout", "keys", "codec", "expected", "storage", "work", "kms"),
     *("streams", "arrow", "avro", "parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
 )
 # What imports from all rooms.
@@ -66,8 +66,32 @@ def test_importing_ags1_loads_nothing_heavy() -> None:
 @pytest.mark.timeout(60)
 def test_importing_ags1_leaves_its_upper_rooms_alone() -> None:
     loaded = run_python("import sys, ags1; print(*sys.modules)").split()
-    upper = {"ags1.streams.files", "ags1.arrow", "ags1.avro", "ags1.cli", "ags1.streams.verify", "ags1.core.backend"}
+    upper = {
+        "ags1.streams.stream",
+        "ags1.storage",
+        "ags1.streams.files",
+        "ags1.arrow",
+        "ags1.avro",
+        "ags1.cli",
+        "ags1.streams.verify",
+        "ags1.core.backend",
+    }
     assert not upper & set(loaded)
+
+
+@pytest.mark.timeout(60)
+def test_a_command_that_does_little_loads_little() -> None:
+    said = run_python(
+        """
+        import sys
+        before = set(sys.modules)
+        from ags1.cli import main
+        assert main(["--version"]) == 0
+        print(*(set(sys.modules) - before))
+        """
+    ).split()
+    assert "argparse" in said
+    assert not {"dataclasses", "inspect", "ags1.storage", "ags1.streams.stream"} & set(said)
 
 
 @pytest.mark.timeout(60)
@@ -239,10 +263,10 @@ def test_every_room_has_a_place_and_is_found() -> None:
 
 
 def test_who_opens_the_folder_sees_the_rooms() -> None:
-    """At most twenty packages and faces, none of them private."""
+    """At most twenty-one packages and faces, none of them private."""
     shown = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     shown -= {"__init__", "__main__", "_version"}
-    assert len(shown) <= 20
+    assert len(shown) <= 21
     assert not {name for name in shown if name.startswith("_")}
 
 
@@ -311,6 +335,39 @@ def test_a_room_uses_public_names_of_another_alone() -> None:
             if any(part.startswith("_") and not part.startswith("__") for part in parts[2:]):
                 found.add(f"{name} imports {imported}")
     assert looked_at > 500
+    assert not found
+
+
+# Rooms that are in order inside too.
+IN_ORDER = ("spark",)
+
+
+def test_a_folder_imports_no_private_module_of_another() -> None:
+    found = {
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        for imported in imports_of(path)
+        if room_of(name) in IN_ORDER
+        and imported.rpartition(".")[2].startswith("_")
+        and path.parent != modules()[imported].parent
+    }
+    assert not found
+
+
+def test_no_function_that_users_do_not_call_has_more_than_eight_parameters() -> None:
+    found, looked_at = set(), 0
+    for name, path in modules().items():
+        room = room_of(name)
+        if room not in IN_ORDER:
+            continue
+        public = importlib.import_module(f"ags1.{room}").__all__
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name not in public:
+                looked_at += 1
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len([each for each in arguments if each.arg not in ("self", "cls")]) > 8:
+                    found.add(f"{name}: {node.name}")
+    assert looked_at > 100
     assert not found
 
 

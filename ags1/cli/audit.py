@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+from argparse import Namespace
 
-from ags1.cli import say, say_json, warn
+from ags1.cli.command import Positional, command
+from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import Reporter
-from ags1.support.remedies import in_options
+from ags1.cli.spelling import in_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def audit(options: argparse.Namespace) -> int:
+@command(
+    location=Positional("LOCATION", "directory, file or URL, with all that is below it"),
+    policy="allow whole",
+    kms="KMS",
+    threads="threads",
+    said="SAY",
+    changed={"threads": "files to look at at once (32)", "quiet": "say nothing but errors and violations"},
+)
+def audit(location: str, policy: Namespace, kms: Namespace, threads: int | None, said: Namespace) -> int:
+    """Reads the beginning of each file, samples of it, and the footers of Parquet, and decrypts no data. Without its
+    key nothing proves that a file is encrypted; `verify` proves it.
+
+    examples:
+      ags1 audit s3://lake/
+      ags1 audit s3://lake/ --allow 'public/*' --kms 'aws:?region=eu-central-1'
+      ags1 audit data/ --allow '*.md' --quiet || echo "not protected: $?"
+
+    A pattern without / is compared with each component of a name, one with / with
+    the whole name. --allow '*' allows everything.
+
+    exit codes: 0 all files outside of --allow look encrypted;
+      1 something is damaged; 3 the KMS refused a key;
+      4 something could not be read; 5 a file outside of --allow is not encrypted
+    """
     from ags1.audit import audit as look
     from ags1.cli.kms import client_of
 
     with contextlib.ExitStack() as stack:
-        client: Any = stack.enter_context(client_of(options)) if options.kms else None
-        reporter = stack.enter_context(Reporter(options, ("looking at", "looked at")))
-        report = look(
-            options.location,
-            allow=options.allow,
-            kms=client,
-            whole=options.whole,
-            threads=options.threads,
-            progress=reporter.progress_of(options.location),
-        )
-    if options.json:
+        client: Any = stack.enter_context(client_of(kms)) if kms.kms else None
+        reporter = stack.enter_context(Reporter(said, ("looking at", "looked at")))
+        report = look(location, kms=client, threads=threads, progress=reporter.progress_of(location), **vars(policy))
+    if said.json:
         say_json(report.to_dict())
-    elif options.quiet:
+    elif said.quiet:
         for each in report.findings:
             if each.severity in ("error", "violation") or not report.files:
                 warn(f"ags1: {in_options(str(each))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import time
@@ -10,7 +9,8 @@ from collections.abc import Mapping
 
 from ags1 import bench as benching
 from ags1.bench import Ratio, Run, Subject
-from ags1.cli import say, say_json
+from ags1.cli.command import command
+from ags1.cli.output import say, say_json
 from ags1.codec import decrypt_into, encrypt_into
 from ags1.core.backend import backend
 from ags1.keys import Key
@@ -26,46 +26,53 @@ _WORK = ("encrypt", "decrypt")
 _WIDTH = 40
 
 
-def bench(options: argparse.Namespace) -> int:
-    """Measure, show, keep and compare; return the exit code."""
-    here, before = benching.machine(), _baseline(options.baseline)
-    if before:
-        benching.require_same(next(iter(before.values())).machine, here, what=options.baseline)
+@command(size="sample", save="save", baseline="baseline", threshold="threshold", json="json")
+def bench(size: int, save: str | None, baseline: str | None, threshold: float, json: bool) -> int:
+    """A figure is compared with its baseline as a share of the copies beside it, so that a slower hour does not count.
+
+    examples:
+      ags1 bench --bytes 64M
+      ags1 bench --save figures.jsonl
+      ags1 bench --baseline figures.jsonl
+    """
+    here, before = benching.machine(), _baseline(baseline)
+    if baseline and before:
+        benching.require_same(next(iter(before.values())).machine, here, what=baseline)
     load = benching.load_average()
     threads = sorted({1, backend()["threads"]})
-    if not options.json:
-        say(f"AES-256-GCM in memory, {options.bytes:,} bytes of plaintext, medians, GB/s (10^9)")
+    if not json:
+        say(f"AES-256-GCM in memory, {size:,} bytes of plaintext, medians, GB/s (10^9)")
         say("")
         say("block length   threads   encrypt   decrypt      copy  in cache")
     rows, kept, verdicts = [], [], []
     for block_length in _BLOCKS:
         for count in threads:
-            run, found = _measure(options.bytes, block_length, count, before, options.threshold / 100)
-            row = _row(run, options.bytes, block_length, count)
+            run, found = _measure(size, block_length, count, before, threshold / 100)
+            row = _row(run, size, block_length, count)
             rows.append(row)
             for what in _WORK:
-                name = _name(what, options.bytes, block_length, count)
+                name = _name(what, size, block_length, count)
                 ratio = run.time_ratio(what, "copy", confidence=0.99)
                 pair = {each: run.seconds[each] for each in (what, "copy")}
                 kept.append(benching.entry(name, *(ratio.value, ratio.low, ratio.high), pair, machine=here, load=load))
             verdicts += found
-            _show(options, row, found)
-    if options.save:
-        benching.append(options.save, kept)
-    if not options.json:
+            _show(json, row, found)
+    if save:
+        benching.append(save, kept)
+    if not json:
         say("")
         for line in picture(rows):
             say(line)
         if load > 0.5:
             say(f"note: the load average is {load:.1f}: something else uses this machine")
-        if options.save:
-            say(f"{len(kept)} figures added to {options.save}")
+        if save:
+            say(f"{len(kept)} figures added to {save}")
     said = {verdict for _, verdict, _ in verdicts}
     return EXIT_SLOWER if "slower" in said else EXIT_UNDECIDED if "undecided" in said else EXIT_OK
 
 
-def _show(options: argparse.Namespace, row: Mapping[str, Any], found: list[tuple[str, str, Ratio]]) -> None:
-    if options.json:
+def _show(json: bool, row: Mapping[str, Any], found: list[tuple[str, str, Ratio]]) -> None:
+    if json:
         compared = {
             name.split(",")[0]: {"verdict": verdict, "ratio": at.value, "low": at.low, "high": at.high}
             for name, verdict, at in found

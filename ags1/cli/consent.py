@@ -5,24 +5,24 @@ A plan of nothing asks nothing.
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 
-from ags1.cli import say_json, warn
+from ags1.cli.output import say_json, warn
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
 
 
-def agreed(options: argparse.Namespace, question: str, plan: dict[str, Any] | None = None) -> bool:
+def agreed(said: Namespace, question: str, plan: dict[str, Any] | None = None) -> bool:
     """Ask, unless --yes is given. After another answer than yes, say that nothing was changed.
 
     UsageError: there is nobody to ask. With --json, the object `plan` is printed then, with the error.
     """
-    if options.yes:
+    if said.yes:
         return True
-    if options.json or sys.stdin is None or not sys.stdin.isatty():
+    if said.json or sys.stdin is None or not sys.stdin.isatty():
         refusal = f"{question} Nobody can be asked here: say --yes to have it done"
-        if options.json and plan is not None:
+        if said.json and plan is not None:
             say_json({**plan, "error": refusal})
         raise UsageError(refusal)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

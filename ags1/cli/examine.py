@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import time
+from argparse import Namespace
 from collections.abc import Callable
 
 from ags1 import layout
-from ags1.cli import describe, say, say_json, warn
-from ags1.cli.keys import Keys
+from ags1.cli.command import Positional, command
+from ags1.cli.keys import LENGTH_HELP, Keys
+from ags1.cli.output import say, say_json, warn
 from ags1.cli.paths import STANDARD, Job, dataset_above, expand, refuse_reading, shown
 from ags1.cli.report import Reporter, in_time
+from ags1.cli.spelling import describe
 from ags1.cli.standard import standard_input
 from ags1.cli.transfer import recorded, work_through
 from ags1.errors import Ags1Error, AuthenticationError
@@ -26,23 +28,36 @@ _SHOWN_RANGES = 20
 _AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadable"
 
 
-def inspect(options: argparse.Namespace) -> int:
+@command(
+    files=Positional("FILE...", "file, glob, directory, or `-` for standard input"),
+    said="LIST",
+    fields="file, status (AGS1, damaged, not AGS1, unreadable), encrypted_length, format, problem, block_length, "
+    "iceberg, plaintext_length, blocks, last_block_length, overhead, error",
+)
+def inspect(files: list[str], said: Namespace) -> int:
+    """Header, block length, blocks, plaintext length, and what is wrong with the file; a table for many files. Nothing
+    of it is authenticated: that takes `ags1 verify` and the key.
+
+    examples:
+      ags1 inspect sales.avro.ags1
+      ags1 inspect vault/ --json
+    """
     code = 0
-    for path in options.files:
+    for path in files:
         vault = dataset_above(path) if "://" in path or os.path.isdir(path) else None
         if vault is not None:
             warn(f"ags1: note: {path} is part of the dataset {vault}: see `ags1 dataset versions {shlex.quote(vault)}`")
-    paths = [found.path for found in expand(options.files, options)]
+    paths = [found.path for found in expand(files, said)]
     records = []
-    if len(paths) > 1 and not options.json:
+    if len(paths) > 1 and not said.json:
         say(_row("status", "plaintext bytes", "blocks", "block length", "file"))
-    with Reporter(options, ("reading", "read")) as reporter:
+    with Reporter(said, ("reading", "read")) as reporter:
         for record in reporter.rows(map(_describe, paths)):
             if record["error"]:
                 code = code or EXIT_IO
             elif record["problem"]:
                 code = code or EXIT_DATA
-            if options.json:
+            if said.json:
                 say_json(record)
             elif len(paths) > 1:
                 _print_row(record)
@@ -174,20 +189,36 @@ def _picture(record: dict[str, Any]) -> str:
     return f"AGS1 header [8] {body}   (nonce | ciphertext | tag)"
 
 
-def verify(options: argparse.Namespace) -> int:
-    keys = Keys(options)
-    refuse_reading(options.files, "verify VAULT")
-    found = expand(options.files, options, only_suffix=SUFFIX)
+@command(
+    files=Positional("FILE...", "AGS1 file, glob or directory"),
+    key="KEY",
+    length="LENGTH",
+    work="jobs WORK",
+    needs="(--key-metadata PATH | ...)",
+    epilog=LENGTH_HELP,
+    fields="file, blocks, plaintext_length, length_trusted, failed_count, failed_blocks (the first thousand), "
+    "seconds, created, ags1, error",
+)
+def verify(files: list[str], key: Namespace, length: Namespace, work: Namespace) -> int:
+    """A directory stands for the .ags1 files below it. With --any-length, the exit code is 5 at best.
+
+    examples:
+      ags1 verify sales.avro.ags1 --key-metadata sales.key-metadata
+      ags1 verify vault/ --key-metadata keys/ --jobs 4
+    """
+    keys = Keys(key, length)
+    refuse_reading(files, "verify VAULT")
+    found = expand(files, work, only_suffix=SUFFIX)
     jobs = [Job(path, "", name, size) for path, name, size in found]
     if any(job.source == STANDARD for job in jobs):
         raise UsageError("standard input cannot be verified: give a file, or decrypt it to /dev/null")
-    if len(jobs) > 1 and options.length is not None:
+    if len(jobs) > 1 and length.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
     metadata = {job.source: keys.metadata_for(job.source, job.name) for job in jobs}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         started = time.monotonic()
-        report = verify_file(job.source, key_metadata=metadata[job.source], threads=options.threads, progress=progress)
+        report = verify_file(job.source, key_metadata=metadata[job.source], threads=work.threads, progress=progress)
         seconds = time.monotonic() - started
         record = {
             "blocks": report.block_count,
@@ -203,8 +234,8 @@ def verify(options: argparse.Namespace) -> int:
         blocks = counted(report.block_count, "block")
         return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
 
-    code = work_through(options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
-    return EXIT_UNPROTECTED if not code and keys.note_any_length() else code
+    code = work_through(work, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    return EXIT_UNPROTECTED if not code and keys.note_any_length(work) else code
 
 
 def _failure(path: str, report: StreamVerifyReport) -> str:

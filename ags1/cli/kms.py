@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import shlex
 import sys
+from argparse import Namespace
 
-from ags1.cli import say, say_json, warn
+from ags1.cli.command import Positional, command
 from ags1.cli.consent import agreed
 from ags1.cli.keys import write_private
+from ags1.cli.output import say, say_json, warn
 from ags1.cli.paths import STANDARD, shown
 from ags1.cli.standard import ask_password, refuse_terminal, standard_input, write_out
 from ags1.errors import KeyAccessError
@@ -29,30 +30,105 @@ _LARGEST = 4096
 _KEPT = "readable by you alone; keep a copy of it and of what opens it"
 
 
-def kms(options: argparse.Namespace) -> int:
-    action = options.action
+_HELP = """\
+actions:
+  init     make a local keystore, or add keys to one that exists
+  list     list the key ids of a local keystore
+  rotate   give a key of a local keystore a fresh version: that one wraps from
+           now on, and the older ones still unwrap what they wrapped
+  remove   destroy a key of a local keystore, and with it all data below it;
+           DATASETs and Iceberg tables without a catalog, given by their
+           directories, are looked at first, and what would be lost is said
+  password change the password or key file of a local keystore, or add another
+           one that opens it too
+  wrap     wrap the bytes of a file, a key for example
+  unwrap   unwrap them; the result is a file that only you can read
+
+services:
+  local:PATH                             a keystore file; password from
+                                         --password-file, AGS1_KMS_PASSWORD,
+                                         or the terminal
+{services}
+  module:package.module.Class            a client of your own
+  Secrets never stand in the URL, where every user of the machine could read
+  them. The variable AGS1_KMS stands for --kms.
+
+options of a URL, ?NAME=VALUE&NAME=VALUE behind it, in quotes for the shell:
+{options}, check; of a service also timeout
+
+examples:
+  ags1 keygen keystore.key
+  export AGS1_KMS='local:keys.json?key_file=keystore.key'
+  ags1 kms init --key-id lake
+  ags1 kms init --kms local:keys.json --key-id lake
+  ags1 kms remove vault/ --kms local:keys.json --key-id tenant-a
+  ags1 kms wrap my.key my.key.wrapped --kms local:keys.json --key-id lake
+  ags1 kms unwrap my.key.wrapped my.key --kms 'aws:?region=eu-central-1' \\
+      --key-id alias/lake
+"""
+
+
+def _help() -> str:
+    from ags1.kms.services import COMMON_OPTIONS, LOCAL_OPTIONS, SERVICES
+
+    options = {"local": LOCAL_OPTIONS, **{name: each.options for name, each in SERVICES.items()}}
+    options["any"] = COMMON_OPTIONS
+    return _HELP.format(
+        services="\n".join(f"  {each.form:<37}  {each.what}" for each in SERVICES.values()),
+        options="\n".join(f"  {name:<9} {', '.join(sorted(each))}" for name, each in options.items()),
+    )
+
+
+@command(
+    asked=(
+        Positional(
+            "ACTION",
+            "what to do",
+            dest="action",
+            choices=("init", "list", "rotate", "remove", "password", "wrap", "unwrap"),
+        ),
+        Positional(
+            "[SOURCE TARGET | DATASET...]",
+            "what wrap and unwrap read and write (`-` is a standard stream), or what remove looks at",
+            dest="files",
+            nargs="*",
+            default=[],
+        ),
+        "KMS new-password-file new-keystore-key-file add-secret only-secret",
+        "key-id bits old-versions force dry-run yes quiet json",
+    ),
+    epilog=_help(),
+    changed={
+        "key-id": {"action": "append", "default": [], "help": "master key; init takes several"},
+        "bits": "size of new master keys (256)",
+        "force": "let wrap and unwrap replace an existing TARGET",
+        "dry-run": "only say what init, rotate or remove would do",
+    },
+)
+def kms(asked: Namespace) -> int:
+    action: str = asked.action
     for option, actions in _OF_ACTIONS.items():
-        if getattr(options, option) and action not in actions:
+        if getattr(asked, option) and action not in actions:
             flag = "--" + option.replace("_", "-")
             raise UsageError(f"{flag} is for `ags1 kms {' and '.join(actions)}` (see `ags1 kms --help`)")
-    if options.files and action not in ("wrap", "unwrap", "remove"):
+    if asked.files and action not in ("wrap", "unwrap", "remove"):
         raise UsageError(f"`ags1 kms {action}` takes no files (see `ags1 kms --help`)")
-    return _ACTIONS[action](options)
+    return _ACTIONS[action](asked)
 
 
-def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagementClient:
+def client_of(given: Namespace, *, new: bool = False) -> KeyManagementClient:
     """The client that --kms names; on a terminal it asks for a local keystore's password, twice if it is new."""
     from ags1.kms import load
 
-    url = options.kms
+    url = given.kms
     if not url:
         raise UsageError(
             "a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json or aws:?region=eu-central-1"
         )
     secret: dict[str, Any] = {}
     if url.lower().startswith("local:"):
-        secret = _secret_of(options, url, new=new)
-    elif options.password_file or options.key_file:
+        secret = _secret_of(given, url, new=new)
+    elif given.password_file or given.key_file:
         raise UsageError("--password-file and --key-file are for local: keystores")
     try:
         client = load(url, **secret)
@@ -63,25 +139,25 @@ def client_of(options: argparse.Namespace, *, new: bool = False) -> KeyManagemen
     return client
 
 
-def new_client_of(options: argparse.Namespace) -> KeyManagementClient:
-    """The client that --new-kms names, else --kms.
+def new_client_of(given: Namespace, url: str | None) -> KeyManagementClient:
+    """The client for the `url` of --new-kms; without one, that of --kms.
 
     --password-file and --key-file are those of --kms: another local keystore has its own in its URL.
     """
-    if options.new_kms is None:
-        return client_of(options)
-    both_local = all(str(url).lower().startswith("local:") for url in (options.kms, options.new_kms))
+    if url is None:
+        return client_of(given)
+    both_local = all(str(each).lower().startswith("local:") for each in (given.kms, url))
     secret = {} if both_local else {"password_file": None, "key_file": None}
-    return client_of(argparse.Namespace(**{**vars(options), **secret, "kms": options.new_kms}))
+    return client_of(Namespace(**{**vars(given), **secret, "kms": url}))
 
 
-def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str, Any]:
-    if options.password_file and options.key_file:
+def _secret_of(given: Namespace, url: str, *, new: bool) -> dict[str, Any]:
+    if given.password_file and given.key_file:
         raise UsageError("give one of --password-file and --key-file")
-    if options.password_file:
-        return {"password_file": options.password_file}
-    if options.key_file:
-        return {"key_file": options.key_file}
+    if given.password_file:
+        return {"password_file": given.password_file}
+    if given.key_file:
+        return {"key_file": given.key_file}
     named = "password_file=" in url or "key_file=" in url
     if named or os.environ.get("AGS1_KMS_PASSWORD") or os.environ.get("KEYSTORE_PASSWORD"):
         return {}
@@ -90,102 +166,102 @@ def _secret_of(options: argparse.Namespace, url: str, *, new: bool) -> dict[str,
     return {"password": ask_password(url.partition(":")[2].partition("?")[0], new=new)}
 
 
-def _init(options: argparse.Namespace) -> int:
+def _init(asked: Namespace) -> int:
     from ags1.kms.local import check_key_id
 
-    path = _local_path(options)
+    path = _local_path(asked)
     exists = os.path.lexists(path)
-    if exists and not options.key_ids:
+    if exists and not asked.key_id:
         said = "it exists and was not replaced: its keys would be lost (--key-id adds a key to it)"
         raise FileExistsError(errno.EEXIST, said, path)
-    if len(set(options.key_ids)) != len(options.key_ids):
+    if len(set(asked.key_id)) != len(asked.key_id):
         raise UsageError("a --key-id is given twice")
-    for key_id in options.key_ids:
+    for key_id in asked.key_id:
         check_key_id(key_id)
-    with _local(options, new=not exists) as client:
+    with _local(asked, new=not exists) as client:
         present = set(client.list_keys()) if exists else set()
-        for key_id in options.key_ids:
+        for key_id in asked.key_id:
             if key_id in present:
                 said = f"it has a key {key_id!r} already: what that wrapped would be lost"
                 raise FileExistsError(errno.EEXIST, said, path)
-        if options.dry_run:
-            _say_of_init(path, exists, options, "would be")
+        if asked.dry_run:
+            _say_of_init(path, exists, asked, "would be")
             return 0
         if exists:
-            for key_id in options.key_ids:
-                client.add_key(key_id, bits=options.bits)
+            for key_id in asked.key_id:
+                client.add_key(key_id, bits=asked.bits)
         else:
             from ags1.core.gcm import Key
 
-            client.make({key_id: Key.generate(options.bits) for key_id in options.key_ids})
-        _say_of_init(path, exists, options, "was")
+            client.make({key_id: Key.generate(asked.bits) for key_id in asked.key_id})
+        _say_of_init(path, exists, asked, "was")
     return 0
 
 
-def _tell(options: argparse.Namespace, line: str) -> None:
+def _tell(asked: Namespace, line: str) -> None:
     """Say what was done, unless --quiet is given."""
-    if not options.quiet:
+    if not asked.quiet:
         say(line)
 
 
-def _say_of_init(path: str, exists: bool, options: argparse.Namespace, verb: str) -> None:
+def _say_of_init(path: str, exists: bool, asked: Namespace, verb: str) -> None:
     if not exists:
-        _tell(options, f"the keystore {path} {verb} made, {_KEPT}")
-    for key_id in options.key_ids:
-        _tell(options, f"a fresh {options.bits}-bit key {key_id!r} {verb} added to {path}")
+        _tell(asked, f"the keystore {path} {verb} made, {_KEPT}")
+    for key_id in asked.key_id:
+        _tell(asked, f"a fresh {asked.bits}-bit key {key_id!r} {verb} added to {path}")
 
 
-def _list(options: argparse.Namespace) -> int:
-    _local_path(options)
-    with _local(options) as client:
+def _list(asked: Namespace) -> int:
+    _local_path(asked)
+    with _local(asked) as client:
         for key_id, versions in sorted(client.key_versions().items()):
-            if options.json:
+            if asked.json:
                 say_json({"key_id": key_id, "versions": versions})
             else:
                 say(key_id)
     return 0
 
 
-def _rotate(options: argparse.Namespace) -> int:
-    path, key_id = _local_path(options), _one_key_id(options)
-    with _local(options) as client:
+def _rotate(asked: Namespace) -> int:
+    path, key_id = _local_path(asked), _one_key_id(asked)
+    with _local(asked) as client:
         count = client.key_versions().get(key_id, 0) + 1
-        if options.dry_run:
+        if asked.dry_run:
             client.without(key_id)
             say(f"{key_id!r} in {path} would get version {count}")
             return 0
-        count = client.rotate_key(key_id, bits=options.bits)
+        count = client.rotate_key(key_id, bits=asked.bits)
     command = f"ags1 kms remove --old-versions --key-id {shlex.quote(key_id)}"
     _tell(
-        options,
-        f"{key_id!r} in {path} has version {count}, a fresh {options.bits}-bit key, which wraps from now on; rewrap "
+        asked,
+        f"{key_id!r} in {path} has version {count}, a fresh {asked.bits}-bit key, which wraps from now on; rewrap "
         f"what the older ones wrapped, then `{command}` destroys those",
     )
     return 0
 
 
-def _remove(options: argparse.Namespace) -> int:
-    path, key_id = _local_path(options), _one_key_id(options)
-    with _local(options) as client:
-        with client.without(key_id, old_versions=options.old_versions) as rest:
-            lost = [use for where in options.files for use in _uses(where, key_id, client, rest)]
-        what = f"the {'old versions of' if options.old_versions else 'key'} {key_id!r} in {path}"
+def _remove(asked: Namespace) -> int:
+    path, key_id = _local_path(asked), _one_key_id(asked)
+    with _local(asked) as client:
+        with client.without(key_id, old_versions=asked.old_versions) as rest:
+            lost = [use for where in asked.files for use in _uses(where, key_id, client, rest)]
+        what = f"the {'old versions of' if asked.old_versions else 'key'} {key_id!r} in {path}"
         for use in lost:
-            say_json(use) if options.json else say(_said_of(use))
-        if options.files and not lost and not options.json:
-            say(f"of {', '.join(options.files)}, nothing needs {what}")
-        if not options.files:
+            say_json(use) if asked.json else say(_said_of(use))
+        if asked.files and not lost and not asked.json:
+            say(f"of {', '.join(asked.files)}, nothing needs {what}")
+        if not asked.files:
             warn(
                 f"ags1: warning: no dataset or table was named, so nothing was looked at for what needs {what}; which "
                 "master key a table is under, `ags1 iceberg inspect` says"
             )
-        if options.dry_run:
+        if asked.dry_run:
             return 0
-        if not agreed(options, f"Destroy {what}? Nobody can read any more what only that opens."):
+        if not agreed(asked, f"Destroy {what}? Nobody can read any more what only that opens."):
             return 0
-        count = client.remove_key(key_id, old_versions=options.old_versions)
-    if not options.json:
-        _tell(options, f"{counted(count, 'version')} of {key_id!r} removed from {path}; destroy its copies too")
+        count = client.remove_key(key_id, old_versions=asked.old_versions)
+    if not asked.json:
+        _tell(asked, f"{counted(count, 'version')} of {key_id!r} removed from {path}; destroy its copies too")
     return 0
 
 
@@ -253,85 +329,85 @@ def _said_of(use: dict[str, Any]) -> str:
     return f"{use['dataset']}, version {use['version']}: {counted(use['files'], 'file')} can't be read without it"
 
 
-def _password(options: argparse.Namespace) -> int:
-    path = _local_path(options)
-    if options.new_password_file and options.new_key_file:
+def _password(asked: Namespace) -> int:
+    path = _local_path(asked)
+    if asked.new_password_file and asked.new_key_file:
         raise UsageError("give one of --new-password-file and --new-key-file")
-    if options.only_secret and (options.add_secret or options.new_password_file or options.new_key_file):
+    if asked.only_secret and (asked.add_secret or asked.new_password_file or asked.new_key_file):
         raise UsageError("--only-secret keeps the secret that opens it: give no new one")
-    with _local(options) as client:
+    with _local(asked) as client:
         client.list_keys()
-        if options.only_secret:
+        if asked.only_secret:
             removed = client.keep_one_secret()
             _tell(
-                options,
+                asked,
                 f"{path}: {counted(removed, 'other secret')} removed; older copies of it still open with all of them",
             )
             return 0
-        if options.new_password_file:
-            given = {"password_file": options.new_password_file}
-        elif options.new_key_file:
-            given = {"key_file": options.new_key_file}
+        if asked.new_password_file:
+            given = {"password_file": asked.new_password_file}
+        elif asked.new_key_file:
+            given = {"key_file": asked.new_key_file}
         elif sys.stdin is None or not sys.stdin.isatty():
             raise UsageError("a new password is needed: --new-password-file FILE or --new-key-file FILE")
         else:
             given = {"password": ask_password(path, new=True)}
-        if options.add_secret:
-            _tell(options, f"{path} is opened by each of {client.add_secret(**given)} secrets now")
+        if asked.add_secret:
+            _tell(asked, f"{path} is opened by each of {client.add_secret(**given)} secrets now")
             return 0
         client.rotate_password(**given)
-    _tell(options, f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
+    _tell(asked, f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
     return 0
 
 
-def _one_key_id(options: argparse.Namespace) -> str:
-    if len(options.key_ids) != 1:
-        raise UsageError(f"`ags1 kms {options.action}` takes one --key-id")
-    return str(options.key_ids[0])
+def _one_key_id(asked: Namespace) -> str:
+    if len(asked.key_id) != 1:
+        raise UsageError(f"`ags1 kms {asked.action}` takes one --key-id")
+    return str(asked.key_id[0])
 
 
-def _local_path(options: argparse.Namespace) -> str:
-    url = options.kms or ""
+def _local_path(asked: Namespace) -> str:
+    url = asked.kms or ""
     if not url.lower().startswith("local:"):
         raise UsageError(
-            f"`ags1 kms {options.action}` is for local keystores (--kms local:PATH, or the variable AGS1_KMS); a "
+            f"`ags1 kms {asked.action}` is for local keystores (--kms local:PATH, or the variable AGS1_KMS); a "
             "service's keys are made and listed with its own tools"
         )
     return os.path.expanduser(url.partition(":")[2].partition("?")[0])
 
 
-def _local(options: argparse.Namespace, *, new: bool = False) -> LocalKms:
+def _local(asked: Namespace, *, new: bool = False) -> LocalKms:
     from ags1.kms import LocalKms
 
-    client = client_of(options, new=new)
+    client = client_of(asked, new=new)
     assert isinstance(client, LocalKms)
     return client
 
 
-def _convert(options: argparse.Namespace) -> int:
+def _convert(asked: Namespace) -> int:
     """Wrap or unwrap the bytes of a file."""
     from ags1.kms.asking import wrap_key
     from ags1.support.secrets import Secret
 
-    if len(options.files) != 2:
-        raise UsageError(f"`ags1 kms {options.action}` takes two files: SOURCE TARGET (see `ags1 kms --help`)")
-    key_id = _one_key_id(options)
-    source, target = options.files
+    if len(asked.files) != 2:
+        raise UsageError(f"`ags1 kms {asked.action}` takes two files: SOURCE TARGET (see `ags1 kms --help`)")
+    key_id = _one_key_id(asked)
+    source, target = asked.files
     if target == STANDARD:
         refuse_terminal("raw bytes")
-    if target != STANDARD and os.path.lexists(target) and not options.force:
+    if target != STANDARD and os.path.lexists(target) and not asked.force:
         raise FileExistsError(errno.EEXIST, "it exists and was not replaced (--force replaces it)", target)
     data = _read(source)
-    with client_of(options) as client:
-        if options.action == "wrap":
+    with client_of(asked) as client:
+        if asked.action == "wrap":
             result = wrap_key(client, Secret(data), key_id, f"the key in {shown(source)} with {key_id!r}")
         else:
             result = client.unwrap_key(data, key_id)
     if target == STANDARD:
         write_out(result)
         return 0
-    write_private(target, result, replace=options.force)
-    _tell(options, f"{options.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)")
+    write_private(target, result, replace=asked.force)
+    _tell(asked, f"{asked.action}ped {shown(source)} to {target} ({len(result)} bytes, readable by you alone)")
     return 0
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import platform
 
 from ags1._version import version
-from ags1.cli import say, say_json
+from ags1.cli.command import command
+from ags1.cli.output import say, say_json
 from ags1.core.backend import backend
 
 _LINKAGE = {
@@ -26,9 +26,15 @@ _PATHS = {
 }
 
 
-def info(options: argparse.Namespace) -> int:
+@command(json="json")
+def info(json: bool) -> int:
+    """The last line says how to get a faster OpenSSL, if there is one for this machine.
+
+    examples:
+      ags1 info
+    """
     found = backend()
-    if options.json:
+    if json:
         say_json({"ags1_version": version, "python": platform.python_version(), **found})
         return 0
     say(f"ags1       {version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")

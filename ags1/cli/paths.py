@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shlex
 import stat
+from argparse import Namespace
 from collections import namedtuple
 
-from ags1.cli import warn
+from ags1.cli.command import Positional
+from ags1.cli.output import warn
 from ags1.cli.standard import standard_input
 from ags1.streams.metadata_files import SUFFIX
 from ags1.support.exit_codes import UsageError
@@ -96,15 +97,15 @@ def _part_of(path: str, vault: str) -> str:
 
 
 def expand(
-    patterns: list[str], options: argparse.Namespace, *, only_suffix: str | None = None, outside: str | None = None
+    patterns: list[str], said: Namespace, *, only_suffix: str | None = None, outside: str | None = None
 ) -> list[Found]:
     """Files that names, globs and directories stand for, in order, each once.
 
     Their names are the paths below the directory that was given, else the base names. A path that exists is itself,
     whatever characters it has. A glob that matches nothing, or a directory without files, is a UsageError, so that a
     misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix` narrows those,
-    and what lies below the directory `outside` is left out). Links in them are left out, and ``options.links`` is set;
-    a directory that cannot be read is an error.
+    and what lies below the directory `outside` is left out). Links in them are left out, and ``said.links`` is set; a
+    directory that cannot be read is an error.
 
     URLs are no different: one that ends in ``/`` or names no object is a directory, and ``*``, ``?``, ``[...]`` and
     ``**`` match names below it.
@@ -117,7 +118,7 @@ def expand(
             for each in _expand_url(pattern, only_suffix, outside):
                 found.setdefault(each.path, each)
         elif os.path.isdir(pattern):
-            below = _files_below(pattern, options, only_suffix, outside)
+            below = _files_below(pattern, said, only_suffix, outside)
             if not below:
                 kind = f"{only_suffix} files" if only_suffix else "files"
                 raise UsageError(f"there are no {kind} below the directory {pattern}")
@@ -161,6 +162,13 @@ def _expand_url(pattern: str, only_suffix: str | None, outside: str | None) -> l
     return [Found(entry.path, entry.name, entry.size) for entry in below]
 
 
+def no_file_left(source: str, include: list[str] | None, exclude: list[str] | None) -> str | None:
+    """The message if the patterns leave no file; None without patterns, because nothing is misspelt then."""
+    patterns = [f"--include {shlex.quote(each)}" for each in include or ()]
+    patterns += [f"--exclude {shlex.quote(each)}" for each in exclude or ()]
+    return f"{source}: no file is left by {' '.join(patterns)}: correct the patterns" if patterns else None
+
+
 def _is_glob(pattern: str) -> bool:
     if is_url(pattern):
         return not _GLOB.isdisjoint(pattern)
@@ -171,9 +179,7 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _files_below(
-    directory: str, options: argparse.Namespace, only_suffix: str | None, outside: str | None
-) -> list[str]:
+def _files_below(directory: str, said: Namespace, only_suffix: str | None, outside: str | None) -> list[str]:
     found = []
     excluded = None
     if outside is not None and os.path.isdir(outside):
@@ -186,17 +192,17 @@ def _files_below(
             directories[:] = [name for name in directories if os.path.realpath(os.path.join(parent, name)) != excluded]
         directories.sort()
         for name in directories:
-            _is_kept(os.path.join(parent, name), options)
+            _is_kept(os.path.join(parent, name), said)
         for name in sorted(names):
             if (only_suffix is not None and not name.endswith(only_suffix)) or name.endswith(_TEMPORARY):
                 continue
             path = os.path.join(parent, name)
-            if _is_kept(path, options):
+            if _is_kept(path, said):
                 found.append(path)
     return found
 
 
-def _is_kept(path: str, options: argparse.Namespace) -> bool:
+def _is_kept(path: str, said: Namespace) -> bool:
     """Whether it is a file or a directory; else say what is left out."""
     try:
         mode = os.lstat(path).st_mode
@@ -207,35 +213,45 @@ def _is_kept(path: str, options: argparse.Namespace) -> bool:
         return True
     why = LINK if stat.S_ISLNK(mode) else "is a pipe, a socket or a device"
     warn(f"ags1: warning: {path} is left out: it {why}")
-    options.links = why == LINK or getattr(options, "links", False)
+    said.links = why == LINK or getattr(said, "links", False)
     return False
 
 
-def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
+def sources_and_target(what: str) -> tuple[Positional | str, ...]:
+    """Any number of sources, where they go, and the options of both."""
+    target = (
+        "file, or `-` for standard output; a directory if there are many sources, a glob or a directory among them, "
+        "or if it exists or ends with /"
+    )
+    sources = Positional("SOURCE...", what, dest="sources", nargs="*", default=[])
+    return sources, Positional("TARGET", target, dest="target", nargs="?"), "FILES"
+
+
+def pair_up(paths: Namespace, said: Namespace, *, encrypting: bool, suffix: str = SUFFIX) -> list[Job]:
     """Pair every source with its target; `suffix` is what the names of encrypted files have more, if anything.
 
     UsageError: many sources for one file, two sources for one target, or nothing to tell a target's name from.
     """
-    patterns = list(options.sources)
-    if options.files_from:
-        if options.files_from == STANDARD and STANDARD in patterns:
+    patterns = list(paths.sources)
+    if paths.files_from:
+        if paths.files_from == STANDARD and STANDARD in patterns:
             raise UsageError("standard input cannot be both a SOURCE and the list of --files-from")
-        patterns += _read_list(options.files_from)
+        patterns += _read_list(paths.files_from)
         if not patterns:
-            raise UsageError(f"there are no files in the list {shown(options.files_from)}")
-    target = options.target
-    if target == STANDARD and options.json:
+            raise UsageError(f"there are no files in the list {shown(paths.files_from)}")
+    target = paths.target
+    if target == STANDARD and said.json:
         raise UsageError("--json and the result cannot both go to standard output: give a file as the TARGET")
     refuse_writing(target)
     if not encrypting:
         refuse_reading(patterns, f"decrypt VAULT {target}")
     sources = expand(
         patterns,
-        options,
+        said,
         only_suffix=None if encrypting else suffix or None,
         outside=target if encrypting or not suffix else None,
     )
-    many = len(sources) > 1 or options.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
+    many = len(sources) > 1 or paths.files_from or any(os.path.isdir(path) or _is_glob(path) for path in patterns)
     many = many or any(is_url(path) and sources[0].path != path for path in patterns)
     if not (many or _is_directory(target)):
         path, name, size = sources[0]
@@ -262,31 +278,31 @@ def pair_up(options: argparse.Namespace, *, encrypting: bool, suffix: str = SUFF
     return list(jobs.values())
 
 
-def refuse_twin_targets(options: argparse.Namespace, jobs: list[Job]) -> None:
+def refuse_twin_targets(paths: Namespace, jobs: list[Job]) -> None:
     """Refuse jobs of which one would write a file where another needs a directory, before the first is written."""
     if len(jobs) > 1:
         from ags1.storage import Location, refuse_twins
 
-        target = Location(options.target)
-        refuse_twins(sorted(job.target[len(options.target) :].lstrip("/") for job in jobs), target)
+        target = Location(paths.target)
+        refuse_twins(sorted(job.target[len(paths.target) :].lstrip("/") for job in jobs), target)
 
 
-def place_in_target(options: argparse.Namespace, job: Job) -> Any:
+def place_in_target(paths: Namespace, job: Job) -> Any:
     """Where the file of one of many jobs is written: below the TARGET, through no link."""
     from ags1.storage import Location
 
-    return Location(options.target).as_root().join(job.target[len(options.target) :].lstrip("/"))
+    return Location(paths.target).as_root().join(job.target[len(paths.target) :].lstrip("/"))
 
 
-def made_directories(options: argparse.Namespace, jobs: list[Job]) -> contextlib.AbstractContextManager[None]:
+def made_directories(paths: Namespace, jobs: list[Job]) -> contextlib.AbstractContextManager[None]:
     """Make the directories of a TARGET of many jobs, with the modes of those of the sources; finish them at the end."""
-    if not jobs or jobs[0].target == options.target:
+    if not jobs or jobs[0].target == paths.target:
         return contextlib.nullcontext()
     from ags1.storage import Location, directories_like
 
-    files = ((job.target[len(options.target) :].lstrip("/"), Location(job.source)) for job in jobs)
-    one = Location(options.sources[0]) if len(options.sources) == 1 and not options.files_from else None
-    return directories_like(one, Location(options.target).as_root(), files)
+    files = ((job.target[len(paths.target) :].lstrip("/"), Location(job.source)) for job in jobs)
+    one = Location(paths.sources[0]) if len(paths.sources) == 1 and not paths.files_from else None
+    return directories_like(one, Location(paths.target).as_root(), files)
 
 
 def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from ags1.cli import OutputClosed, forget_output, say
+from ags1.cli.output import OutputClosed, forget_output, say
 from ags1.support.periodic import Periodic
 from ags1.support.words import counted, printable, size_text
 
@@ -46,13 +46,14 @@ class Reporter:
     """Speaks for one run of a command over one or many files. Safe to call from several threads.
 
     As a context manager, it shows that time passes where no callback says what is done, and is closed at the end.
-    `words` are what is done, while it is done and afterwards; `total` is bytes over all files, if known. Without
-    `to_stdout`, standard output is taken by data. With `name_all`, a person is told of every file that fails.
+    `said` are the options of what is said. `words` are what is done, while it is done and afterwards; `total` is bytes
+    over all files, if known. Without `to_stdout`, standard output is taken by data. With `name_all`, a person is told
+    of every file that fails.
     """
 
     def __init__(
         self,
-        options: argparse.Namespace,
+        said: Namespace,
         words: tuple[str, str],
         total: int | None = None,
         file_count: int = 1,
@@ -60,10 +61,10 @@ class Reporter:
         to_stdout: bool = True,
         name_all: bool = False,
     ) -> None:
-        self._json = getattr(options, "json", False)
-        self._quiet = getattr(options, "quiet", False)
+        self._json = getattr(said, "json", False)
+        self._quiet = getattr(said, "quiet", False)
         self._lines = not self._quiet and to_stdout
-        verbose = getattr(options, "verbose", False)
+        verbose = getattr(said, "verbose", False)
         self._each = verbose or file_count <= _MANY
         self._failures_shown = None if verbose or name_all or self._json else _MANY
         self._doing, self._did = words
@@ -82,7 +83,7 @@ class Reporter:
         self._bar: _RichBar | _PlainBar | None = None
         self._lock = threading.Lock()
         self._shown: Periodic | None = None
-        progress = getattr(options, "progress", "auto")
+        progress = getattr(said, "progress", "auto")
         always = progress == "always"
         wanted = always or (progress == "auto" and not self._quiet and not self._json)
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

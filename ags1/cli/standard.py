@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from ags1.cli import OutputFaults
+from ags1.cli.output import OutputFaults
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
 

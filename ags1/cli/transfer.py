@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import stat
 import threading
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from ags1.cli import OutputClosed, describe, refuses_everything, warn
-from ags1.cli.keys import Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
+from ags1.cli.command import Positional, command
+from ags1.cli.keys import KEY_HELP, LENGTH_HELP, Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
+from ags1.cli.output import OutputClosed, warn
 from ags1.cli.paths import (
     STANDARD,
     Job,
@@ -26,8 +27,10 @@ from ags1.cli.paths import (
     refuse_twin_targets,
     shown,
     size_of,
+    sources_and_target,
 )
 from ags1.cli.report import Reporter, in_time
+from ags1.cli.spelling import describe, refuses_everything
 from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import Ags1Error, AlreadyEncryptedError
 from ags1.keys import KeyMetadata
@@ -44,73 +47,97 @@ _PENDING = ".pending"
 _REQUESTS = 32
 
 
-def encrypt(options: argparse.Namespace) -> int:
-    keys = Keys(options)
+_NEEDS = "(--key-metadata PATH | ...)"
+
+
+@command(
+    paths=sources_and_target("file, glob ('*.avro'), directory, or `-` for standard input"),
+    key="KEY",
+    metadata="key-metadata-out replace-key-metadata",
+    block_length="block-length",
+    again="again",
+    work="jobs WORK",
+    needs="(--key-metadata-out PATH | ...)",
+    epilog=KEY_HELP,
+    fields="source, target, encrypted_length, seconds, error",
+)
+def encrypt(
+    paths: Namespace, key: Namespace, metadata: Namespace, block_length: int, again: bool, work: Namespace
+) -> int:
+    """A directory stands for all files below it, and TARGET gets the same tree; links in it are left out.
+    Every target appears whole or not at all. In a directory, each result has the name of its source and .ags1.
+
+    examples:
+      ags1 encrypt sales.avro sales.avro.ags1 --key-metadata-out sales.key-metadata
+      ags1 encrypt data/ vault/ --key-metadata-out keys/ --aad-prefix '{path}'
+      tar c data | ags1 encrypt - data.tar.ags1 --key-metadata-out tar.key-metadata
+    """
+    keys = Keys(key)
     fresh = not keys.named
-    if fresh and not options.key_metadata_out:
+    if fresh and not metadata.key_metadata_out:
         raise UsageError(
             "a key is needed: --key-metadata-out PATH for a fresh key for each file; or --key-file FILE or --key-env "
             "NAME (`ags1 keygen` makes one)"
         )
-    jobs = pair_up(options, encrypting=True)
-    refuse_twin_targets(options, jobs)
-    if not options.again:
-        refuse_reading(list(options.sources), "decrypt VAULT TARGET` and encrypt that, or --again to encrypt it `again")
+    jobs = pair_up(paths, work, encrypting=True)
+    refuse_twin_targets(paths, jobs)
+    if not again:
+        refuse_reading(list(paths.sources), "decrypt VAULT TARGET` and encrypt that, or --again to encrypt it `again")
         for job in jobs:
             _refuse_again(job.source)
-    if options.target == STANDARD:
+    if paths.target == STANDARD:
         refuse_terminal("encrypted bytes")
-    many = len(jobs) > 1 or jobs[0].target != options.target
-    metadata_paths = {job.target: _metadata_path(options, job, many) for job in jobs}
+    many = len(jobs) > 1 or jobs[0].target != paths.target
+    metadata_paths = {job.target: metadata_path(metadata.key_metadata_out, job, many) for job in jobs}
     given = {} if fresh else {job.target: keys.metadata_for(job.target, job.name) for job in jobs}
-    replace = options.replace_key_metadata
+    replace = metadata.replace_key_metadata
     if not replace:
         for target, path in metadata_paths.items():
             if path is not None:
-                _refuse_other_key(path, given.get(target), target, _read_a_byte)
-    refuse_existing(options, jobs)
-    if given and not os.path.isdir(options.key_metadata or ""):
-        count = max(Counter(metadata.aad_prefix for metadata in given.values()).values())
+                refuse_other_key(path, given.get(target), target, _read_a_byte)
+    refuse_existing(jobs, overwrite=paths.overwrite)
+    if given and not os.path.isdir(key.key_metadata or ""):
+        count = max(Counter(each.aad_prefix for each in given.values()).values())
         if count > 1:
-            warn_of_same_prefix(options, count)
+            warn_of_same_prefix(work, count)
     prefixes: dict[str, bytes | None] = {job.target: None for job in jobs}
-    if fresh and options.aad_prefix is not None:
-        prefixes = {job.target: aad_prefix(options, job.name) for job in jobs}
+    if fresh and key.aad_prefix is not None:
+        prefixes = {job.target: aad_prefix(key.aad_prefix, job.name) for job in jobs}
     lengths: dict[str, int] = {}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         started = time.monotonic()
-        metadata = given.get(job.target)
-        if metadata is None:
-            metadata = KeyMetadata.generate()
+        made = given.get(job.target)
+        if made is None:
+            made = KeyMetadata.generate()
             prefix = prefixes[job.target]
             if prefix is not None:
-                metadata = KeyMetadata(metadata.encryption_key, prefix)
-        output = _MetadataFile(metadata_paths[job.target], metadata, fresh, replace)
+                made = KeyMetadata(made.encryption_key, prefix)
+        output = MetadataFile(metadata_paths[job.target], made, fresh, replace)
         watched = Watched(progress)
         try:
-            metadata = encrypt_file(
+            made = encrypt_file(
                 _input(job.source),
-                output_of(options, job),
-                metadata.encryption_key,
-                aad_prefix=metadata.aad_prefix or b"",
-                block_length=options.block_length,
-                threads=options.threads,
+                output_of(paths, job),
+                made.encryption_key,
+                aad_prefix=made.aad_prefix or b"",
+                block_length=block_length,
+                threads=work.threads,
                 progress=watched,
-                durable=options.durable,
+                durable=paths.durable,
             )
         except BaseException:
-            output.fail(job.target, watched, lambda: _read_a_byte(job.target, metadata))
+            output.fail(job.target, watched, lambda: _read_a_byte(job.target, made))
             raise
-        output.commit(metadata, job.target)
+        output.commit(made, job.target)
         seconds = time.monotonic() - started
-        stored = lengths[job.target] = metadata.file_length or 0
+        stored = lengths[job.target] = made.file_length or 0
         line = f"{shown(job.source)} -> {job.target}  {in_time(stored, seconds)}"
         return line, {"encrypted_length": stored, "seconds": round(seconds, 6)}
 
-    with made_directories(options, jobs):
-        code = work_through(options, ("encrypting", "encrypted"), jobs, one, _names)
-    if lengths and not (options.key_metadata_out or options.quiet or options.json):
+    with made_directories(paths, jobs):
+        code = work_through(work, ("encrypting", "encrypted"), jobs, one, names_of)
+    if lengths and not (metadata.key_metadata_out or work.quiet or work.json):
         needed = "the length of each file: --json prints them, --key-metadata-out PATH keeps them"
         if len(jobs) == 1:
             needed = f"--length {lengths[jobs[0].target]}: keep this number, or let --key-metadata-out PATH keep it"
@@ -118,42 +145,86 @@ def encrypt(options: argparse.Namespace) -> int:
     return code
 
 
-def decrypt(options: argparse.Namespace) -> int:
-    keys = Keys(options)
-    jobs = pair_up(options, encrypting=False)
-    refuse_twin_targets(options, jobs)
-    if len(jobs) > 1 and options.length is not None:
+@command(
+    paths=sources_and_target("AGS1 file, glob ('*.ags1'), directory, or `-` for standard input"),
+    key="KEY",
+    length="LENGTH",
+    work="jobs WORK",
+    needs=_NEEDS,
+    epilog=LENGTH_HELP,
+    fields="source, target, plaintext_length, seconds, length_trusted, error",
+)
+def decrypt(paths: Namespace, key: Namespace, length: Namespace, work: Namespace) -> int:
+    """A directory stands for the .ags1 files below it, and TARGET gets the same tree; links in it are left
+    out. Every target appears whole or not at all. In a directory, each result has the name of its source without
+    .ags1.
+
+    examples:
+      ags1 decrypt sales.avro.ags1 sales.avro --key-metadata sales.key-metadata
+      ags1 decrypt vault/ data/ --key-metadata keys/
+      ags1 decrypt data.tar.ags1 - --key-metadata tar.key-metadata | tar x
+      ags1 decrypt sales.avro.ags1 sales.avro --key-file my.key --length 5148
+    """
+    keys = Keys(key, length)
+    jobs = pair_up(paths, work, encrypting=False)
+    refuse_twin_targets(paths, jobs)
+    if len(jobs) > 1 and length.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
-    refuse_existing(options, jobs)
+    refuse_existing(jobs, overwrite=paths.overwrite)
     metadata = {job.target: keys.metadata_for(job.source, job.name) for job in jobs}
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         started = time.monotonic()
         size = decrypt_file(
             _input(job.source),
-            output_of(options, job),
+            output_of(paths, job),
             key_metadata=metadata[job.target],
-            threads=options.threads,
+            threads=work.threads,
             progress=progress,
-            durable=options.durable,
+            durable=paths.durable,
         )
         seconds = time.monotonic() - started
         line = f"{shown(job.source)} -> {job.target}  {in_time(size, seconds)}"
         trusted = metadata[job.target].file_length is not None
         return line, {"plaintext_length": size, "seconds": round(seconds, 6), "length_trusted": trusted}
 
-    with made_directories(options, jobs):
-        code = work_through(options, ("decrypting", "decrypted"), jobs, one, _names)
+    with made_directories(paths, jobs):
+        code = work_through(work, ("decrypting", "decrypted"), jobs, one, names_of)
     if not code:
-        keys.note_any_length()
+        keys.note_any_length(work)
     return code
 
 
-def cat(options: argparse.Namespace) -> int:
-    keys = Keys(options)
-    refuse_reading(options.files, "cat VAULT PATH")
-    found = expand(options.files, options, only_suffix=SUFFIX)
-    if len(found) > 1 and (options.offset or options.bytes is not None or options.length is not None):
+@command(
+    files=Positional("FILE...", "AGS1 file, glob, directory, or `-` for standard input"),
+    key="KEY",
+    length="LENGTH",
+    offset="offset",
+    size="bytes",
+    threads="threads",
+    said="quiet progress",
+    needs=_NEEDS,
+    epilog=LENGTH_HELP,
+)
+def cat(
+    files: list[str],
+    key: Namespace,
+    length: Namespace,
+    offset: int,
+    size: int | None,
+    threads: int | None,
+    said: Namespace,
+) -> int:
+    """Nothing is written before it is authenticated, but what was written before a failure stays written.
+
+    examples:
+      ags1 cat sales.avro.ags1 --key-metadata sales.key-metadata | head
+      ags1 cat log.ags1 --key-metadata log.key-metadata --offset 1G --bytes 64K
+    """
+    keys = Keys(key, length)
+    refuse_reading(files, "cat VAULT PATH")
+    found = expand(files, said, only_suffix=SUFFIX)
+    if len(found) > 1 and (offset or size is not None or length.length is not None):
         raise UsageError("--offset, --bytes and --length are for one file, but there are many")
     metadata = [keys.metadata_for(path, name) for path, name, _ in found]
     from ags1.storage import refuse_writing_into
@@ -161,17 +232,17 @@ def cat(options: argparse.Namespace) -> int:
     output = standard_output()
     for path, *_ in found:
         refuse_writing_into(_input(path), output)
-    with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
+    with Reporter(said, ("decrypting", "decrypted"), to_stdout=False) as reporter:
         for (path, *_), of_file in zip(found, metadata, strict=True):
-            with open_stream(_input(path), key_metadata=of_file, threads=options.threads) as reader:
-                if options.offset:
+            with open_stream(_input(path), key_metadata=of_file, threads=threads) as reader:
+                if offset:
                     if reader.seekable():
-                        reader.seek(options.offset)
+                        reader.seek(offset)
                     else:
-                        _skip(reader, options.offset)
-                copy_out(reader, output, options.bytes, reporter.progress_of(path))
+                        _skip(reader, offset)
+                copy_out(reader, output, size, reporter.progress_of(path))
         output.flush()
-    keys.note_any_length()
+    keys.note_any_length(said)
     return 0
 
 
@@ -208,7 +279,7 @@ def _beginning(path: str) -> bytes:
         return b""
 
 
-def _names(job: Job) -> dict[str, Any]:
+def names_of(job: Job) -> dict[str, Any]:
     return {"source": job.source, "target": job.target}
 
 
@@ -219,7 +290,7 @@ def recorded(error: Exception, record: dict[str, Any]) -> Exception:
 
 
 def work_through(
-    options: argparse.Namespace,
+    work: Namespace,
     words: tuple[str, str],
     jobs: list[Job],
     one: Callable[[Job, Callable[..., None]], tuple[str, dict[str, Any]]],
@@ -227,6 +298,7 @@ def work_through(
     job_count: int | None = None,
     *,
     name_all: bool = False,
+    describe: Callable[[BaseException], str] = describe,
 ) -> int:
     """Call `one` for every job, some at a time; go on after a failure.
 
@@ -239,7 +311,7 @@ def work_through(
     sizes = [size_of(job) for job in jobs]
     total = None if None in sizes else sum(size or 0 for size in sizes)
     to_stdout = all(job.target != STANDARD for job in jobs)
-    reporter = Reporter(options, words, total, len(jobs), to_stdout=to_stdout, name_all=name_all)
+    reporter = Reporter(work, words, total, len(jobs), to_stdout=to_stdout, name_all=name_all)
     stopped = threading.Event()
     codes: list[int] = []
     refusals: list[str] = []
@@ -250,7 +322,7 @@ def work_through(
         if refusals:
             # A password that is wrong for one file is wrong for all, and each try may cost a second.
             untried += 1
-            if options.json:
+            if work.json:
                 text = f"{shown(job.source)}: not tried, because of another file: {refusals[0]}"
                 reporter.finished(text, {**names(job), "error": text})
             return
@@ -267,12 +339,12 @@ def work_through(
             raise
         except Exception as error:
             if refuses_everything(error):
-                if refusals and not options.json:
+                if refusals and not work.json:
                     # Under way at the same time as the one that said it.
                     untried += 1
                     return
                 refusals.append(describe(error))
-            text = describe(error, options)
+            text = describe(error)
             if isinstance(error, OSError) and error.filename is None:
                 # Which of the two it was, the system did not say.
                 text = f"{shown(job.source)} -> {shown(job.target, 'standard output')}: {text}"
@@ -284,18 +356,18 @@ def work_through(
             reporter.finished(line, {**names(job), **record, "error": None})
 
     try:
-        _run_all(attempt, jobs, _at_once(options, jobs) if job_count is None else job_count, stopped)
+        _run_all(attempt, jobs, at_once(work.jobs, jobs) if job_count is None else job_count, stopped)
     finally:
         reporter.close()
-    if untried and not options.json:
+    if untried and not work.json:
         warn(f"ags1: {counted(untried, 'file')} not tried: the service refuses every key")
     return worst_code(codes)
 
 
-def _at_once(options: argparse.Namespace, jobs: list[Job]) -> int:
-    """Files to work on at once: what was asked for, else one here, and many where each waits for requests."""
-    if options.jobs is not None:
-        return int(options.jobs)
+def at_once(wanted: int | None, jobs: list[Job]) -> int:
+    """Files to work on at once: what is wanted, else one here, and many where each waits for requests."""
+    if wanted is not None:
+        return wanted
     ends = [path for job in jobs[:1] for path in (job.source, job.target) if is_url(path)]
     if not ends:
         return 1
@@ -322,22 +394,22 @@ def _input(path: str) -> Any:
     return path if path != STANDARD else standard_input()
 
 
-def output_of(options: argparse.Namespace, job: Job) -> Any:
+def output_of(paths: Namespace, job: Job) -> Any:
     """What a job writes to. The directories inside the TARGET are made; that of a TARGET by itself has to be there."""
     if job.target == STANDARD:
         return standard_output()
-    if job.target == options.target:
+    if job.target == paths.target:
         return job.target
     from ags1.storage import make_parent
 
-    place = place_in_target(options, job)
+    place = place_in_target(paths, job)
     make_parent(place)
     return place
 
 
-def refuse_existing(options: argparse.Namespace, jobs: list[Job]) -> None:
+def refuse_existing(jobs: list[Job], *, overwrite: bool) -> None:
     """Refuse targets that are files already, before the first is written, unless --overwrite is given."""
-    if options.overwrite:
+    if overwrite:
         return
     if any(is_url(job.target) for job in jobs):
         from ags1.storage import in_order
@@ -375,11 +447,11 @@ def _would_replace(job: Job) -> bool:
         raise PermissionError(error.errno or errno.EACCES, text, target) from None
 
 
-def _metadata_path(options: argparse.Namespace, job: Job, many: bool) -> str | None:
-    """Where the key metadata of a job goes; None if nobody says where."""
-    path: str | None = options.key_metadata_out and local_path(options.key_metadata_out)
-    if path is None:
+def metadata_path(where: str | None, job: Job, many: bool) -> str | None:
+    """Where the key metadata of a job goes, as --key-metadata-out says; None if nobody says where."""
+    if where is None:
         return None
+    path = local_path(where)
     if many and os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--key-metadata-out {path} is a file, but many sources need a directory")
     if many or os.path.isdir(path) or path.endswith("/"):
@@ -392,7 +464,7 @@ def _metadata_path(options: argparse.Namespace, job: Job, many: bool) -> str | N
     return path
 
 
-class _MetadataFile:
+class MetadataFile:
     """Key metadata on its way to a file.
 
         fresh key:   PATH.pending  --target is published-->  PATH   --> PATH.pending is removed
@@ -488,7 +560,7 @@ def _may_be_read(target: str, read: Callable[[], object]) -> bool:
         return True
 
 
-def _refuse_other_key(
+def refuse_other_key(
     path: str, metadata: KeyMetadata | None, target: str, read: Callable[[str, KeyMetadata], object]
 ) -> None:
     """Refuse to replace the key metadata at `path` unless it has the key of `metadata`, too.

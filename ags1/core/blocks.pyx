@@ -452,7 +452,8 @@ def open_blocks(data, out, key, aad_prefix, block_length, first_block, threads, 
     data : bytes-like
         Whole blocks; only the last may be shorter than `block_length` + 28.
     out : bytes-like, writable
-        Where the plaintext goes: 28 bytes a block less than `data`. Wiped if a tag fails. Must not overlap `data`.
+        Where the plaintext goes: 28 bytes a block less than `data`. Wiped if a tag fails. Must not overlap `data`,
+        but may be where the ciphertext of one block is.
     name : str, optional
         What to call the stream in an error.
 
@@ -483,7 +484,8 @@ def open_blocks(data, out, key, aad_prefix, block_length, first_block, threads, 
     length = source.nbytes - count * AGS1_BLOCK_OVERHEAD
     if target.nbytes < length:
         raise ValueError(f"out has {target.nbytes} bytes, but the plaintext has {length}")
-    _check_apart(source, prefix, target, length)
+    if count > 1 or target.data != source.data + AGS1_NONCE_LENGTH:
+        _check_apart(source, prefix, target, length)
     _fill_run(&run, source.data, target.data, length, block, first_block, secret, prefix)
     open_runs(&run, 1, choose_threads(threads, length), [name])
     return length

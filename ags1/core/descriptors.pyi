@@ -1,5 +1,6 @@
 """AGS1 blocks between file descriptors and memory, over a crew of threads."""
 
+from collections.abc import Callable
 from typing import Final
 
 from ags1.core.typing import KeyLike
@@ -23,6 +24,7 @@ def seal_file(
     block_length: int,
     first_block: int,
     threads: int | None,
+    tell: Callable[[int], object],
     source_name: str | None = None,
     target_name: str | None = None,
 ) -> None: ...
@@ -37,6 +39,7 @@ def open_file(
     block_length: int,
     first_block: int,
     threads: int | None,
+    tell: Callable[[int], object],
     source_name: str | None = None,
     target_name: str | None = None,
 ) -> None: ...

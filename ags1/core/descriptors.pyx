@@ -6,11 +6,7 @@
     open_from_file   blocks     --preadv-> caller's memory (ciphertext only), opened in place
 
 A worker takes a span of blocks (about a mebibyte) from a counter, does one positioned read, the blocks, and one
-positioned write. Every call moves a window of the caller's choice, so that progress is shown and signals are handled
-between windows::
-
-    while done < length:
-        done += seal_file(source, done, target, offset_of(done), window, ...)
+positioned write. Now and then the caller, who works too, says how far all are: then signals are handled.
 
 Reads and writes are repeated until complete and after EINTR. The end of the source inside the range, and errors of the
 system, are reported with the first block that they hit. Source: AES GCM Stream specification, "Cipher Block structure".
@@ -32,9 +28,13 @@ from ags1.core.gcm cimport (
 )
 from ags1.core.gcm_library cimport GcmContext
 from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_MAX_BLOCKS, AGS1_NONCE_LENGTH, ags1_block_count, ags1_store_le32
-from ags1.core.workers cimport ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take
+from ags1.core.workers cimport (
+    ags1_add, ags1_crew, ags1_fail, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_run_crew, ags1_start_crew,
+    ags1_take,
+)
 
 import os
+import time
 
 from ags1.errors import AuthenticationError, LimitError, TruncatedError
 
@@ -78,6 +78,7 @@ cdef extern from *:
         return 0;
     #endif
     }
+    static long long ags1_so_far(const int64_t *sum) { return __atomic_load_n(sum, __ATOMIC_RELAXED); }
     /* Some C libraries lack renameat2; 1 is RENAME_NOREPLACE. */
     static int ags1_rename_new(int directory, const char *source, const char *target)
     {
@@ -94,6 +95,7 @@ cdef extern from *:
     }
     """
     int ags1_reserve(int descriptor, long long length) nogil
+    int64_t ags1_so_far(const int64_t *sum) nogil
     int ags1_rename_new(int directory, const char *source, const char *target) nogil
 
 # Beside GcmStatus, what I/O adds.
@@ -101,6 +103,7 @@ cdef enum TransferStatus:
     IO_READ = 16
     IO_WRITE = 17
     IO_END = 18          # the source ended inside the range
+    STOPPED = 19         # the caller raised meanwhile
 
 # One span is about this many bytes, and never more blocks than three vectors each fit into one call (IOV_MAX is 1024).
 cdef int64_t SPAN_BYTES = 1 << 20
@@ -108,36 +111,14 @@ cdef enum:
     MAX_SPAN_BLOCKS = 256
 # Blocks whose nonces are drawn at once, as in blocks.
 MAX_WINDOW_BLOCKS = 1 << 17
+# Between two calls that say how much is done.
+cdef double TELL_SECONDS = 0.2
+cdef int64_t MAX_INT64 = 0x7fffffffffffffff
 # Where in a page scratch memory begins. Processors of AMD copy with `rep movsb`, as the kernel does, at a fifth of
 # their speed when the destination lies 1 to 31 bytes further into its page than the source. Plaintext is read from
 # the beginning of a page, and goes behind a nonce.
 cdef int64_t SCRATCH_OFFSET = 64
 cdef size_t PAGE = 4096
-
-
-cdef struct Secret:
-    const uint8_t *octets
-    size_t length
-    const uint8_t *aad_prefix
-    size_t aad_prefix_length
-
-
-cdef struct Transfer:
-    int source                 # -1: data
-    int64_t source_offset
-    const uint8_t *data
-    int target                 # -1: out
-    int64_t target_offset
-    uint8_t *out
-    int64_t length             # bytes of plaintext
-    int64_t block_length
-    int64_t count              # blocks
-    int64_t first_block
-    int64_t span               # blocks
-    int64_t next_span
-    const uint8_t *nonces      # NULL when opening
-    Secret key
-    ags1_failure failure
 
 
 cdef int _read_all(int descriptor, iovec *vectors, int count, int64_t offset) noexcept nogil:
@@ -188,9 +169,18 @@ cdef void _advance(iovec **vectors, int *count, Py_ssize_t done) noexcept nogil:
         vectors[0].iov_len -= done
 
 
-cdef void *_work(void *argument) noexcept nogil:
-    """One member of the crew: read, convert and write spans until none is left or something failed."""
-    cdef Transfer *job = <Transfer *>argument
+cdef int64_t span_of(int64_t block_length) noexcept nogil:
+    return max(1, min(MAX_SPAN_BLOCKS, SPAN_BYTES // (block_length + AGS1_BLOCK_OVERHEAD)))
+
+
+cdef void *transfer_work(void *transfer) noexcept nogil:
+    """One member of the crew: spans until none is left or something failed."""
+    _take_spans(<Transfer *>transfer, MAX_INT64)
+    return NULL
+
+
+cdef bint _take_spans(Transfer *job, int64_t most) noexcept nogil:
+    """Read, convert and write so many spans at most; return whether more may be left."""
     cdef bint encrypt = job.nonces != NULL
     cdef int64_t stride = job.block_length + AGS1_BLOCK_OVERHEAD
     cdef int64_t largest = min(job.span * stride, job.length + job.count * AGS1_BLOCK_OVERHEAD)
@@ -201,13 +191,16 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef void *memory = NULL
     cdef uint8_t *scratch
     cdef uint8_t *aad = <uint8_t *>malloc(prefix_length + 4)
-    cdef GcmContext *context = gcm_context_new(job.key.octets, job.key.length, encrypt)
+    cdef GcmContext *context = job.context
     cdef int64_t first, last, block, length, span_length, plain_offset
     cdef uint8_t *cell
     cdef uint8_t *plain
     cdef const uint8_t *data
     cdef int count, status = GCM_OK
+    cdef bint is_left = True
 
+    if context == NULL:
+        context = gcm_context_new(job.key.octets, job.key.length, encrypt)
     if posix_memalign(&memory, PAGE, SCRATCH_OFFSET + (job.span * AGS1_BLOCK_OVERHEAD if direct else largest)):
         memory = NULL
     scratch = <uint8_t *>memory + SCRATCH_OFFSET
@@ -217,9 +210,11 @@ cdef void *_work(void *argument) noexcept nogil:
         ags1_fail(&job.failure, GCM_BACKEND, 0, job.first_block, 0, gcm_last_error(GCM_BACKEND))
     else:
         memcpy(aad, job.key.aad_prefix, prefix_length)
-        while not ags1_has_failed(&job.failure):
+        while most > 0 and not ags1_has_failed(&job.failure):
+            most -= 1
             first = ags1_take(&job.next_span) * job.span
             if first >= job.count:
+                is_left = False
                 break
             last = min(first + job.span, job.count)
             plain_offset = first * job.block_length
@@ -299,16 +294,45 @@ cdef void *_work(void *argument) noexcept nogil:
                 if status != GCM_OK:
                     ags1_fail(&job.failure, status, 0, job.first_block + first, errno, 0)
                     break
+            ags1_add(&job.done, span_length)
 
-    gcm_context_free(context)
+    if job.context == NULL:
+        gcm_context_free(context)
     free(aad)
     free(memory)
-    return NULL
+    return is_left and not ags1_has_failed(&job.failure)
+
+
+cdef int _run_and_tell(Transfer *job, int crew, object tell) except -1:
+    """Run a crew of so many threads; now and then, tell how many bytes are done. An exception of `tell` stops all."""
+    cdef ags1_crew others
+    cdef int64_t some = 1
+    cdef bint is_left = True
+    told = time.monotonic()
+    with nogil:
+        ags1_start_crew(&others, transfer_work, job, crew - 1)
+    try:
+        while is_left:
+            begun = time.monotonic()
+            with nogil:
+                is_left = _take_spans(job, some)
+            now = time.monotonic()
+            some = 2 * some if now - begun < TELL_SECONDS / 4 else max(1, some // 2)
+            if is_left and now - told >= TELL_SECONDS:
+                told = now
+                tell(ags1_so_far(&job.done))
+    except BaseException:
+        ags1_fail(&job.failure, STOPPED, 0, job.first_block, 0, 0)
+        raise
+    finally:
+        with nogil:
+            ags1_join_crew(&others)
+    return 0
 
 
 cdef int _transfer(
         Transfer *job, object secret, object prefix, int64_t block_length, int64_t first_block, bint encrypt,
-        object threads, object source_name, object target_name) except -1:
+        object threads, object source_name, object target_name, object tell=None) except -1:
     """Run a prepared transfer and raise what its earliest failure means."""
     cdef Key key = as_key(secret)
     cdef BufferView aad_prefix = readable(prefix, "aad_prefix")
@@ -329,7 +353,7 @@ cdef int _transfer(
     job.key.length = key.length
     job.key.aad_prefix = aad_prefix.data
     job.key.aad_prefix_length = aad_prefix.nbytes
-    job.span = max(1, min(MAX_SPAN_BLOCKS, SPAN_BYTES // (job.block_length + AGS1_BLOCK_OVERHEAD)))
+    job.span = span_of(job.block_length)
     if crew > 1:
         # A short range still gives every member something to do.
         job.span = max(1, min(job.span, job.count // (2 * crew)))
@@ -341,8 +365,11 @@ cdef int _transfer(
             count_messages(key, job.count)
             job.nonces = nonces = new_nonces(job.count)
         crew = <int>min(crew, (job.count + job.span - 1) // job.span)
-        with nogil:
-            ags1_run_crew(_work, job, crew)
+        if tell is not None:
+            _run_and_tell(job, crew, tell)
+        else:
+            with nogil:
+                ags1_run_crew(transfer_work, job, crew)
     finally:
         PyMem_Free(nonces)
     if job.failure.failed:
@@ -409,18 +436,19 @@ def rename_new(bytes source not None, bytes target not None, int directory):
 
 cdef int _between_files(
         int source, int64_t source_offset, int target, int64_t target_offset, int64_t length, object key,
-        object aad_prefix, int64_t block_length, int64_t first_block, bint encrypt, object threads, object source_name,
-        object target_name) except -1:
+        object aad_prefix, int64_t block_length, int64_t first_block, bint encrypt, object threads, object tell,
+        object source_name, object target_name) except -1:
     cdef Transfer job
     memset(&job, 0, sizeof(Transfer))
     job.source, job.source_offset, job.length = source, source_offset, length
     job.target, job.target_offset = target, target_offset
-    return _transfer(&job, key, aad_prefix, block_length, first_block, encrypt, threads, source_name, target_name)
+    return _transfer(
+        &job, key, aad_prefix, block_length, first_block, encrypt, threads, source_name, target_name, tell)
 
 
 def seal_file(
         int source, int64_t source_offset, int target, int64_t target_offset, int64_t length, key, aad_prefix,
-        int64_t block_length, int64_t first_block, threads, source_name=None, target_name=None):
+        int64_t block_length, int64_t first_block, threads, tell, source_name=None, target_name=None):
     """Seal `length` bytes of a file into blocks of another. Both descriptors must be seekable files.
 
     Parameters
@@ -436,6 +464,8 @@ def seal_file(
         blocks.
     first_block : int
         Index in the stream of the first block.
+    tell : callable
+        Called now and then with the bytes of plaintext that are done so far. An exception stops the work.
 
     Raises
     ------
@@ -445,12 +475,12 @@ def seal_file(
     """
     _between_files(
         source, source_offset, target, target_offset, length, key, aad_prefix, block_length, first_block, True, threads,
-        source_name, target_name)
+        tell, source_name, target_name)
 
 
 def open_file(
         int source, int64_t source_offset, int target, int64_t target_offset, int64_t length, key, aad_prefix,
-        int64_t block_length, int64_t first_block, threads, source_name=None, target_name=None):
+        int64_t block_length, int64_t first_block, threads, tell, source_name=None, target_name=None):
     """Open blocks of a file into another file; `length` is their plaintext. The inverse of :func:`seal_file`.
 
     No byte of a block is written before its tag has verified.
@@ -466,7 +496,7 @@ def open_file(
     """
     _between_files(
         source, source_offset, target, target_offset, length, key, aad_prefix, block_length, first_block, False,
-        threads, source_name, target_name)
+        threads, tell, source_name, target_name)
 
 
 def seal_into_file(

@@ -191,6 +191,24 @@ cdef class Gathered:
         """
         cdef BufferView source = readable(data, "data")
         cdef int64_t count = min(<int64_t>source.nbytes, self.capacity - self.filled)
+        self._copy(source.data, count)
+        return count
+
+    def take_whole(self, data):
+        """Copy all of `data` and return its length in bytes; take nothing and return -1, if that would fill the room.
+
+        Raises
+        ------
+        ValueError
+            What was gathered before is being sealed.
+        """
+        cdef BufferView source = readable(data, "data")
+        if <int64_t>source.nbytes >= self.capacity - self.filled:
+            return -1
+        self._copy(source.data, source.nbytes)
+        return source.nbytes
+
+    cdef int _copy(self, const uint8_t *data, int64_t count) except -1:
         cdef int64_t done = 0, block, within, step
         cdef uint8_t *cells
         if self.under_way:
@@ -202,10 +220,10 @@ cdef class Gathered:
             step = min(count - done, self.block_length - within)
             memcpy(
                 cells + block * (self.block_length + AGS1_BLOCK_OVERHEAD) + AGS1_NONCE_LENGTH + within,
-                source.data + done, <size_t>step)
+                data + done, <size_t>step)
             self.filled += step
             done += step
-        return count
+        return 0
 
     def take_rest(self, Gathered other):
         """Take the bytes behind the last whole block of `other`."""

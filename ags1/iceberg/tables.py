@@ -11,12 +11,13 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import DataScan, IncrementalAppendScan, StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from ags1.errors import FormatError, KeyAccessError, UnsupportedError
+from ags1.errors import FormatError, UnsupportedError
+from ags1.expected import Expected
 from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.files.file_io import METADATA_HASH, EncryptedFileIO, client_of, file_io_at, io_settings
+from ags1.iceberg.files.file_io import EncryptedFileIO, client_of, file_io_at
 from ags1.iceberg.maintenance._table_maintenance import TableMaintenance
-from ags1.iceberg.metadata.locations import allowing, io_properties_of, moving
+from ags1.iceberg.metadata.locations import io_properties_of, moving
 from ags1.iceberg.metadata.metadata_document import text_hash
 from ags1.iceberg.scan._appends import appends_between
 from ags1.iceberg.scan._projection import LINEAGE
@@ -64,10 +65,9 @@ def open_table(
         them if an authenticated file above confirms their size; accept them, each with an UntrustedLengthWarning,
         unless a file above contradicts their size.
     allow_plaintext : bool
-        Read plaintext files of the encrypted table too, such as those from before it was encrypted.
+        Read plaintext files too: those of a table that is not encrypted, or from before it was encrypted.
     table_key_id : str, optional
-        The master key that must be at the top of the key hierarchy, known from a trusted source. No plaintext file of
-        such a table is read without `allow_plaintext`, whatever the metadata says.
+        The master key that must be at the top of the key hierarchy, known from a trusted source.
     metadata_hash : str, optional
         Authenticates the metadata file, which is otherwise not authenticated: standard base64 of the SHA-256 of its
         JSON text, uncompressed, as in Hive's table parameter ``metadata_hash``.
@@ -89,6 +89,8 @@ def open_table(
     ------
     AuthenticationError
         The metadata file has another hash.
+    KeyAccessError
+        The table is under another master key than `table_key_id`, or not encrypted.
     FormatError
         Not the metadata of a table.
     UnsupportedError
@@ -103,11 +105,11 @@ def open_table(
     >>> table = ags1.iceberg.open_table("s3://lake/db/t/metadata/00007.metadata.json", kms="aws:")
     >>> table.scan(columns=["id", "amount"], row_filter="amount > 10").to_arrow()
     """
-    allowed = moving(allowing(io_properties_of(properties), allowed_locations), moved_from, metadata_location)
-    given = io_settings(allowed, length_policy, allow_plaintext, table_key_id)
-    if metadata_hash is not None:
-        given[METADATA_HASH] = metadata_hash
-    return EncryptedTable(metadata_location, EncryptedFileIO(given, kms=client_of(kms)))
+    moved = moving(moved_from, metadata_location)
+    expected = Expected(table_key_id, metadata_hash, allow_plaintext, length_policy, allowed_locations, moved)
+    given = io_properties_of(properties)
+    file_io = EncryptedFileIO(given, kms=client_of(kms), expected=expected.within(given))
+    return EncryptedTable(metadata_location, file_io)
 
 
 def load_table(
@@ -148,9 +150,7 @@ def load_table(
         The metadata file is not the one that the catalog names.
     FileNotFoundError
         The catalog has no such table.
-    KeyAccessError
-        The catalog stores a master key other than `table_key_id`.
-    FormatError, UnsupportedError, OSError, ValueError
+    FormatError, KeyAccessError, UnsupportedError, OSError, ValueError
         As for :func:`open_table`.
 
     Examples
@@ -160,19 +160,12 @@ def load_table(
     """
     from ags1.iceberg.catalogs import catalog_table
 
-    found = catalog_table(
-        catalog, identifier, storage_options=properties, allowed_locations=allowed_locations, moved_from=moved_from
-    )
-    if metadata_hash is not None:
-        from ags1.iceberg.catalogs.pinned import PinnedTable
-
-        found = PinnedTable(found, metadata_hash)
+    moved = None if moved_from is None else moving(moved_from, str(identifier))
+    expected = Expected(table_key_id, metadata_hash, allow_plaintext, length_policy, allowed_locations, moved)
+    found = catalog_table(catalog, identifier, storage_options=properties, expected=expected)
     state = found.load()
-    said = state.table_key_id
-    if table_key_id is not None and said is not None and table_key_id != said:
-        raise KeyAccessError(f"{found.name}: is under the master key {said!r} in the catalog, not {table_key_id!r}")
-    given = io_settings(found.io_properties, length_policy, allow_plaintext, table_key_id)
-    return EncryptedTable(state.metadata_location, file_io_at(state, given, client_of(kms)), found)
+    file_io = file_io_at(state, found.io_properties, client_of(kms), found.expected)
+    return EncryptedTable(state.metadata_location, file_io, found)
 
 
 class EncryptedTable(TableChanges, TableMaintenance):
@@ -219,9 +212,10 @@ class EncryptedTable(TableChanges, TableMaintenance):
         state : TableState
             From its catalog, which may store the master key and the hash of the metadata file.
         """
-        # A catalog issues new credentials every time.
-        renewed = {} if self.catalog_table is None else self.catalog_table.io_properties
-        file_io = file_io_at(state, {**self.io.properties, **renewed}, self.io.kms)
+        # A catalog issues new credentials every time, and its table knows what was committed since.
+        table = self.catalog_table
+        renewed, expected = ({}, self.io.expected) if table is None else (table.io_properties, table.expected)
+        file_io = file_io_at(state, {**self.io.properties, **renewed}, self.io.kms, expected)
         return EncryptedTable(state.metadata_location, file_io, self.catalog_table)
 
     def refresh(self, state: TableState | None = None) -> EncryptedTable:

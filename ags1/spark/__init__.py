@@ -14,7 +14,7 @@ Needs the extra "spark".
 
 from __future__ import annotations
 
-from ags1.spark.engine._failures import refuse_older_pyspark
+from ags1.spark.engine.failures import refuse_older_pyspark
 from ags1.support.lazy import can_import, lazy_names
 
 refuse_older_pyspark()
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ags1.spark.columns import decrypt_columns, encrypt_columns, register_columns
     from ags1.spark.decryption import decrypt_files
     from ags1.spark.encryption import encrypt_files
-    from ags1.spark.engine._results import Result
+    from ags1.spark.engine.results import Result
     from ags1.spark.iceberg import compact_table, decrypt_table, encrypt_table, rekey_table, verify_table
     from ags1.spark.maintenance import clean, rewrap
     from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
@@ -57,7 +57,7 @@ __all__ = [
 _get, __dir__ = lazy_names(
     __name__,
     {
-        "engine._results": ("Result",),
+        "engine.results": ("Result",),
         "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
         "decryption": ("decrypt_files",),
         "encryption": ("encrypt_files",),

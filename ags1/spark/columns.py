@@ -6,14 +6,15 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from ags1.errors import AlreadyEncryptedError
-from ags1.spark.engine._column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
-from ags1.spark.engine._column_work import (
+from ags1.spark.engine.column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
+from ags1.spark.engine.column_work import (
     ANY_ROW_KEY,
     ArrowTask,
     DecryptColumns,
@@ -24,9 +25,9 @@ from ags1.spark.engine._column_work import (
     SealingColumn,
     error_column,
 )
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_reference
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_reference
+from ags1.spark.engine.sessions import Session
 from ags1.storage import in_order
 from ags1.support.arguments import one_of
 
@@ -104,7 +105,7 @@ def encrypt_columns(
     Notes
     -----
     When the DataFrame is evaluated, a task raises LimitError at 2^32 values of a column, and ValueError for a null in
-    `row_key`. ``help(ags1.spark.engine._column_keys)`` has the format byte by byte.
+    `row_key`. ``help(ags1.spark.engine.column_keys)`` has the format byte by byte.
 
     Examples
     --------
@@ -444,7 +445,7 @@ class _Chosen:
 
     def error_columns(self) -> list[str]:
         """The columns that say what is wrong with the values of those that are decrypted."""
-        names = self.schema.names
+        names: list[str] = self.schema.names
         for position in self.key_ids:
             name = error_column(names[position])
             if taken := self.named(name, names):
@@ -459,8 +460,10 @@ def _arrow_type(field: StructField) -> Any:
     """The type of a column in Arrow. TypeError: Spark cannot give the column to tasks."""
     from pyspark.sql.pandas.types import to_arrow_type
 
+    # Newer releases have no default for it.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
     try:
-        return to_arrow_type(field.dataType)
+        return to_arrow_type(field.dataType, **zone)
     except Exception as error:
         raise TypeError(
             f"column {field.name!r} has the type {field.dataType.simpleString()}, which Spark does not give to Arrow: "

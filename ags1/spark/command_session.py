@@ -13,9 +13,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ags1.spark.engine._failures import SparkFailed, is_of_spark, start_failure
+from ags1.spark.engine.failures import SparkFailed, is_of_spark, start_failure
+from ags1.spark.engine.locations import locate
 
-__all__ = ["SparkFailed", "as_error", "make_session"]
+__all__ = ["SparkFailed", "as_error", "error_of_kind", "locate", "make_session"]
 
 _LOGGING = """\
 rootLogger.level = fatal
@@ -129,6 +130,14 @@ def _has_logging() -> bool:
     home = os.environ.get("SPARK_HOME")
     directory = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
     return directory is not None and bool(glob.glob(os.path.join(glob.escape(directory), "log4j2.*")))
+
+
+def error_of_kind(kind: str) -> Exception:
+    """The error for a failed file whose record has this class."""
+    from ags1.spark.engine.results import error_of
+    from ags1.spark.engine.runner import Outcome
+
+    return error_of(Outcome("", status="error", kind=kind))
 
 
 def as_error(error: BaseException) -> BaseException:

@@ -24,14 +24,14 @@ from ags1.dataset.targets import LocalTarget
 from ags1.dataset.worker import cut_entry
 from ags1.layout import encrypted_length
 from ags1.spark.encryption import by_file, joined
-from ags1.spark.engine._dataset_work import DecryptWork, packed
-from ags1.spark.engine._decryption_records import DecryptionRecords
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._planning import PART_BYTES, Unit
-from ags1.spark.engine._progress import Progress
-from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import Sealer, dataset_keys, kms_client, kms_reference
+from ags1.spark.engine.dataset_work import DecryptWork, packed
+from ags1.spark.engine.decryption_records import DecryptionRecords
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.planning import PART_BYTES, Unit
+from ags1.spark.engine.progress import Progress
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, check_arguments
+from ags1.spark.engine.sealing import Sealer, dataset_keys, kms_client, kms_reference
 from ags1.storage import Location, TreeDirectories, Unsynced, identity_of, inside, list_files, remove
 from ags1.support.arguments import one_of
 

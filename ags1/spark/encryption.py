@@ -24,13 +24,13 @@ from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.writing import Options, write_files
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
-from ags1.spark.engine._dataset_work import EncryptWork
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._planning import PART_BYTES
-from ags1.spark.engine._progress import Progress
-from ags1.spark.engine._results import Recorder, Result, error_of, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
+from ags1.spark.engine.dataset_work import EncryptWork
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.planning import PART_BYTES
+from ags1.spark.engine.progress import Progress
+from ags1.spark.engine.results import Recorder, Result, error_of, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, check_arguments
+from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location, inside
 from ags1.support.arguments import one_of
 

@@ -19,38 +19,40 @@ import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import ags1.iceberg as tables
+from ags1.expected import Expected
 from ags1.iceberg import CompactionOptions, CompactionReport, ConversionPlan, ConversionReport, EncryptedTable
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.journal import Journal
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places
-from ags1.iceberg.files.file_io import LENGTH_POLICIES, EncryptedFileIO, io_settings
+from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.maintenance.compaction import compact
 from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
 from ags1.iceberg.maintenance.selection import Bin
-from ags1.iceberg.metadata.locations import allowing, io_properties_of
+from ags1.iceberg.metadata.locations import io_properties_of
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.iceberg.walk.table_verification import FileChecker, table_faults
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.spark.engine._catalogs import find_table
-from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
-from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._parquet_work import failed
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._progress import phase_lines
-from ags1.spark.engine._results import Recorder, Result, raise_for
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import Sealer, kms_client, kms_reference
-from ags1.spark.engine._unsealed import has_secrets, without_secrets
+from ags1.spark.engine.catalogs import find_table
+from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
+from ags1.spark.engine.iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.parquet_work import failed
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.progress import phase_lines
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, check_arguments
+from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
+from ags1.spark.engine.unsealed import has_secrets, without_secrets
 from ags1.support.arguments import at_least_one, one_of
 
 # Names of the arguments that both the function and its plan have.
@@ -117,8 +119,8 @@ def encrypt_table(
     Ags1Error, OSError
         As for :func:`ags1.iceberg.encrypt_table`. The table is unchanged.
     """
-    options = {"key_id": key_id, "data_key_length": data_key_length, "steps": steps}
-    return convert("encrypt", spark, table, kms, options, parallelism, threads, progress, dry_run)
+    options = {"key_id": key_id, "data_key_length": data_key_length, "steps": steps, "dry_run": dry_run}
+    return convert("encrypt", spark, table, kms, options, parallelism, threads, progress)
 
 
 def decrypt_table(
@@ -146,7 +148,8 @@ def decrypt_table(
     Ags1Error, OSError, TypeError, ValueError
         As for :func:`encrypt_table`; the table is not encrypted.
     """
-    return convert("decrypt", spark, table, kms, {"expire": expire}, parallelism, threads, progress, dry_run)
+    options = {"expire": expire, "dry_run": dry_run}
+    return convert("decrypt", spark, table, kms, options, parallelism, threads, progress)
 
 
 def rekey_table(
@@ -178,7 +181,7 @@ def rekey_table(
         As for :func:`encrypt_table`; the table is not encrypted, or nothing was asked for.
     """
     options = {"key_id": key_id, "data_keys": data_keys, "data_key_length": data_key_length, "expire": expire}
-    return convert("rekey", spark, table, kms, options, parallelism, threads, progress, dry_run)
+    return convert("rekey", spark, table, kms, options | {"dry_run": dry_run}, parallelism, threads, progress)
 
 
 def compact_table(
@@ -338,15 +341,14 @@ def verify_table(
         With ``on_error="fail"``, the first error.
     """
     one_of(on_error, ("fail", "collect"), "on_error")
-    one_of(length_policy, LENGTH_POLICIES, "length_policy")
+    expected = Expected(table_key_id, None, allow_plaintext, length_policy, allowed_locations)
     url = kms_reference(kms)
-    state = None
+    client = kms_client(url)
     if isinstance(metadata_location, tuple):
-        table = catalog_table(*_pair(metadata_location), storage_options=properties)
+        table = catalog_table(*_pair(metadata_location), storage_options=properties, expected=expected)
         state = table.load()
-        metadata_location, properties = state.metadata_location, table.io_properties
-        table_key_id = state.table_key_id if table_key_id is None else table_key_id
-        allowed_locations = [*(allowed_locations or ()), *state.locations]
+        metadata_location = state.metadata_location
+        file_io = file_io_at(state, table.io_properties, client, table.expected)
     else:
         place = locate(metadata_location, spark)
         if properties is None:
@@ -355,11 +357,7 @@ def verify_table(
             properties = io_properties_of(properties)
         if not is_metadata_file(metadata_location):
             metadata_location = newest_metadata(place.text, properties)
-    given = io_settings(allowing(properties, allowed_locations), length_policy, allow_plaintext, table_key_id)
-    file_io = EncryptedFileIO(given, kms=kms_client(url))
-    if state is not None:
-        # What was compared with the hash that the catalog keeps.
-        file_io.hold_metadata(metadata_location, state.document)
+        file_io = EncryptedFileIO(properties, kms=client, expected=expected.within(properties))
     recorder = Recorder(spark, "verify")
     started = time.monotonic()
     phase_lines("verify", progress)("reading the manifests", 0, None)
@@ -367,8 +365,11 @@ def verify_table(
         found = walk(metadata_location, file_io, snapshot_id)
         _record(recorder, _read_outcomes(found, file_io), on_error)
         if found.encrypted or allow_plaintext:
-            seal = _sealer(found, url, table_key_id or found.table_key_id, transfer_key_id, has_secrets(given))
-            work = TableVerifying(without_secrets(given) if seal is None else given, metadata_location, threads)
+            expected = replace(file_io.expected, allowed_locations=file_io.locations.roots)
+            given = dict(file_io.properties)
+            seal = _sealer(found, url, expected.table_key_id or found.table_key_id, transfer_key_id, has_secrets(given))
+            given = without_secrets(given) if seal is None else given
+            work = TableVerifying(given, metadata_location, expected, threads)
             engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
             with closing(engine.run(unit_of(file) for _, file in sorted(found.files.items()))) as waves:
                 for outcomes in waves:
@@ -397,9 +398,9 @@ def _sealer(
 
 def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
     """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
-    for fault, _ in table_faults(found, file_io.allow_plaintext):
+    for fault, _ in table_faults(found, file_io.expected.allow_plaintext):
         yield failed(found.location, fault)
-    if found.encrypted or file_io.allow_plaintext:
+    if found.encrypted or file_io.expected.allow_plaintext:
         checker = FileChecker(file_io, 1)
         for file in [*found.manifest_lists.values(), *found.manifests.values()]:
             yield outcome_of(file.path, file.size, checker.read(file), file.conflict)
@@ -422,7 +423,6 @@ def convert(
     parallelism: int | None,
     threads: int,
     progress: Any,
-    dry_run: bool,
 ) -> ConversionReport | ConversionPlan:
     """See :func:`ags1.spark.encrypt_table`, :func:`ags1.spark.decrypt_table` and :func:`ags1.spark.rekey_table`."""
     check_arguments(spark, parallelism)
@@ -432,7 +432,7 @@ def convert(
     catalog, identifier, properties, name = _place(spark, table)
     if identifier is not None:
         table = catalog_table(catalog, identifier, storage_options=properties)
-    if dry_run:
+    if options.pop("dry_run"):
         if change == "rekey" and not options["data_keys"]:
             raise ValueError("`dry_run` is for new data keys: give `data_keys=True`")
         chosen = {each: options[each] for each in _OF_PLANS[change]}
@@ -442,7 +442,7 @@ def convert(
     def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[FileResult]:
         seal = None if journal is None else Sealer.create(url, journal.key.key_id)
         if seal is None:
-            places = Places(without_secrets(places.source), without_secrets(places.target))
+            places = replace(places, source=without_secrets(places.source), target=without_secrets(places.target))
         # One object, which is pickled once for each Spark task.
         job = Job(places, journal)
         units = [Unit(each.source, each.length, (each, job)) for each in sorted(tasks, key=lambda each: each.source)]

@@ -13,8 +13,8 @@ from ags1.dataset.pins import Pins
 from ags1.dataset.reports import DatasetRewrapReport
 from ags1.dataset.runs import records, remove_record
 from ags1.dataset.versions import numbers, read_latest
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_client, kms_reference
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_client, kms_reference
 from ags1.support.words import counted
 
 _DAY = 24 * 3600.0
@@ -99,7 +99,7 @@ def clean(
     if pins is not None and last is not None:
         pins.check(last, location)
     if not names and not versions:
-        raise FileNotFoundError(2, "there is no ags1 dataset here, and no leftover of a run", location.text)
+        raise FileNotFoundError(2, "there is no ags1 dataset here, and no leftover of a run", location.shown)
     for run in () if dry_run else names:
         remove_record(location, run)
     removed = [f"{RUNS}/{run}" for run in sorted(names)]

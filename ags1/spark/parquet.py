@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from ags1.dataset.selection import Patterns
 from ags1.parquet.verify.expected import Expected
-from ags1.spark.engine._parquet_run import ParquetRun, Tree
-from ags1.spark.engine._parquet_work import ReadingSettings, WritingSettings
-from ags1.spark.engine._results import Result
-from ags1.spark.engine._sealing import kms_reference
+from ags1.spark.engine.parquet_run import ParquetRun, Tree, as_names
+from ags1.spark.engine.parquet_work import ReadingSettings, TransferSettings, WritingSettings
+from ags1.spark.engine.results import Result
+from ags1.spark.engine.sealing import kms_reference
 from ags1.support.arguments import one_of
 
 Config = TypeVar("Config", bound=ReadingSettings)
@@ -117,7 +117,8 @@ def encrypt_parquet(
     encryption["data_page_v2"] = data_page_v2
     writing = _writing(kms_reference(kms), footer_key_id, column_key_ids, aad_prefix, encryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
-    return run.transfer("encrypt", None, writing, others, resume, threads, missing_columns=missing_columns)
+    how = TransferSettings(None, writing, others, resume, threads, missing_columns=missing_columns)
+    return run.transfer("encrypt", how)
 
 
 def decrypt_parquet(
@@ -166,16 +167,8 @@ def decrypt_parquet(
     """
     reading = _reading(kms, aad_prefix, decryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
-    return run.transfer(
-        "decrypt",
-        reading,
-        None,
-        others,
-        resume,
-        threads,
-        drop_bloom_filters=drop_bloom_filters,
-        transfer_key_id=transfer_key_id,
-    )
+    how = TransferSettings(reading, None, others, resume, threads, drop_bloom_filters=drop_bloom_filters)
+    return run.transfer("decrypt", how, transfer_key_id)
 
 
 def rekey_parquet(
@@ -243,17 +236,9 @@ others, parallelism, threads, on_error, resume, progress, **encryption
     encryption["data_page_v2"] = data_page_v2
     writing = _writing(new, footer_key_id, column_key_ids, aad_prefix, encryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
-    return run.transfer(
-        "rekey",
-        reading,
-        writing,
-        others,
-        resume,
-        threads,
-        plaintext_columns=plaintext_columns,
-        drop_bloom_filters=drop_bloom_filters,
-        missing_columns=missing_columns,
-    )
+    columns = as_names(plaintext_columns, "plaintext_columns")
+    how = TransferSettings(reading, writing, others, resume, threads, columns, drop_bloom_filters, missing_columns)
+    return run.transfer("rekey", how)
 
 
 def verify_parquet(

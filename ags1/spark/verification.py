@@ -25,13 +25,13 @@ from ags1.dataset.worker import cut_entry
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
-from ags1.spark.engine._dataset_work import VerifyWork, packed, rows_of
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._planning import PART_BYTES, Unit
-from ags1.spark.engine._progress import Progress, phase_lines
-from ags1.spark.engine._results import Recorder, Result, error_of
-from ags1.spark.engine._runner import Engine, Outcome, check_arguments
-from ags1.spark.engine._sealing import dataset_keys, kms_reference
+from ags1.spark.engine.dataset_work import VerifyWork, packed, rows_of
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.planning import PART_BYTES, Unit
+from ags1.spark.engine.progress import Progress, phase_lines
+from ags1.spark.engine.results import Recorder, Result, error_of
+from ags1.spark.engine.runner import Engine, Outcome, check_arguments
+from ags1.spark.engine.sealing import dataset_keys, kms_reference
 from ags1.storage import Location, list_names
 
 

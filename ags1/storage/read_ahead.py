@@ -59,8 +59,6 @@ class ReadAhead:
         Most pieces requested at the same time.
     budget : Budget
         Limits the memory of data that is read ahead.
-    is_remote : bool
-        Whether requests may stall: then dropping them does not wait for them.
     """
 
     def __init__(
@@ -71,8 +69,6 @@ class ReadAhead:
         longest: int,
         most: int,
         budget: Budget,
-        *,
-        is_remote: bool,
     ) -> None:
         self._fetch = fetch
         self._size = size
@@ -80,7 +76,6 @@ class ReadAhead:
         self._longest = max(1, longest // block_length) * block_length
         self._most = most
         self._budget = budget
-        self._is_remote = is_remote
         self._pending: deque[tuple[int, int, Request[Buffer]]] = deque()
         self._current: memoryview | None = None
         self._memory: Buffer | None = None
@@ -88,8 +83,7 @@ class ReadAhead:
         self._begin = 0
         self._next = 0
         self._process = os.getpid()
-        blocks = _SEQUENTIAL_STEP // block_length if is_remote else 1
-        self._shortest = min(max(1, blocks) * block_length, self._longest)
+        self._shortest = min(max(1, _SEQUENTIAL_STEP // block_length) * block_length, self._longest)
         self._narrow()
 
     def _narrow(self) -> None:
@@ -133,15 +127,15 @@ class ReadAhead:
             self._forget()
         if not self._pending and self._current is None:
             self._next = position - position % self._block_length
-            if self._is_remote and position == 0 and size >= self._shortest:
+            if position == 0 and size >= self._shortest:
                 # If the other pieces were requested after the first ones arrive, it would take two more round trips.
                 self._depth, self._is_growing = self._most, True
-            elif self._is_remote and position == 0:
+            elif position == 0:
                 self._depth, self._is_guess = min(_FIRST_PIECES, self._most), True
             self._top_up()
 
-    def drop(self, *, wait: bool = False) -> None:
-        """Drop all data that is read ahead."""
+    def drop(self) -> None:
+        """Drop all data that is read ahead. Requests may stall: they are not waited for."""
         if sys.is_finalizing():
             # A forked child has no threads: no request is running, and a lock that a thread held is never released.
             return
@@ -153,9 +147,6 @@ class ReadAhead:
         self._pending.clear()
         for _, length, request in dropped:
             self._give_up(length, request)
-        if wait and not self._is_remote:
-            for _, _, request in dropped:
-                request.wait()
         self._narrow()
 
     def _give_up(self, length: int, request: Request[Buffer]) -> None:
@@ -200,7 +191,7 @@ class ReadAhead:
                 if not wait:
                     return False
                 self.drop()
-                if self._is_remote and isinstance(error, OSError):
+                if isinstance(error, OSError):
                     # The client has already retried it.
                     raise
                 # The caller then reads this position itself, and raises the error.
@@ -271,8 +262,7 @@ class SequentialSource(Source):
         self._source = source
         budget = Budget(None)
         self._ahead = ReadAhead(
-            self._fetch, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget,
-            is_remote=True,
+            self._fetch, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget
         )  # fmt: skip
 
     def _fetch(self, offset: int, length: int, memory: object) -> Buffer:

@@ -123,7 +123,7 @@ def _of_location(location: Location, expected: int | None, ends: bool) -> Source
             return ObjectSource(location, expected=expected if ends else None)
         found = ObjectSource(location, SMALL)
         return found.held() or found
-    return FsspecSource(*file_system_of(location), location.text)
+    return FsspecSource(*file_system_of(location), location.shown)
 
 
 def _is_buffer(file: Any) -> bool:
@@ -335,9 +335,12 @@ class DescriptorSource(Source):
 
     def check(self) -> None:
         """Raise OSError if the file has changed. Called after a read, it covers the data of that read."""
-        with self.descriptor() as descriptor:
-            assert descriptor is not None
-            self._check(descriptor)
+        # Not by descriptor(), which would take half of the time: this is called for each block.
+        self._enter()
+        try:
+            self._check(self._descriptor)
+        finally:
+            self._leave()
 
     def _check(self, descriptor: int) -> None:
         if _changes(os.fstat(descriptor)) != _changes(self.status):
@@ -453,7 +456,7 @@ class ObjectSource(Source):
     def __init__(self, location: Location, beginning: int = _BEGINNING, expected: int | None = None) -> None:
         import ags1.storage._objects as _objects
 
-        self.name = location.text
+        self.name = location.shown
         self._location = location
         self._get = _objects.get
         start_of_end = 0 if expected is None else max(beginning, expected - _BEGINNING)
@@ -495,24 +498,34 @@ class PipeSource:
         self.name = name
         self._file = file
         self._owned = owned
+        # A class below may have another read() alone.
+        self._fills = type(file) in (io.FileIO, io.BufferedReader)
 
-    def read_up_to(self, size: int) -> bytes:
-        """The next `size` bytes, fewer only at the end."""
-        pieces: list[bytes] = []
+    def read_into(self, out: memoryview) -> int:
+        """Fill `out`; return how many bytes that were, fewer than it has only at the end."""
         done = 0
-        while done < size:
-            # In steps: a header may claim blocks of gigabytes, and a file object allocates the memory before it reads.
-            step = min(size - done, _PIPE_STEP)
-            piece = self._file.read(step)
-            if piece is None:
-                _refuse_blocking(self.name)
-            if not piece:
+        while done < len(out):
+            # In steps: a file object allocates the memory before it reads.
+            with out[done : done + _PIPE_STEP] as part:
+                count = self._read_some(part)
+            if not count:
                 break
-            if len(piece) > step:
-                _refuse_excess(self.name, step, len(piece))
-            pieces.append(piece)
-            done += len(piece)
-        return b"".join(pieces)
+            done += count
+        return done
+
+    def _read_some(self, out: memoryview) -> int:
+        if self._fills:
+            count = self._file.readinto(out)
+            if count is None:
+                _refuse_blocking(self.name)
+            return int(count)
+        piece = self._file.read(len(out))
+        if piece is None:
+            _refuse_blocking(self.name)
+        if len(piece) > len(out):
+            _refuse_excess(self.name, len(out), len(piece))
+        out[: len(piece)] = piece
+        return len(piece)
 
     def close(self) -> None:
         """Close the file, if it was opened here."""

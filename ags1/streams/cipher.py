@@ -11,12 +11,17 @@ Functions that move blocks take a BlockCipher instead of its parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ags1 import layout
 from ags1.core import blocks as native_blocks
 from ags1.core import descriptors
 from ags1.core.gcm import Key
 from ags1.storage import Output, Source
 from ags1.support.typing import Buffer
+
+Tell = Callable[[int], object]
+"""Called now and then with the bytes of plaintext that are done so far; an exception stops the work."""
 
 # An impossible end of a stream: too few bytes for a block, too many for the rest of a tag that a failed write cut.
 # (A single byte would be the right last byte of a tag in one case of 256.)
@@ -90,21 +95,23 @@ class BlockCipher:
         output.position += self.stored(length)
 
     def seal_file(
-        self, source: int, name: str | None, begin: int, length: int, output: Output, first_block: int
+        self, source: int, name: str | None, begin: int, length: int, output: Output, first_block: int, tell: Tell
     ) -> None:
         """Seal `length` bytes at `begin` of a file into blocks, and append them to the output."""
         assert output.descriptor is not None
         descriptors.seal_file(
             source, begin, output.descriptor, output.position, length, self.key, self.aad_prefix, self.block_length,
-            first_block, self.threads, name, output.name,
+            first_block, self.threads, tell, name, output.name,
         )  # fmt: skip
         output.position += self.stored(length)
 
-    def open_file(self, source: int, name: str | None, first_block: int, length: int, output: Output) -> None:
+    def open_file(
+        self, source: int, name: str | None, first_block: int, length: int, output: Output, tell: Tell
+    ) -> None:
         """Open the blocks of a file that have the next `length` bytes, and append these to the output."""
         assert output.descriptor is not None
         descriptors.open_file(
             source, self.offset_of(first_block), output.descriptor, output.position, length, self.key, self.aad_prefix,
-            self.block_length, first_block, self.threads, name, output.name,
+            self.block_length, first_block, self.threads, tell, name, output.name,
         )  # fmt: skip
         output.position += length

@@ -1,21 +1,21 @@
 """Whole files: encrypt_file and decrypt_file.
 
-    local file to local file    windows of positioned reads and writes, many threads, no GIL
+    local file to local file    positioned reads and writes, many threads, no GIL
     other seekable sources      pieces:  read (and sealed or opened) on request threads, several at once
                                          written in order on the caller's thread
     a pipe or a file object     through a Reader or a Writer
 
-A window takes about 0.2 seconds; between windows or pieces, progress is reported and signals (Ctrl-C) are handled. The
-target appears whole or not at all.
+Every 0.2 seconds, or between pieces, progress is reported and signals (Ctrl-C) are handled. The target appears whole or
+not at all.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 
 from ags1 import layout
 from ags1.core import descriptors
@@ -35,7 +35,7 @@ from ags1.storage import (
     open_source,
     refuse_same,
 )
-from ags1.streams.cipher import INCOMPLETE, BlockCipher
+from ags1.streams.cipher import INCOMPLETE, BlockCipher, Tell
 from ags1.streams.opening import open
 from ags1.streams.reading import Plaintext, piece_length, pieces_within
 from ags1.streams.stream import Writer
@@ -46,10 +46,6 @@ Progress = Callable[[int, "int | None"], object]
 """Called as ``progress(done, total)`` with bytes of plaintext; total is None for a pipe. An exception stops the work.
 """
 
-_FIRST_WINDOW = 32 << 20
-# A slow disk takes a second for this size, and a window cannot be interrupted.
-_LARGEST_WINDOW = 128 << 20
-_WINDOW_SECONDS = 0.2
 _COPY_BYTES = 8 << 20
 
 
@@ -130,7 +126,7 @@ def encrypt_file(
             with Writer(
                 into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
             ) as writer:
-                _copy(_PipeReading(opened), writer, progress)
+                _copy(opened.read_into, writer, progress)
                 _saved(metadata, key_metadata_out)
             made = metadata.with_length(writer.encrypted_length)
             if key_metadata_out is not None:
@@ -231,7 +227,7 @@ def decrypt_file(
         mode = None if plaintext is None else plaintext.source.mode
         with open_output(target, storage_options, expected=size, mode=mode) as output:
             if plaintext is None:
-                _copy(reader, output, progress)
+                _copy(reader.readinto, output, progress)
             else:
                 output.reserve(plaintext.size)
                 if not plaintext.size:
@@ -273,7 +269,7 @@ def seal_source(
     size: int,
     output: Output,
     cipher: BlockCipher,
-    tell: Callable[[int], object],
+    tell: Tell,
     budget: int | None = None,
 ) -> None:
     """Seal `size` bytes of a source into blocks and append them to an output; `tell` gets the number of bytes done."""
@@ -281,7 +277,8 @@ def seal_source(
     with source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:
             for done, count in _windows(size, block_length):
-                cipher.seal_file(descriptor, source.name, begin + done, count, output, done // block_length)
+                so_far = partial(_tell_behind, tell, done)
+                cipher.seal_file(descriptor, source.name, begin + done, count, output, done // block_length, so_far)
                 tell(done + count)
             return
         to_file = output.descriptor is not None
@@ -302,7 +299,7 @@ def seal_source(
                 tell(min(done + step, size))
 
 
-def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]) -> None:
+def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Tell) -> None:
     """Append the plaintext between two offsets to an output; a block begins at the first offset."""
     try:
         _append_plaintext(plaintext, first, end, output, tell)
@@ -318,7 +315,8 @@ def _append_plaintext(
         if descriptor is not None and output.descriptor is not None:
             for done, count in _windows(end - first, cipher.block_length):
                 block = (first + done) // cipher.block_length
-                cipher.open_file(descriptor, plaintext.source.name, block, count, output)
+                so_far = partial(_tell_behind, tell, done)
+                cipher.open_file(descriptor, plaintext.source.name, block, count, output, so_far)
                 tell(done + count)
             return
         done = 0
@@ -329,20 +327,14 @@ def _append_plaintext(
 
 
 def _windows(size: int, block_length: int) -> Iterator[tuple[int, int]]:
-    """Yield offsets and lengths of windows of whole blocks; each window takes about 0.2 seconds."""
-    largest = min(_LARGEST_WINDOW, descriptors.MAX_WINDOW_BLOCKS * block_length)
-    step = min(_FIRST_WINDOW, largest)
-    done = 0
-    while True:
-        step = max(block_length, step - step % block_length)
-        count = min(step, size - done)
-        started = time.monotonic()
-        yield done, count
-        seconds = time.monotonic() - started
-        done += count
-        if done >= size:
-            return
-        step = int(min(largest, max(step / 2, min(2 * step, step * _WINDOW_SECONDS / max(seconds, 1e-6)))))
+    """Yield offsets and lengths of as many blocks as one call takes; an empty file has one."""
+    step = descriptors.MAX_WINDOW_BLOCKS * block_length
+    for done in range(0, max(size, 1), step):
+        yield done, min(step, size - done)
+
+
+def _tell_behind(tell: Tell, before: int, done: int) -> None:
+    tell(before + done)
 
 
 def _telling(progress: Progress | None, total: int | None) -> Callable[[int], None]:
@@ -356,23 +348,11 @@ def _telling(progress: Progress | None, total: int | None) -> Callable[[int], No
     return tell
 
 
-def _copy(source: Any, target: Any, progress: Progress | None) -> None:
+def _copy(read_into: Callable[[memoryview], int], target: Any, progress: Progress | None) -> None:
     memory = memoryview(bytearray(_COPY_BYTES))
     tell = _telling(progress, None)
     done = 0
-    while count := source.readinto(memory):
+    while count := read_into(memory):
         target.write(memory[:count])
         done += count
         tell(done)
-
-
-class _PipeReading:
-    """Adds readinto() to a pipe."""
-
-    def __init__(self, pipe: PipeSource) -> None:
-        self._pipe = pipe
-
-    def readinto(self, memory: memoryview) -> int:
-        data = self._pipe.read_up_to(len(memory))
-        memory[: len(data)] = data
-        return len(data)

@@ -2,7 +2,8 @@
 
 Plaintext     header, length, cipher; whole blocks straight into the caller's memory, edges through one kept block;
               thread-safe, no position
-RawReader     a position in a Plaintext, and ReadAhead (ags1.storage) while reading is sequential
+RawReader     a position in a Plaintext, and Ahead (ags1.core.ahead) or, of a remote source, ReadAhead (ags1.storage)
+              while reading is sequential
 PipeReader    the same interface for a source that has no length and cannot seek
 """
 
@@ -17,10 +18,20 @@ from contextlib import closing
 
 from ags1 import layout
 from ags1.core import blocks as native_blocks
+from ags1.core.ahead import Ahead
 from ags1.core.gcm import Key
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, LimitError, TruncatedError
-from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH
-from ags1.storage import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PipeSource, ReadAhead, Source, in_order
+from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH, NONCE_LENGTH
+from ags1.storage import (
+    SEQUENTIAL_PIECE,
+    STREAM_BUDGET,
+    Budget,
+    DescriptorSource,
+    PipeSource,
+    ReadAhead,
+    Source,
+    in_order,
+)
 from ags1.streams.cipher import BlockCipher
 from ags1.support.forks import renew_in_children
 from ags1.support.typing import Any, Buffer, NoReturn
@@ -30,14 +41,8 @@ from ags1.support.typing import Any, Buffer, NoReturn
 WINDOW = 8 << 20
 SMALL_WINDOW = 1 << 20
 REMOTE_PIECE = SEQUENTIAL_PIECE
-# Local pieces are decrypted by one other core while the caller works: two of them are enough to keep both busy.
-_LOCAL_PIECE = 2 << 20
-_LOCAL_PIECES = 2
-# A Reader's own buffer, where pieces are read ahead: it fits a core's cache, and larger reads are copied from the
-# piece itself.
-_BESIDE_AHEAD = 256 << 10
-# Reading ahead costs one more copy. For larger reads of a local file it is not worth that.
-_LARGEST_SERVED = 4 << 20
+# A Reader's own buffer, where plaintext is in memory already: larger reads are copied from there.
+SMALL_BUFFER = 32 << 10
 
 
 class Plaintext:
@@ -237,13 +242,19 @@ class RawReader(io.RawIOBase):
     Its buffer has `window` bytes: the requested size, or less where pieces are read ahead.
     """
 
+    # The BufferedReader looks at it for each line: the property of IOBase takes half as long as reading a line.
+    closed = False
+
     def __init__(self, plaintext: Plaintext, window: int) -> None:
         super().__init__()
         self.plaintext = plaintext
         self._refill = 0
         self._position = 0
         self._ahead = _ahead_of(plaintext)
-        self.window = window if self._ahead is None else min(window, _BESIDE_AHEAD)
+        # Of a local file.
+        self._straight = self._ahead if isinstance(self._ahead, Ahead) else None
+        self._budget, self._owner = Budget(plaintext.memory_budget), os.getpid()
+        self.window = window if self._ahead is None else min(window, SMALL_BUFFER)
         # A remote source is read ahead from its first read on, if that is at its beginning.
         self._expected = 0 if self._ahead is not None and plaintext.source.is_remote else -1
 
@@ -254,34 +265,60 @@ class RawReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        plaintext = self.plaintext
-        block_length = plaintext.block_length
         position = self._position
-        with memoryview(buffer) as view:
-            size = len(view)
-            count = 0
-            if plaintext.error is not None:
-                # A positional read failed: from then on all reads fail, also those from memory.
-                self._drop_ahead()
-            if self._ahead is not None and (plaintext.source.is_remote or size <= _LARGEST_SERVED):
-                if position == self._expected:
-                    self._ahead.begin_at(position, size)
-                try:
-                    count = self._ahead.read_into(position, view)
-                except OSError as error:
-                    plaintext.error = error
-                    raise
-            if not count:
-                if size <= self.window:
-                    # A refill of the buffer may return any size: one block after a seek, then more and
-                    # more whole blocks while the reading is sequential.
-                    straight_on = position == self._expected
-                    self._refill = min(max(2 * self._refill, block_length), self.window) if straight_on else 1
-                    stop = -(-(position + min(self._refill, size)) // block_length) * block_length
-                    size = min(size, stop - position)
-                count = plaintext.read_into(position, view[:size])
+        count = self._straight.read_into(position, buffer) if self._straight is not None else 0
+        if not count:
+            with memoryview(buffer) as view:
+                count = self._read(position, view)
         self._position = self._expected = position + count
         return count
+
+    def _read(self, position: int, view: memoryview) -> int:
+        """Read where nothing is ahead of a local file; it may be from here on."""
+        plaintext = self.plaintext
+        block_length = plaintext.block_length
+        size = len(view)
+        straight_on = position == self._expected
+        if plaintext.error is not None:
+            # A positional read failed: from then on all reads fail, also those from memory.
+            self._drop_ahead()
+        if self._straight is not None:
+            self._give_budget()
+            if straight_on and position < plaintext.size:
+                self._begin(self._straight, position)
+                if count := self._straight.read_into(position, view):
+                    return count
+        elif isinstance(self._ahead, ReadAhead):
+            if straight_on:
+                self._ahead.begin_at(position, size)
+            try:
+                if count := self._ahead.read_into(position, view):
+                    return count
+            except OSError as error:
+                plaintext.error = error
+                raise
+        if size <= self.window:
+            # A refill of the buffer may return any size: one block after a seek, then more and
+            # more whole blocks while the reading is sequential.
+            self._refill = min(max(2 * self._refill, block_length), self.window) if straight_on else 1
+            stop = -(-(position + min(self._refill, size)) // block_length) * block_length
+            size = min(size, stop - position)
+        return plaintext.read_into(position, view[:size])
+
+    def _begin(self, ahead: Ahead, position: int) -> None:
+        """Have blocks of a local file opened from here on, in as much memory as there may be."""
+        source = self.plaintext.source
+        assert isinstance(source, DescriptorSource)
+        slots = 0
+        while slots < ahead.most_slots and self._budget.take(ahead.unit_length):
+            slots += 1
+        ahead.begin(position, slots, source.fileno(), source.check)
+
+    def _give_budget(self) -> None:
+        if self._owner == os.getpid():
+            self._budget.give(self._budget.taken)
+        # A thread of the parent may hold the lock of the old one.
+        self._budget, self._owner = Budget(self.plaintext.memory_budget), os.getpid()
 
     def readall(self) -> bytes:
         size = max(0, self.plaintext.size - self._position)
@@ -293,8 +330,9 @@ class RawReader(io.RawIOBase):
 
     def _drop_ahead(self) -> None:
         if self._ahead is not None:
-            self._ahead.drop(wait=True)
-            self._ahead = None
+            self._ahead.drop()
+            self._give_budget()
+            self._ahead = self._straight = None
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_SET:
@@ -307,6 +345,9 @@ class RawReader(io.RawIOBase):
             raise ValueError(f"whence must be 0, 1 or 2, got {whence}")
         if position < 0:
             raise OSError(errno.EINVAL, f"negative seek position {position}")
+        if self.plaintext.error is not None:
+            # A positional read failed: what is ahead must not be read either.
+            self._drop_ahead()
         self._position = position
         return position
 
@@ -318,42 +359,39 @@ class RawReader(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            if self._ahead is not None:
-                self._ahead.drop(wait=True)
+            self.closed = True
+            self._drop_ahead()
             self.plaintext.source.close()
 
 
-def _ahead_of(plaintext: Plaintext) -> ReadAhead | None:
-    """The ReadAhead of a Reader; None for memory, file objects of the caller, or one thread."""
-    source, cipher = plaintext.source, plaintext.cipher
-    block_length = plaintext.block_length
-    if source.is_remote:
-        longest, most = REMOTE_PIECE, plaintext.pieces_at_once()
-    elif source.is_file and (cipher.threads is None or cipher.threads > 1) and native_blocks.usable_cpus() > 1:
-        longest, most = _LOCAL_PIECE, _LOCAL_PIECES
-    else:
-        return None
+def _ahead_of(plaintext: Plaintext) -> Ahead | ReadAhead | None:
+    """What reads ahead for a Reader; None for memory, file objects of the caller, and what is short."""
+    source, cipher, block_length = plaintext.source, plaintext.cipher, plaintext.block_length
     if plaintext.size <= 2 * block_length:
+        return None
+    if isinstance(source, DescriptorSource):
+        threads = native_blocks.usable_cpus() if cipher.threads is None else cipher.threads
+        return Ahead(cipher.key, cipher.aad_prefix, block_length, plaintext.size, threads)
+    if not source.is_remote:
         return None
     one = cipher.alone()
 
     def fetch(offset: int, length: int, memory: Callable[[int], bytearray]) -> Buffer:
         first = offset // block_length
-        data = source.read(one.offset_of(first), one.stored(length)) if source.is_remote else None
+        data = source.read(one.offset_of(first), one.stored(length))
         out = memory(length)
         with memoryview(out) as whole, whole[:length] as view:
-            if data is None:
-                one.open_from(source, view, first)
-            else:
-                one.open(data, view, first, source.name)
+            one.open(data, view, first, source.name)
         return out
 
     budget = Budget(plaintext.memory_budget)
-    return ReadAhead(fetch, plaintext.size, block_length, longest, most, budget, is_remote=source.is_remote)
+    return ReadAhead(fetch, plaintext.size, block_length, REMOTE_PIECE, plaintext.pieces_at_once(), budget)
 
 
 class PipeReader(io.RawIOBase):
     """Plaintext of a pipe, one block after the other."""
+
+    closed = False
 
     def __init__(
         self, source: PipeSource, key: Key, aad_prefix: bytes, length: int | None, threads: int | None
@@ -369,7 +407,11 @@ class PipeReader(io.RawIOBase):
         self._position = 0
         self._ended = False
         self.error: BaseException | None = None
-        self.block_length = layout.read_header(source.read_up_to(HEADER_LENGTH), source.name)
+        # Of a block that is read, and of its plaintext; kept for the next.
+        self._memory = bytearray(HEADER_LENGTH)
+        self._opened = bytearray()
+        with memoryview(self._memory) as head:
+            self.block_length = layout.read_header(head[: source.read_into(head)], source.name)
         self._stored = HEADER_LENGTH
         self._stride = self.block_length + BLOCK_OVERHEAD
         self._blocks_at_once = max(1, SMALL_WINDOW // self._stride)
@@ -380,45 +422,78 @@ class PipeReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if self.error is not None:
             refuse(self.error, "Reader")
-        try:
-            while not self._plain and not self._ended:
-                self._next()
-        except BaseException as error:
-            self.error = error
-            raise
         with memoryview(buffer) as view:
-            count = min(len(view), len(self._plain))
-            view[:count] = self._plain[:count]
-        self._plain = self._plain[count:]
+            count = 0
+            try:
+                while not self._plain and not self._ended and not count:
+                    count = self._next(view)
+            except BaseException as error:
+                self.error = error
+                raise
+            if not count:
+                count = min(len(view), len(self._plain))
+                view[:count] = self._plain[:count]
+                self._plain = self._plain[count:]
         self._position += count
         return count
 
-    def _next(self) -> None:
-        data = self._source.read_up_to(self._stride * self._blocks_at_once)
-        self._stored += len(data)
-        self._ended = len(data) < self._stride * self._blocks_at_once
-        if not data and self._next_block:
+    def _next(self, out: memoryview) -> int:
+        """Open the next blocks: into `out`, if there is room for all of them; return how many bytes are there."""
+        wanted = self._stride * self._blocks_at_once
+        # It may be in the memory that is filled.
+        self._plain = memoryview(b"")
+        filled = self._fill(wanted)
+        self._stored += filled
+        self._ended = filled < wanted
+        if not filled and self._next_block:
             self._check_end()
-            return
+            return 0
         if self._ended:
             self._check_end()
         elif self._length is not None and self._stored > self._length:
             _check_length(self._stored, self._length, self._source.name)
-        count = -(-len(data) // self._stride)
-        out = bytearray(len(data) - count * BLOCK_OVERHEAD)
+        count = -(-filled // self._stride)
+        size = filled - count * BLOCK_OVERHEAD
+        is_direct = len(out) >= size
+        data = memoryview(self._memory)
+        if is_direct:
+            out = out[:size]
+        elif count == 1:
+            # Where its ciphertext is.
+            out = data[NONCE_LENGTH : NONCE_LENGTH + size]
+        else:
+            if len(self._opened) < size:
+                self._opened = bytearray(size)
+            out = memoryview(self._opened)[:size]
         last = self._next_block + count - 1
         try:
-            native_blocks.open_blocks(
-                data, out, self._key, self._aad_prefix, self.block_length, self._next_block, self._threads,
-                self._source.name,
-            )  # fmt: skip
+            with data:
+                native_blocks.open_blocks(
+                    data[:filled], out, self._key, self._aad_prefix, self.block_length, self._next_block,
+                    self._threads, self._source.name,
+                )  # fmt: skip
         except AuthenticationError as error:
             # The first block that fails is named, so all before it are authentic.
-            if self._length is None and 0 < last == error.block_index and len(data) % self._stride:
+            if self._length is None and 0 < last == error.block_index and filled % self._stride:
                 raise AuthenticationError.for_block(last, self._source.name, may_be_cut=True) from None
             raise
         self._next_block = last + 1
-        self._plain = memoryview(out)
+        if is_direct:
+            return size
+        self._plain = out
+        return 0
+
+    def _fill(self, wanted: int) -> int:
+        """Read so many bytes of the pipe, fewer at its end. A header may claim blocks of gigabytes: memory grows."""
+        filled = 0
+        while filled < wanted:
+            room = min(wanted, max(SMALL_WINDOW, 2 * filled))
+            self._memory.extend(bytes(max(0, room - len(self._memory))))
+            with memoryview(self._memory) as view, view[filled:room] as part:
+                filled += self._source.read_into(part)
+            if filled < room:
+                break
+        return filled
 
     def _check_end(self) -> None:
         _check_length(self._stored, self._length, self._source.name)
@@ -439,6 +514,7 @@ class PipeReader(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
+            self.closed = True
             self._source.close()
 
 

@@ -3,7 +3,7 @@
 Reader          BufferedReader (CPython's own: read, readline, peek, seek, ...)
    |                 | readinto(window)
    | pread           v
-   |         RawReader ......... ReadAhead: the next pieces, on other threads
+   |         RawReader ......... Ahead (ags1.core.ahead) or, of a remote source, ReadAhead: what comes next
    |                 v
    +-------> Plaintext (ags1.streams.reading): blocks straight into the caller's memory, by position
                      |
@@ -29,6 +29,7 @@ from types import TracebackType
 from ags1 import layout
 from ags1.core import blocks as native_blocks
 from ags1.core import descriptors
+from ags1.core.ahead import iterates_quickly
 from ags1.core.gathered import Gathered, Helper
 from ags1.core.gcm import Key
 from ags1.core.typing import KeyLike
@@ -37,7 +38,7 @@ from ags1.keys import KeyMetadata, as_octets
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import Output, PipeSource, octets, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
-from ags1.streams.reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
+from ags1.streams.reading import SMALL_BUFFER, WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
 from ags1.support.arguments import at_least_one
 from ags1.support.arrow_threads import lend
 from ags1.support.typing import Any, Buffer, NoReturn
@@ -51,6 +52,7 @@ _BEHIND = 3
 _MOST_GATHERED = 16 << 20
 
 
+@iterates_quickly
 class Reader(io.BufferedReader):
     """Plaintext of an AGS1 stream as a binary file: seekable, buffered, authenticated.
 
@@ -70,7 +72,8 @@ class Reader(io.BufferedReader):
         missing at the end are not detected: `length_trusted` is then False.
     threads : int, optional
         Threads for reads that span blocks. By default one for small reads, and one for each usable CPU for large ones.
-        With 1, a local file is read on the calling thread alone.
+        Sequential reading of a local file uses four at most, and keeps up to 8 MiB decrypted ahead. With 1, a local
+        file is read on the calling thread alone.
     storage_options : mapping, optional
         Settings for the URL that are not in the environment: credentials, endpoint, timeouts.
     memory_budget : int, optional
@@ -117,7 +120,7 @@ class Reader(io.BufferedReader):
                 self._plaintext: Plaintext | None = None
                 self._pipe = PipeReader(opened, secret, prefix, length, threads)
                 self._trusted = length is not None
-                super().__init__(self._pipe, buffer_size=64 << 10)
+                super().__init__(self._pipe, buffer_size=SMALL_BUFFER)
             else:
                 self._plaintext = Plaintext(opened, secret, prefix, length, threads, memory_budget)
                 self._raw_reader = RawReader(self._plaintext, window_of(self._plaintext, threads))
@@ -348,6 +351,14 @@ class Writer(io.BufferedIOBase):
     def write(self, data: Buffer) -> int:
         """Write all of `data`; return its length in bytes."""
         self._check_usable()
+        try:
+            taken = self._gathered.take_whole(data)
+        except MemoryError as error:
+            self._fail(error)
+            raise
+        if taken >= 0:
+            self._position += taken
+            return taken
         with octets(data) as view:
             try:
                 self._take(view)
@@ -400,6 +411,10 @@ class Writer(io.BufferedIOBase):
             output.position += cipher.stored(full.filled)
         if self._helper is None:
             self._wait_for(full)
+            if not self._gathered.filled:
+                # Its memory is in the processor's cache.
+                self._sealing.append(self._gathered)
+                self._gathered = self._sealing.popleft()
 
     def _wait(self) -> None:
         """Wait until all windows are sealed, and write them; raise the error of a window."""
@@ -485,7 +500,8 @@ class Writer(io.BufferedIOBase):
             raise ValueError("I/O operation on closed file.")
 
     def _check_usable(self) -> None:
-        self._check_open()
+        if self._finished:
+            self._check_open()
         if self._owner != os.getpid():
             raise ValueError("this Writer belongs to the process that opened it, not to a forked child")
         if self._error is not None:

@@ -22,7 +22,7 @@ import spark_part
 
 import ags1
 from ags1.cli import main as ags1_command
-from ags1.support.option_values import size as size_of
+from ags1.cli.values import size as size_of
 from ags1.support.words import size_text
 
 _PLACES = (

@@ -17,7 +17,7 @@ import pytest
 
 import ags1
 from ags1 import dataset, kms
-from ags1.cli.grammar.parser import parse
+from ags1.cli.parser import parse
 from tests.checks import KEY
 from tests.cli.conftest import KEYSTORE, PLAIN, Run, files_below, write_key
 

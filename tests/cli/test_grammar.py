@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ags1.cli.grammar import dataset_parser, iceberg_parser, parquet_parser
-from ags1.cli.grammar import parser as grammar_parser
-from ags1.support.command_line import CommandParser
+from ags1.cli.parser import CommandParser, parse, whole_parser
+from ags1.support.exit_codes import EXIT_CODES
 from tests.cli.conftest import Run
 
 # One flag that takes another value in a command that cannot mistake it.
@@ -23,14 +22,14 @@ TERSE = {"key_id", "command", "action", "help", "files", "source", "target", "ta
 
 def parsers() -> Iterator[CommandParser]:
     """Every parser with options."""
-    for group in (grammar_parser, *GROUPS):
-        for on_spark in (False, True):
-            root = group.command_parser(on_spark=on_spark)
-            yield root
-            yield from root.choices().values()
+    for on_spark in (False, True):
+        root = whole_parser(on_spark=on_spark)
+        yield root
+        for each in root.choices().values():
+            yield each
+            yield from each.choices().values()
 
 
-GROUPS = (dataset_parser, iceberg_parser, parquet_parser)
 EXAMPLES = [
     line.strip()
     for parser in parsers()
@@ -70,7 +69,7 @@ def test_the_help_of_an_option_says_more_than_a_word_or_that_it_is_the_same() ->
 
 
 def test_where_nothing_is_said_the_dataset_comes_first_and_the_source_before_the_target() -> None:
-    for action, parser in dataset_parser.command_parser().choices().items():
+    for action, parser in whole_parser().choices()["dataset"].choices().items():
         places = [each.metavar for each in parser._actions if not each.option_strings]
         assert places[0] == ("SOURCE" if action == "encrypt" else "DATASET")
     for parser in parsers():
@@ -80,17 +79,14 @@ def test_where_nothing_is_said_the_dataset_comes_first_and_the_source_before_the
 
 
 def test_the_exit_codes_are_one_table(run: Run) -> None:
-    table = grammar_parser._EPILOG.partition("\n\n")[0]
-    assert table.startswith("exit codes:\n  0    success\n")
-    assert table in run("--spark", "--help").out
+    assert EXIT_CODES in run("--help").out
+    assert EXIT_CODES in run("--spark", "--help").out
 
 
 def commands() -> Iterator[CommandParser]:
     """Every command but those that stand for others."""
-    for group in (grammar_parser, *GROUPS):
-        for name, parser in group.command_parser().choices().items():
-            if name not in ("dataset", "iceberg", "parquet") or group is not grammar_parser:
-                yield parser
+    for parser in whole_parser().choices().values():
+        yield from parser.choices().values() or (parser,)
 
 
 @pytest.mark.parametrize("parser", list(commands()), ids=lambda parser: parser.prog)
@@ -123,4 +119,4 @@ def test_an_example_of_help_is_a_command(example: str) -> None:
         words = shlex.split(part)
         if words[:1] != ["ags1"]:
             continue
-        grammar_parser.parse(words[1:])
+        parse(words[1:])

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("pyiceberg")
 
-from ags1.cli import describe, main
-from ags1.cli.grammar.iceberg_parser import command_parser
-from ags1.cli.grammar.parser import parse
+from ags1.cli import main
 from ags1.cli.iceberg.opening import warnings_as_lines
+from ags1.cli.parser import parse, whole_parser
+from ags1.cli.spelling import describe
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg.files.file_io import EncryptedFileIO, UntrustedLengthWarning
 from ags1.iceberg.files.file_keys import KnownFile
@@ -41,8 +41,7 @@ def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: R
     assert result.out.startswith(f"usage: ags1 iceberg {action} TABLE")
     assert max(map(len, result.out.splitlines())) <= 80
     assert run("iceberg", "help", action).out == result.out
-    choices = next(each.choices for each in command_parser()._actions if each.dest == "action")
-    assert isinstance(choices, dict)
+    choices = whole_parser().choices()["iceberg"].choices()
     assert set(choices) == set(ACTIONS)
     for option in (name for each in choices[action]._actions for name in each.option_strings):
         assert option in result.out
@@ -192,7 +191,7 @@ def test_a_property_that_no_catalog_has_is_refused_before_any_is_loaded(run: Run
     ],
 )
 def test_a_file_without_a_trusted_length_leads_to_the_option(work: Path, policy: str, advice: str) -> None:
-    known = KnownFile(str(work / "plain"), "manifest", "avro", KeyMetadata(Key(KEY)), None, True)
+    known = KnownFile(str(work / "plain"), "manifest", "avro", KeyMetadata(Key(KEY)), None)
     with pytest.raises(FormatError) as caught:
         EncryptedFileIO({"ags1.length-policy": policy}).new_input(known.path).plaintext(known)
     assert advice in describe(caught.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import stat
@@ -296,8 +295,7 @@ def test_a_prefix_that_is_not_hexadecimal_is_refused(run: Run, work: Path) -> No
 
 
 def test_a_name_like_a_placeholder_is_only_a_name() -> None:
-    options = argparse.Namespace(aad_prefix="{path}:{name}")
-    assert cli_keys.aad_prefix(options, "{name}/{path}.ags1") == b"{name}/{path}:{path}"
+    assert cli_keys.aad_prefix("{path}:{name}", "{name}/{path}.ags1") == b"{name}/{path}:{path}"
 
 
 @pytest.mark.parametrize(

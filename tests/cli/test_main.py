@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1 import cli
+from ags1.cli.spelling import describe
+from ags1.support.exit_codes import exit_code
 from tests.checks import KEY, run_python
 from tests.cli.conftest import PLAIN, Run
 
@@ -68,7 +69,7 @@ _SCRIPT = "import sys\nfrom ags1.cli import main\nsys.exit(main())\n"
 
 
 @pytest.mark.parametrize(
-    "module", ["ags1.layout", "ags1.streams.stream", "ags1.cli", "ags1.support.command_line", "ags1.cli.grammar.parser"]
+    "module", ["ags1.layout", "ags1.streams.stream", "ags1.cli", "ags1.cli.entry", "ags1.cli.parser"]
 )
 @pytest.mark.parametrize("start", [("-m", "ags1"), ("-m", "ags1.cli"), ("bin/ags1",)], ids=["-m", "-m cli", "script"])
 def test_an_interrupt_while_the_command_is_imported_is_one_line(
@@ -158,29 +159,29 @@ def test_exit_codes_are_the_documented_ones(run: Run, encrypted: Path, arguments
     ],
 )
 def test_every_kind_of_error_has_its_exit_code(error: Exception, code: int) -> None:
-    assert cli.exit_code(error) == code
+    assert exit_code(error) == code
 
 
 # -- messages ------------------------------------------------------------------------------------------------
 
 
 def test_an_os_error_is_told_by_its_file_and_not_by_its_number(tmp_path: Path) -> None:
-    assert cli.describe(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
-    assert cli.describe(OSError(28, "No space left on device")) == "No space left on device"
-    assert cli.describe(OSError("it was changed")) == "it was changed"
-    assert cli.describe(PermissionError(13, "Permission denied", b"x")) == "x: Permission denied"
+    assert describe(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
+    assert describe(OSError(28, "No space left on device")) == "No space left on device"
+    assert describe(OSError("it was changed")) == "it was changed"
+    assert describe(PermissionError(13, "Permission denied", b"x")) == "x: Permission denied"
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "no" / "x"))
-    assert cli.describe(error).endswith(
+    assert describe(error).endswith(
         f"there is no directory {tmp_path / 'no'}: correct the name, or make it to write there"
     )
 
 
 def test_an_error_without_words_is_told_by_its_type() -> None:
-    assert cli.describe(ValueError()) == "ValueError"
-    assert cli.describe(MemoryError()) == "there is not enough memory for this"
+    assert describe(ValueError()) == "ValueError"
+    assert describe(MemoryError()) == "there is not enough memory for this"
 
 
 def test_control_characters_in_a_name_do_not_reach_the_terminal(run: Run, work: Path) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ags1.cli.parser import whole_parser
 from tests.checks import KEY, flip
 from tests.cli.conftest import Run
 from tests.cli.parquet_work import GIVEN, KMS, NAMES, READ, ROWS, prepare
@@ -345,15 +346,12 @@ ACTIONS = ("encrypt", "decrypt", "rekey", "rotate", "inspect", "verify", "cat", 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_each_action_has_help_that_names_every_option_and_fits_a_terminal(run: Run, action: str) -> None:
-    from ags1.cli.grammar.parquet_parser import command_parser
-
     result = run("parquet", action, "--help")
     assert result.code == 0
     assert result.out.startswith(f"usage: ags1 parquet {action}")
     assert max(map(len, result.out.splitlines())) <= 80
     assert run("parquet", "help", action).out == result.out
-    choices = next(each.choices for each in command_parser()._actions if each.dest == "action")
-    assert isinstance(choices, dict)
+    choices = whole_parser().choices()["parquet"].choices()
     for option in (name for each in choices[action]._actions for name in each.option_strings):
         assert option in result.out
     assert any(line.split()[:1] == [action] for line in run("parquet", "--help").out.splitlines())

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ags1.cli.grammar import parser as grammar_parser
-from ags1.cli.grammar.parser import parse
+from ags1.cli.command import OnSpark, Positional, command
+from ags1.cli.output import say_json
+from ags1.cli.parser import parse, whole_parser
+from ags1.cli.table import COMMANDS, SPARK, CommandEntry
 from ags1.support.exit_codes import UsageError
 from tests.cli.conftest import Run
 from tests.pages import ROOT
@@ -65,16 +69,14 @@ OPTIONS = {
 
 def options_of(command: str) -> set[str]:
     """Every option that the parser of a command takes."""
-    parser = grammar_parser.command_parser()
-    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return {name for action in commands.choices[command]._actions for name in action.option_strings}
+    return {name for action in whole_parser().choices()[command]._actions for name in action.option_strings}
 
 
 def test_there_are_the_documented_commands(run: Run) -> None:
     shown = run("--help").out
-    for command in OPTIONS:
-        assert re.search(rf"^    {command}\s+\w", shown, re.MULTILINE)
-    assert set(grammar_parser.command_parser().choices()) == set(OPTIONS), "OPTIONS, above, has a line for each command"
+    for name in OPTIONS:
+        assert re.search(rf"^    {name}\s+\w", shown, re.MULTILINE)
+    assert set(whole_parser().choices()) == set(OPTIONS), "OPTIONS, above, has a line for each command"
     page = (ROOT / "docs" / "command-line.md").read_text()
     missing = [command for command in OPTIONS if re.search(rf"^\|.*`ags1 {command}\b", page, re.MULTILINE) is None]
     assert missing == [], "docs/command-line.md has a line for each command"
@@ -121,6 +123,41 @@ def test_help_says_where_keys_come_from(run: Run, command: str) -> None:
 @pytest.mark.parametrize("command", ["encrypt", "decrypt", "inspect", "verify"])
 def test_help_lists_the_fields_of_json(run: Run, command: str) -> None:
     assert "JSON, one object a line" in run(command, "--help").out
+
+
+def test_a_command_with_a_cluster_form_is_a_function_and_a_line_of_the_table(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @command(
+        name=Positional("NAME", "who is greeted"),
+        said="quiet json",
+        changed={"quiet": "whisper it"},
+        spark=OnSpark("greet", {"source": "who is greeted by all"}, "parallelism quiet"),
+    )
+    def hello(name: str, said: argparse.Namespace) -> int:
+        """Politeness costs nothing.
+
+        examples:
+          ags1 hello Ada
+        """
+        say_json({"hello": name, **vars(said)})
+        return 0
+
+    monkeypatch.setitem(sys.modules, "ags1.cli.greeting", SimpleNamespace(hello=hello))  # type: ignore[arg-type]
+    monkeypatch.setitem(COMMANDS.commands, "hello", CommandEntry("greeting", "greet somebody", SPARK))
+    assert run("hello", "Ada", "-q").records == [{"hello": "Ada", "quiet": True, "json": False}]
+    shown = run("hello", "--help").out
+    assert "usage: ags1 hello NAME [options]" in shown
+    assert "Greet somebody. Politeness costs nothing." in shown
+    assert re.search("--quiet +whisper it", shown)
+    assert "examples:\n  ags1 hello Ada\n" in shown
+    assert "--spark" in shown
+    assert re.search("hello +greet somebody", run("--help").out)
+    shown = run("hello", "--spark", "--help").out
+    assert "who is greeted by all" in shown
+    assert "--parallelism" in shown
+    options = parse(["hello", "Ada", "--spark", "--parallelism", "3"])
+    assert (options.source, options.parallelism, options.called.spark.function) == ("Ada", 3, "greet")
 
 
 # -- wrong usage ---------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def pairs(
     """What `ags1 encrypt` or `decrypt` would do."""
     values = {"json": False, "overwrite": False, **options}
     found = argparse.Namespace(sources=list(sources), target=target, files_from=files_from, **values)
-    return pair_up(found, encrypting=encrypting)
+    return pair_up(found, found, encrypting=encrypting)
 
 
 # -- which files ---------------------------------------------------------------------------------------------

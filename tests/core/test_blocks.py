@@ -122,6 +122,17 @@ def test_out_must_have_room_and_must_be_elsewhere() -> None:
         native_blocks.seal_blocks(memory[:100], memory[99:500], KEY, PREFIX, 50, 0, 1)
     with pytest.raises(ValueError, match="data and out overlap"):
         native_blocks.open_blocks(memory[:156], memory[155:500], KEY, PREFIX, 50, 0, 1)
+    with pytest.raises(ValueError, match="data and out overlap"):
+        native_blocks.open_blocks(memory[:156], memory[12:], KEY, PREFIX, 50, 0, 1)
+
+
+def test_one_block_is_opened_where_it_is() -> None:
+    memory = memoryview(bytearray(ags1.encrypt(b"plaintext", KEY, aad_prefix=PREFIX)))
+    assert native_blocks.open_blocks(memory[8:], memory[20:29], KEY, PREFIX, 1 << 20, 0, 1) == 9
+    assert memory[20:29] == b"plaintext"
+    with pytest.raises(ags1.AuthenticationError):
+        native_blocks.open_blocks(memory[8:], memory[20:29], KEY, PREFIX, 1 << 20, 0, 1)
+    assert not any(memory[20:29])
 
 
 @pytest.mark.parametrize("block_length", [0, -1, 1 << 31])

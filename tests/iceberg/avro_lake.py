@@ -62,7 +62,7 @@ class Lake:
             stream.write(data)
         length = Path(self.avro).stat().st_size
         known = KeyMetadata(KEY, PREFIX, length)
-        self.io.keys._files[self.avro] = KnownFile(self.avro, "data", "avro", known, length, True)
+        self.io.keys._files[self.avro] = KnownFile(self.avro, "data", "avro", known, length)
 
     def write_parquet(self, schema: Schema, rows: list[dict[str, Any]]) -> None:
         arrow = pa.schema([_stored(each) for each in schema_to_pyarrow(schema)])

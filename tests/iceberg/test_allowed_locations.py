@@ -14,9 +14,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1 import iceberg
 from ags1.errors import UnsupportedError
+from ags1.expected import Expected
 from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.metadata.locations import TableLocations, allowed_in, allowing
+from ags1.iceberg.metadata.locations import TableLocations
 from ags1.kms import MemoryKms
 from tests.checks import every
 
@@ -107,12 +108,13 @@ def test_a_second_metadata_file_adds_no_place() -> None:
 
 
 def test_allowed_locations_are_a_list_of_texts() -> None:
-    assert allowed_in(allowing(allowing({}, ["a"]), ["b,c"])) == ["a", "b,c"]
+    both = Expected(allowed_locations=["b,c"]).within({"ags1.allowed-locations": '["a"]'})
+    assert both.allowed_locations == ("a", "b,c")
     with pytest.raises(TypeError, match="a list"):
         open_table("x.metadata.json", KMS, allowed_locations="s3://lake")
     for text in ("s3://lake", "{}", "[1]", '[""]'):
         with pytest.raises(ValueError, match="allowed-locations must be a JSON list"):
-            allowed_in({"ags1.allowed-locations": text})
+            Expected.of({"ags1.allowed-locations": text})
 
 
 # -- whole tables ----------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def test_files_elsewhere_are_read_and_written_where_the_caller_says_so(tmp_path:
     iceberg.rekey_table(opened, data_keys=True, expire=True)
     assert opened.refresh().scan().count() == 6
     assert opened.verify().ok
-    table = catalog_table(None, str(tmp_path / "t"), allowed_locations=allowed)
+    table = catalog_table(None, str(tmp_path / "t"), expected=Expected(allowed_locations=allowed))
     iceberg.rekey_table(table, key_id="next", data_keys=True, kms=KMS)
     iceberg.relocate_table(table, str(tmp_path / "copy"), kms=KMS)
     assert load_table(None, str(tmp_path / "copy"), kms=KMS).scan().count() == 6

@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog.glue import GlueCatalog
 
 from ags1.errors import ConflictError, UnsupportedError
+from ags1.expected import Expected
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from tests.iceberg.catalog_cases import (
     changed,
@@ -96,7 +97,7 @@ def test_the_catalog_vouches_for_no_location_that_only_the_metadata_file_names(c
         assert list((case.directory / "metadata").iterdir()) == [path]
         assert not Path(victim).exists()
         path.write_text(text)
-    allowed = catalog_table(case.catalog(), (case.database, "t"), allowed_locations=[victim])
+    allowed = catalog_table(case.catalog(), (case.database, "t"), expected=Expected(allowed_locations=[victim]))
     state = allowed.load()
     allowed.commit(state, changed(state, **{"write.data.path": victim}))
     assert victim in case.open().load().locations

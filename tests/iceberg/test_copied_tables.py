@@ -229,15 +229,15 @@ def test_no_path_of_the_metadata_leads_out_of_a_copy(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     (copy / "metadata").mkdir(parents=True)
     (copy / "link").symlink_to("/etc")
-    properties = moving({}, "s3://lake/t", str(copy))
-    places = TableLocations((), properties)
+    pair = moving("s3://lake/t", str(copy))
+    places = TableLocations((), pair)
     places.add(f"{copy}/metadata/00001-a.metadata.json")
-    assert moved("s3a://lake/t/data/x", properties) == f"{copy}/data/x"
+    assert moved("s3a://lake/t/data/x", pair) == f"{copy}/data/x"
     places.check("s3://lake/t/data/x")
     for path in ("link/passwd", "../secret", "data/../../secret"):
         with pytest.raises(UnsupportedError, match="lies outside"):
             places.check(f"s3://lake/t/{path}")
-    assert moved("s3://lake/t2/x", properties) == "s3://lake/t2/x"
+    assert moved("s3://lake/t2/x", pair) == "s3://lake/t2/x"
 
 
 def test_a_copy_is_given_by_its_path() -> None:

@@ -39,7 +39,7 @@ def write(path: Path, plain: bytes = PLAIN) -> KeyMetadata:
 def learned(file_io: EncryptedFileIO, path: Path, key: KeyMetadata | None, **changes: Any) -> str:
     """Make a file known; return its location."""
     location = str(path)
-    fields = {"kind": "data", "file_format": "avro", "length_hint": None, "encrypted_table": True} | changes
+    fields = {"kind": "data", "file_format": "avro", "length_hint": None} | changes
     file_io.keys._files[location] = KnownFile(location, key_metadata=key, **fields)
     return location
 
@@ -86,17 +86,15 @@ def test_encrypted_files_of_other_formats_are_refused(tmp_path: Path) -> None:
         file_io.new_input(location).open()
 
 
-def test_a_plaintext_file_of_an_encrypted_table_needs_permission(tmp_path: Path) -> None:
+def test_a_plaintext_file_needs_permission(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(PLAIN)
     strict, lenient = EncryptedFileIO(), EncryptedFileIO({"ags1.allow-plaintext": "true"})
     location = learned(strict, path, None)
-    with pytest.raises(KeyAccessError, match=r"file\.parquet: this data file is not encrypted, although its table is"):
+    with pytest.raises(KeyAccessError, match=r"file\.parquet: this data file is not encrypted; open the table with"):
         strict.new_input(location).open()
     learned(lenient, path, None)
     assert read(lenient, location) == PLAIN
-    learned(strict, path, None, encrypted_table=False)
-    assert read(strict, location) == PLAIN
 
 
 @pytest.mark.parametrize(("magic", "what"), [(b"AGS1", "an AGS1 stream"), (b"PARE", "an encrypted Parquet file")])
@@ -167,7 +165,7 @@ def test_without_a_hint_only_the_file_itself_is_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"ags1.length-policy": "any"}, "ags1.length-policy must be one of trusted, metadata-hint, file, got 'any'"),
+        ({"ags1.length-policy": "any"}, "ags1.length-policy must be 'trusted', 'metadata-hint' or 'file', not 'any'"),
         ({"ags1.allow-plaintext": "yes"}, "ags1.allow-plaintext must be true or false, got 'yes'"),
         ({"ags1.kms": "nowhere:"}, "there is no KMS 'nowhere'"),
     ],
@@ -189,7 +187,7 @@ def test_a_copy_has_the_properties_and_no_keys(tmp_path: Path) -> None:
     assert bytes(KEY.encryption_key) not in data
     copy = pickle.loads(data)
     assert copy.properties == file_io.properties
-    assert copy.allow_plaintext is True
+    assert copy.expected == file_io.expected
     with pytest.raises(KeyAccessError, match="its key is not known"):
         copy.new_input(location).open()
 
@@ -226,10 +224,10 @@ def test_paths_on_this_machine(location: str, path: str | None) -> None:
     assert local_path(location) == path
 
 
-def test_the_table_that_pyiceberg_makes_a_file_io_for_is_known_by_its_properties(tmp_path: Path) -> None:
+def test_a_plaintext_file_that_nothing_names_needs_permission(tmp_path: Path) -> None:
     path = tmp_path / "unnamed.avro"
     path.write_bytes(b"Obj\x01")
     with pytest.raises(ags1.KeyAccessError, match="nothing that was read of the table names this file"):
-        EncryptedFileIO({"encryption.key-id": "lake"}).new_input(str(path)).open()
-    allowed = EncryptedFileIO({"encryption.key-id": "lake", "ags1.allow-plaintext": "true"})
+        EncryptedFileIO().new_input(str(path)).open()
+    allowed = EncryptedFileIO({"ags1.allow-plaintext": "true"})
     assert allowed.new_input(str(path)).open().read() == b"Obj\x01"

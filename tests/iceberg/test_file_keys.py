@@ -12,9 +12,11 @@ import fastavro
 import pytest
 
 from ags1 import Ags1Error, FormatError, KeyAccessError, KeyMetadata
+from ags1.expected import Expected
 from ags1.iceberg import EncryptionKeys
 from ags1.iceberg.files import file_keys as module
 from ags1.iceberg.files.file_keys import KnownFile, TableFileKeys
+from ags1.iceberg.metadata.metadata_document import claims_encryption
 from ags1.kms import MemoryKms
 
 KMS = MemoryKms({"lake": bytes(16)})
@@ -67,8 +69,8 @@ def manifest(*files: dict[str, Any], fields: list[dict[str, Any]] | None = None)
     return avro([field(0, "status", "int"), field(2, "file", inner)], entries)
 
 
-def known(kind: str = "manifest", *, encrypted: bool = True) -> KnownFile:
-    return KnownFile(f"{kind}.avro", kind, "avro", KEY, None, encrypted)
+def known(kind: str = "manifest") -> KnownFile:
+    return KnownFile(f"{kind}.avro", kind, "avro", KEY, None)
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +89,6 @@ def test_a_manifest_lists_key_comes_from_the_metadata() -> None:
     found = keys.find(LIST)
     assert found is not None
     assert (found.kind, found.file_format, found.key_metadata) == ("manifest list", "avro", list_key)
-    assert found.encrypted_table
     assert keys.find(LIST) is found
     assert keys.find("s3://lake/other.avro") is None
 
@@ -102,7 +103,7 @@ def test_another_object_finds_it_too_and_needs_a_kms_of_its_own() -> None:
     with pytest.raises(KeyAccessError, match=r"snapshot 1 is encrypted with key '.*': give `kms`"):
         TableFileKeys(None).find(LIST)
     with pytest.raises(KeyAccessError, match=r"snapshot 1 \(key-id .*lake"):
-        TableFileKeys(KMS, table_key_id="another").find(LIST)
+        TableFileKeys(KMS, Expected("another")).find(LIST)
 
 
 def test_metadata_that_is_read_again_counts() -> None:
@@ -142,12 +143,7 @@ def test_the_metadata_of_few_tables_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_table_is_encrypted_if_anything_says_so(changes: dict[str, Any], encrypted: bool) -> None:
     data, _ = metadata(**changes, snapshots=[{"snapshot-id": 1, "manifest-list": LIST}])
-    keys = TableFileKeys(None)
-    keys.learn_metadata("t.metadata.json", data)
-    found = keys.find(LIST)
-    assert found is not None
-    assert found.key_metadata is None
-    assert found.encrypted_table is encrypted
+    assert claims_encryption(json.loads(data)) is encrypted
 
 
 @pytest.mark.parametrize(
@@ -190,14 +186,6 @@ def test_a_table_may_name_this_file_io() -> None:
     assert TableFileKeys(KMS).find(LIST) is not None
 
 
-def test_who_names_a_master_key_wants_an_encrypted_table() -> None:
-    plain = metadata(**{"encryption-keys": []}, properties={}, snapshots=[{"snapshot-id": 1, "manifest-list": LIST}])[0]
-    TableFileKeys(None).learn_metadata("t.metadata.json", plain)
-    found = TableFileKeys(None, table_key_id="lake").find(LIST)
-    assert found is not None
-    assert found.encrypted_table
-
-
 # -- from manifest lists and manifests ------------------------------------------------------------------------
 
 
@@ -227,9 +215,9 @@ def test_fields_are_found_by_their_ids() -> None:
 def test_files_are_what_the_manifest_says(content: int, file_format: str, kind: str) -> None:
     keys = TableFileKeys(None)
     data = manifest({"content": content, "format": file_format, "key": KEY.encode()})
-    (found,) = keys.learn_manifest(known(encrypted=True), data)
+    (found,) = keys.learn_manifest(known(), data)
     assert (found.kind, found.file_format, found.key_metadata) == (kind, file_format.lower(), KEY)
-    assert (found.length_hint, found.record_count, found.encrypted_table) == (70, 7, True)
+    assert (found.length_hint, found.record_count) == (70, 7)
     assert keys.find("a.parquet") is found
 
 
@@ -241,7 +229,7 @@ def test_a_manifest_of_version_1_has_data_only() -> None:
 def test_what_was_learned_first_stays() -> None:
     keys = TableFileKeys(None)
     keys.learn_manifest(known(), manifest({"key": KEY.encode()}))
-    other = KnownFile("other.avro", "manifest", "avro", None, None, True)
+    other = KnownFile("other.avro", "manifest", "avro", None, None)
     keys.learn_manifest(other, manifest({"key": None}))
     found = keys.find("a.parquet")
     assert found is not None
@@ -311,6 +299,6 @@ def test_keys_are_neither_shown_nor_pickled() -> None:
     keys = TableFileKeys(KMS)
     (found,) = keys.learn_manifest(known(), manifest({"key": KEY.encode()}))
     assert repr(found) == "<data a.parquet: encrypted, key redacted>"
-    assert repr(KnownFile("b", "data", "avro", None, None, False)) == "<data b: plaintext>"
+    assert repr(KnownFile("b", "data", "avro", None, None)) == "<data b: plaintext>"
     with pytest.raises(TypeError, match="cannot be pickled: open the table where it is read"):
         pickle.dumps(keys)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ags1.expected import Expected
 from ags1.iceberg import open_table
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, moved
@@ -33,7 +34,7 @@ def writable(table: SparkTable, directory: Path) -> CatalogTable:
     start = directory / "metadata" / "00099-start.metadata.json"
     start.write_text(json.dumps(fields))
     allowed = [str(table.metadata_path.parent.parent), str(directory)]
-    return catalog_table(None, str(start), allowed_locations=allowed)
+    return catalog_table(None, str(start), expected=Expected(allowed_locations=allowed))
 
 
 def read_rows(table: CatalogTable | str, kms: MemoryKms, columns: list[str] | None = None, **of: Any) -> list[Any]:

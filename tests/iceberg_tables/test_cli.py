@@ -22,6 +22,7 @@ from ags1.kms import LocalKms
 from tests.checks import flip
 from tests.cli.conftest import Result
 from tests.iceberg_tables.canonical import arrow_rows
+from tests.iceberg_tables.forged import forged, without_length
 from tests.iceberg_tables.keys import MASTER_KEYS, keystore
 from tests.iceberg_tables.warehouse import SparkReader, SparkTable, SparkTables, local_path
 
@@ -191,7 +192,7 @@ def test_another_master_key_than_the_trusted_one_is_refused(spark_tables: SparkT
     assert run("scan", table.metadata, "--expected-key-id", "keyA").code == 0
     refused = run("scan", table.metadata, "--expected-key-id", "keyB")
     assert refused.code == 3
-    assert "is under master key 'keyA', not 'keyB'" in refused.err
+    assert "is under the master key 'keyA', and 'keyB' is expected" in refused.err
 
 
 # -- inspect, files, audit, verify ---------------------------------------------------------------------------
@@ -309,6 +310,18 @@ def test_verify_names_the_file_that_was_changed(spark_tables: SparkTables, run: 
     assert path.name in found.err
     assert "1 file failed" in found.out
     assert (record["ok"], record["failure_count"], record["error"]) == (False, 1, "1 file failed")
+
+
+def test_verify_of_files_whose_length_nobody_vouches_for_is_no_success(
+    spark_tables: SparkTables, run: Run, tmp_path: Path
+) -> None:
+    def forget(fields: dict[str, Any]) -> None:
+        fields["key_metadata"] = without_length(fields["key_metadata"])
+
+    location = forged(spark_tables["types_avro"], tmp_path, entry=forget)
+    assert run("verify", location, "--length-policy", "metadata-hint").code == 0
+    found = run("verify", location, "--length-policy", "file")
+    assert (found.code, "NOT authenticated: the end of 1 file without a trusted length" in found.out) == (5, True)
 
 
 def test_verify_calls_a_plaintext_file_a_finding(spark_tables: SparkTables, run: Run) -> None:

@@ -466,12 +466,6 @@ def test_a_master_key_that_is_not_the_tables_is_an_error(spark_tables: SparkTabl
     assert "under master key 'keyA', not under the table's encryption.key-id 'keyB'" in finding.message
 
 
-def test_a_master_key_that_the_caller_does_not_trust_opens_nothing(spark_tables: SparkTables) -> None:
-    report = _open(spark_tables["types"].metadata, table_key_id="keyB").audit()
-    assert set(_codes(report)) == {"key-does-not-open"}
-    assert all("is under master key 'key256', not 'keyB'" in each.message for each in report.findings)
-
-
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [

@@ -324,12 +324,6 @@ def test_without_the_master_key_nothing_is_verified(spark_tables: SparkTables, k
     assert {each.error for each in report.failures} == {"KeyAccessError"}
 
 
-def test_a_hierarchy_under_another_master_key_than_the_trusted_one_fails(spark_tables: SparkTables) -> None:
-    report = _open(spark_tables["events"].metadata, table_key_id="keyB").verify()
-    assert report.verified == 0
-    assert all("is under master key 'keyA', not 'keyB'" in each.message for each in report.failures)
-
-
 def test_metadata_without_key_ids_does_not_pass_for_a_plaintext_table(
     spark_tables: SparkTables, tmp_path: Path
 ) -> None:

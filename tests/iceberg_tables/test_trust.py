@@ -129,21 +129,20 @@ def test_plaintext_that_was_allowed_is_read(spark_tables: SparkTables, table_kms
 
 
 @pytest.mark.parametrize("content", [b"Obj\x01", b"PAR1", b"anything", b""])
-def test_a_file_that_nothing_names_is_refused_where_the_table_is_encrypted(
+def test_a_file_that_nothing_names_is_refused(
     content: bytes, spark_tables: SparkTables, table_kms: MemoryKms, tmp_path: Path
 ) -> None:
     path = tmp_path / "unnamed"
     path.write_bytes(content)
     pinned = EncryptedFileIO({"ags1.table-key-id": "keyA"}, kms=table_kms)
     read = open_table(spark_tables["maintained"].metadata, table_kms, allowed_locations=[str(tmp_path)]).io
-    for file_io in (pinned, read):
+    for file_io in (pinned, read, EncryptedFileIO({})):
         for seekable in (True, False):
             with pytest.raises(ags1.KeyAccessError, match="unnamed: nothing that was read of the table names this"):
                 file_io.new_input(str(path)).open(seekable)
     allowed = EncryptedFileIO({"ags1.table-key-id": "keyA", "ags1.allow-plaintext": "true"}, kms=table_kms)
-    for file_io in (allowed, EncryptedFileIO({})):
-        with file_io.new_input(str(path)).open() as file:
-            assert file.read() == content
+    with allowed.new_input(str(path)).open() as file:
+        assert file.read() == content
 
 
 def test_every_name_that_pyiceberg_takes_besides_is_known() -> None:
@@ -234,7 +233,7 @@ def test_a_hash_authenticates_the_metadata(
         opened = open_table(location, table_kms, metadata_hash=digest)
         assert arrow_rows(opened.scan().to_arrow()) == table.current.rows
         assert opened.verify().ok
-    with pytest.raises(ags1.AuthenticationError, match=r"has the hash .* was expected: it was changed"):
+    with pytest.raises(ags1.AuthenticationError, match=r"has the hash .* is expected: another writer"):
         open_table(str(changed), table_kms, metadata_hash=digest)
     options = ["--kms", keys_url, "--expected-metadata-hash", digest]
     assert main(["iceberg", "scan", str(compressed), *options]) == 0

@@ -7,9 +7,9 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ags1.spark.engine._compaction_work import TableCompacting
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine.compaction_work import TableCompacting
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
 from tests.spark.works import attempt
 
 

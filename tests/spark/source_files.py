@@ -6,9 +6,9 @@ import itertools
 from typing import Any
 
 import ags1
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._splits import END
 from ags1.spark.source.decoders import Plain, decoder_for
+from ags1.spark.source.options import SourceOptions
 from tests.checks import KEY
 
 __all__ = ["BLOCK", "END", "options", "plain", "rows", "rows_cut_everywhere"]

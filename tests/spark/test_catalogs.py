@@ -14,7 +14,7 @@ pytest.importorskip("pyiceberg")
 from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import UnsupportedError
-from ags1.spark.engine._catalogs import find_table
+from ags1.spark.engine.catalogs import find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,8 +22,8 @@ import ags1  # noqa: E402
 from ags1.iceberg.keys import key_hierarchy  # noqa: E402
 from ags1.kms import load  # noqa: E402
 from ags1.spark.columns import _EncryptValues  # noqa: E402
-from ags1.spark.engine import _column_keys, _sealing  # noqa: E402
-from ags1.spark.engine._column_keys import (  # noqa: E402
+from ags1.spark.engine import column_keys, sealing  # noqa: E402
+from ags1.spark.engine.column_keys import (  # noqa: E402
     LEAD,
     ColumnRecord,
     Wanted,
@@ -34,7 +34,7 @@ from ags1.spark.engine._column_keys import (  # noqa: E402
     read_key,
     write_key,
 )
-from ags1.spark.engine._column_work import DecryptColumns, EncryptColumns, KeyTable, Opening  # noqa: E402
+from ags1.spark.engine.column_work import DecryptColumns, EncryptColumns, KeyTable, Opening  # noqa: E402
 from ags1.storage import Location  # noqa: E402
 from tests.checks import count_of_messages, flip, leaks  # noqa: E402
 
@@ -47,7 +47,7 @@ ROWS = pa.record_batch({"id": [1, 2, 3, 4], "ssn": ["one", None, "three", ""]})
 def _fresh() -> Iterator[None]:
     """Each test is a worker process of its own."""
     yield
-    _sealing._made.clear()
+    sealing._made.clear()
 
 
 def new_key(table: Location, kms: str, column: str, key_id: str, **what: Any) -> ColumnRecord:
@@ -137,7 +137,7 @@ def test_each_attempt_has_a_data_key_of_its_own_and_all_are_decrypted_together(t
 def test_an_attempt_refuses_more_values_than_its_key_may_seal(
     tmp_path: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ags1.spark.engine import _column_work
+    from ags1.spark.engine import column_work
 
     def nearly(keys: Any, attempt: bytes) -> ags1.Key:
         key = data_key(keys, attempt)
@@ -145,7 +145,7 @@ def test_an_attempt_refuses_more_values_than_its_key_may_seal(
         return key
 
     columns = Columns(tmp_path, kms_url)
-    monkeypatch.setattr(_column_work, "data_key", nearly)
+    monkeypatch.setattr(column_work, "data_key", nearly)
     assert len(list(EncryptColumns({1: columns.key}, None, kms_url)([ROWS]))) == 1
     with pytest.raises(ags1.LimitError):
         list(EncryptColumns({1: columns.key}, None, kms_url)([ROWS, ROWS]))
@@ -221,8 +221,8 @@ def test_a_value_of_another_column_is_no_value_of_this_one(tmp_path: Path, kms_u
     with pytest.raises(ags1.KeyAccessError, match=r"row 1: the key of this value cannot be used: .* no key"):
         columns.plain(changed(sealed, 1, notes["notes"][0].as_py()))
     # Not even where somebody has copied the record.
-    (record,) = (tmp_path / _column_keys._tag("notes")).iterdir()
-    record.rename(tmp_path / _column_keys._tag("ssn") / record.name)
+    (record,) = (tmp_path / column_keys._tag("notes")).iterdir()
+    record.rename(tmp_path / column_keys._tag("ssn") / record.name)
     with pytest.raises(ags1.AuthenticationError, match=r"row 1: .*another dataset or table"):
         columns.plain(changed(sealed, 1, notes["notes"][0].as_py()))
 
@@ -319,7 +319,7 @@ def test_a_record_that_cannot_be_read_or_opened_stops_no_encryption(
         raise PermissionError("s3:ListBucket")
 
     with monkeypatch.context() as writer:
-        writer.setattr(_column_keys, "found_runs", denied)
+        writer.setattr(column_keys, "found_runs", denied)
         assert keys_for(table, kms_url, [WANTED]) != [first]
 
 
@@ -342,7 +342,7 @@ def test_a_process_reads_the_record_of_each_value_once_and_side_by_side(
         together.wait(600)
         return read_key(table, kms, column, run, key_id)
 
-    monkeypatch.setattr(_column_keys, "read_key", counted)
+    monkeypatch.setattr(column_keys, "read_key", counted)
     # The records of values that are not there are not read.
     some = pa.Table.from_batches(sealed[:40]).combine_chunks().to_batches()[0]
     for _ in range(3):
@@ -350,7 +350,7 @@ def test_a_process_reads_the_record_of_each_value_once_and_side_by_side(
     assert sorted(read) == sorted(each.key.reference.run for each in columns[:40])
     # Until the client of the KMS would ask again too.
     now = time.monotonic()
-    kept = _column_keys.kept_keys(kms_url)
+    kept = column_keys.kept_keys(kms_url)
     monkeypatch.setattr(kept, "clock", lambda: now + kept.seconds + 1)
     columns[0].plain(some)
     assert len(read) == 80
@@ -380,7 +380,7 @@ def test_a_wrong_key_raises_also_where_damage_is_null(tmp_path: Path, kms_url: s
             columns.plain(sealed, on_error="null", **what)
         assert "column 'ssn', row 0: " in str(caught.value)
         assert message in str(caught.value)
-        _sealing._made.clear()
+        sealing._made.clear()
     elsewhere = Columns(tmp_path / "b", kms_url)
     with pytest.raises(ags1.KeyAccessError, match=r"column 'ssn', row 0: .* no key"):
         elsewhere.plain(sealed, on_error="null")

@@ -15,11 +15,10 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1.cli import main
-from ags1.cli.grammar import dataset_parser, iceberg_parser, parquet_parser
-from ags1.cli.grammar import parser as grammar_parser
+from ags1.cli.cluster import OWN_OPTIONS
+from ags1.cli.parser import CommandParser, whole_parser
+from ags1.cli.parser import parse as parse_line
 from ags1.parquet import DecryptionConfig, EncryptionConfig
-from ags1.spark.commands import OWN_OPTIONS
-from ags1.support.command_line import CommandParser
 from ags1.support.exit_codes import UsageError
 
 COMMANDS = {
@@ -55,7 +54,6 @@ ENOUGH = {
     "parquet rekey": "a b --kms aws: --footer-key-id k",
     "parquet verify": "a",
 }
-GROUPS = (dataset_parser, parquet_parser, iceberg_parser)
 KEY_TEXT = "00112233445566778899aabbccddeeff"
 
 
@@ -88,13 +86,13 @@ def job(capsys: pytest.CaptureFixture[str]) -> Job:
 
 
 def parse(arguments: list[str]) -> Any:
-    return grammar_parser.parse([*arguments, "--spark"])
+    return parse_line([*arguments, "--spark"])
 
 
 def parsers(*, on_spark: bool = True) -> dict[str, CommandParser]:
     """The parser of each command of a group."""
-    groups = [each.command_parser(on_spark=on_spark) for each in GROUPS]
-    return {f"{each.prog[5:]} {name}": parser for each in groups for name, parser in each.choices().items()}
+    groups = whole_parser(on_spark=on_spark).choices().values()
+    return {parser.prog[5:]: parser for each in groups for parser in each.choices().values()}
 
 
 def test_there_are_the_documented_commands() -> None:
@@ -123,16 +121,16 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_options_are_the_parameters_of_the_function_with_its_defaults(command: str) -> None:
-    options = vars(parse([*command.split(), *ENOUGH[command].split()]))
-    assert options["function"] == COMMANDS[command]
-    assert options["command"] == command
-    given = {name: value for name, value in options.items() if name not in OWN_OPTIONS}
+    options = parse([*command.split(), *ENOUGH[command].split()])
+    form = options.called.spark
+    assert form.function == COMMANDS[command]
+    given = {name: value for name, value in vars(options).items() if name not in OWN_OPTIONS} | form.further
     if "quiet" in given:
         given["progress"] = not given.pop("quiet")
     if "pin" in given:
         # A file on the command line.
         given["pins"] = given.pop("pin")
-    parameters = parameters_of(getattr(ags1.spark, options["function"]))
+    parameters = parameters_of(getattr(ags1.spark, form.function))
     # `ags1 iceberg compact` has none for these two without --spark either.
     assert set(given) == set(parameters) - {"spark", "min_input_files", "snapshot_properties"}
     for name, parameter in parameters.items():

@@ -32,8 +32,8 @@ from ags1.dataset.names import run_of
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark import commands
 from ags1.spark.command_session import SparkFailed, as_error
-from ags1.spark.engine._results import raise_for
-from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine.results import raise_for
+from ags1.spark.engine.runner import Outcome
 from tests import checks
 from tests.checks import HANG_SECONDS, pattern
 from tests.pages import ROOT, blocks
@@ -265,7 +265,7 @@ def test_a_missing_source_is_noticed_before_spark_is_started(
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("ags1.spark.commands.make_session", start)
+    monkeypatch.setattr("ags1.cli.cluster.make_session", start)
     where = tmp_path / "nowhere"
     target = [] if command == "verify" else [tmp_path / "out"]
     more = ["--key-id", "lake"] if command == "encrypt" else []

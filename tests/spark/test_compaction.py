@@ -17,7 +17,7 @@ from ags1.errors import KeyAccessError
 from ags1.iceberg import clean, create_table, load_table
 from ags1.iceberg.metadata.locations import location_of
 from ags1.spark import iceberg
-from ags1.spark.engine._sealing import kms_client
+from ags1.spark.engine.sealing import kms_client
 from ags1.storage import list_files
 from tests.iceberg.test_compaction import NOW, content, rows
 from tests.iceberg_tables.test_store_requests import options

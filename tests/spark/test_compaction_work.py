@@ -21,13 +21,13 @@ from ags1.iceberg.maintenance import compaction, rewriting
 from ags1.iceberg.maintenance.compaction import compact
 from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
 from ags1.iceberg.maintenance.selection import Bin
-from ags1.iceberg.metadata.locations import allowed_in, location_of
+from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.kms import MemoryKms
-from ags1.spark.engine._compaction_work import TableCompacting, rewritten_of, unit_of_bin
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import Sealer
+from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import Sealer
 from ags1.storage import list_files
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, delete_by_value, new_table, opened, rows, stored
 from tests.iceberg.test_maintenance import manifests
@@ -234,7 +234,7 @@ def test_tasks_get_no_kms_and_only_the_places_of_the_table(make: Callable[..., E
         elsewhere(table, stop, rewrite_all=True)
     (job,) = jobs
     assert "ags1.kms" not in job.properties
-    assert allowed_in(job.properties) == list(table.io.locations.roots) != []
+    assert job.expected.allowed_locations == table.io.locations.roots != ()
     assert "encryption-keys" not in repr(job)
     # PyIceberg's files show their keys.
     tasks = table.scan().plan_files()

@@ -27,10 +27,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 import ags1.spark
 from ags1 import dataset
-from ags1.spark.engine._sessions import Session, is_connect
+from ags1.spark.engine.sessions import Session, is_connect
 
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Engine
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Engine
 from tests.spark.works import Waiting, await_file
 
 raw, tables, out, kms = sys.argv[1:]

@@ -17,18 +17,18 @@ import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
 from ags1 import parquet
+from ags1.expected import Expected
 from ags1.iceberg.conversion.journal import KIND, Journal, moved, remove_run
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places, key_of
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
-from ags1.iceberg.metadata.locations import allowing
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.spark import iceberg as on_spark
-from ags1.spark.engine import _captured, _runner
-from ags1.spark.engine._iceberg_work import Job, TableMoving, TableVerifying, unit_of
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import kms_client
+from ags1.spark.engine import captured, runner
+from ags1.spark.engine.iceberg_work import Job, TableMoving, TableVerifying, unit_of
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import kms_client
 from ags1.spark.iceberg import encrypt_table, verify_table
 from ags1.storage import Location
 from ags1.work.records import found_runs
@@ -101,11 +101,10 @@ def test_a_task_that_verifies_reads_where_the_driver_may_and_nowhere_else(tmp_pa
         path = tmp_path / name / "x.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": range(10)}), path)
-        file = TableFile(KnownFile(str(path), "data", "parquet", None, path.stat().st_size, False))
+        file = TableFile(KnownFile(str(path), "data", "parquet", None, path.stat().st_size))
         unit: Unit = pickle.loads(pickle.dumps(unit_of(file)))
-        (outcome,) = TableVerifying(allowing({"ags1.allow-plaintext": "true"}, allowed), metadata).run(
-            [unit], lambda files, size: None
-        )
+        expected = Expected(allow_plaintext=True, allowed_locations=allowed)
+        (outcome,) = TableVerifying({}, metadata, expected).run([unit], lambda files, size: None)
         assert ("only the table's own files name it" in str(outcome.error)) is is_refused, outcome.error
         assert outcome.status != "ok"
 
@@ -115,7 +114,7 @@ def test_credentials_for_a_table_without_keys_go_to_tasks_sealed_or_not_at_all(
 ) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
-    for names in _captured._ELSEWHERE.values():
+    for names in captured._ELSEWHERE.values():
         for each in names:
             monkeypatch.delenv(each, raising=False)
     secret, sent = "A/secret+key of the storage", []
@@ -125,14 +124,14 @@ def test_credentials_for_a_table_without_keys_go_to_tasks_sealed_or_not_at_all(
     rows = pa.table({"id": [1, 2, 3]})
     table = catalog.create_table("db.t", rows.schema)
     table.append(rows)
-    real = _runner._run_bins
+    real = runner._run_bins
 
-    def made(function: Any, task: Any) -> Any:
+    def made(function: Any, *given: Any) -> Any:
         if function is real:
-            sent.append(cloudpickle.dumps(task))
-        return functools.partial(function, task)
+            sent.append(cloudpickle.dumps(given))
+        return functools.partial(function, *given)
 
-    monkeypatch.setattr(_runner, "partial", made)
+    monkeypatch.setattr(runner, "partial", made)
     options: dict[str, Any] = {"kms": kms_url, "properties": properties, "allow_plaintext": True, "progress": False}
 
     def verify(**more: Any) -> Any:

@@ -23,9 +23,9 @@ from ags1.dataset.worker import EncryptUnit
 from ags1.errors import AlreadyEncryptedError, ConflictError, KeyAccessError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark import encryption
-from ags1.spark.engine._dataset_work import EncryptWork
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import Opener
+from ags1.spark.engine.dataset_work import EncryptWork
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import Opener
 from ags1.storage import Location
 from tests.checks import MIB, pattern
 from tests.spark.trees import (

@@ -28,13 +28,13 @@ from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark import decryption, encryption, parquet, verification
-from ags1.spark.engine import _captured, _parquet_run, _planning, _progress, _runner
-from ags1.spark.engine._planning import Unit, gathered
-from ags1.spark.engine._progress import Counters, Meter
-from ags1.spark.engine._results import Recorder
-from ags1.spark.engine._runner import Engine, Outcome
-from ags1.spark.engine._sealing import Opener, Sealer, kms_client, kms_reference
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine import captured, parquet_run, planning, progress, runner
+from ags1.spark.engine.planning import Unit, gathered
+from ags1.spark.engine.progress import Counters, Meter
+from ags1.spark.engine.results import Recorder
+from ags1.spark.engine.runner import Engine, Outcome
+from ags1.spark.engine.sealing import Opener, Sealer, kms_client, kms_reference
+from ags1.spark.engine.sessions import Session
 from ags1.storage import Location
 from tests.checks import every, flip
 from tests.spark.trees import write_tree
@@ -91,8 +91,8 @@ def test_an_executor_that_the_kms_refuses_ends_the_run_as_such(spark: SparkSessi
 
 
 def test_no_wave_waits_for_the_next_and_none_is_lost(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_planning, "_WAVE_UNITS", 4)
-    monkeypatch.setattr(_planning, "_FIRST_WAVE_UNITS", 4)
+    monkeypatch.setattr(planning, "_WAVE_UNITS", 4)
+    monkeypatch.setattr(planning, "_FIRST_WAVE_UNITS", 4)
     units: list[Unit] = [Unit(f"{index:02}", 1) for index in range(11)]
     engine = Engine(spark, Echo(), progress=False)
     waves = [[each.path for each in wave] for wave in engine.run(units)]
@@ -128,8 +128,8 @@ def test_the_ranges_of_a_file_stay_in_one_wave(counts: list[int], most: int) -> 
     for index, count in enumerate(counts):
         units += [Unit(str(index), 1, {}, start, count) for start in range(count)] or [Unit(str(index), 1)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_planning, "_WAVE_UNITS", most)
-        patched.setattr(_planning, "_FIRST_WAVE_UNITS", max(1, most // 2))
+        patched.setattr(planning, "_WAVE_UNITS", most)
+        patched.setattr(planning, "_FIRST_WAVE_UNITS", max(1, most // 2))
         waves = list(gathered(units, 1))
     assert [unit for wave in waves for unit in wave] == units
     paths = [{unit.path for unit in wave} for wave in waves]
@@ -187,11 +187,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What tasks are sent, where every location has a secret."""
     secret = SECRET
     sent: list[bytes] = []
-    real = _runner._run_bins
-    for name in _captured._ELSEWHERE.values():
+    real = runner._run_bins
+    for name in captured._ELSEWHERE.values():
         for each in name:
             monkeypatch.delenv(each, raising=False)
-    for module in (encryption, decryption, verification, _parquet_run):
+    for module in (encryption, decryption, verification, parquet_run):
         locate = module.locate
         monkeypatch.setattr(
             module, "locate", lambda name, spark, real=locate: Location(real(name), {"secret_access_key": secret})
@@ -203,7 +203,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
             sent.append(cloudpickle.dumps(found))
         return found
 
-    monkeypatch.setattr(_runner, "partial", made)
+    monkeypatch.setattr(runner, "partial", made)
     return sent
 
 
@@ -291,7 +291,7 @@ def test_a_process_asks_the_kms_once_for_a_run(kms_url: str, monkeypatch: pytest
 
 def meter(monkeypatch: pytest.MonkeyPatch, counters: Counters, seconds: float) -> Meter:
     now = [100.0]
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     made = Meter("encrypt", counters)
     now[0] += seconds
     return made
@@ -355,14 +355,14 @@ def test_on_a_cluster_tasks_that_are_over_are_counted() -> None:
     ("left", "text"), [(1, "2 s"), (100, "101 s"), (300, "5 min"), (7199, "2 h 0 min"), (90_000, "25 h 0 min")]
 )
 def test_the_time_that_is_left(left: int, text: str) -> None:
-    assert _progress._duration(left) == text
+    assert progress._duration(left) == text
 
 
 def test_progress_is_shown_on_a_terminal_and_written_to_no_log(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(spark, [Unit("a", 1 << 20)], progress=True)
-    _progress.phase_lines("echo", True)("listing", 0, None)
+    progress.phase_lines("echo", True)("listing", 0, None)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     run(spark, [Unit("a", 1 << 20)], progress=True)
@@ -419,8 +419,8 @@ def own_tags(context: Any, jobs: list[int]) -> set[str]:
 def test_the_jobs_of_a_run_keep_the_callers_group_tags_description_and_pool(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_planning, "_WAVE_UNITS", 2)
-    monkeypatch.setattr(_planning, "_FIRST_WAVE_UNITS", 2)
+    monkeypatch.setattr(planning, "_WAVE_UNITS", 2)
+    monkeypatch.setattr(planning, "_FIRST_WAVE_UNITS", 2)
     properties: list[dict[str, str]] = []
     real = Session.tagged
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ags1.spark.engine._failures import start_failure
-from ags1.spark.engine._sessions import Session
+from ags1.spark.engine.failures import start_failure
+from ags1.spark.engine.sessions import Session
 from tests.checks import every
 from tests.spark.conftest import Run
 from tests.spark.sessions import ROOT

@@ -25,9 +25,9 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit
 from ags1.errors import ConflictError
 from ags1.spark import encryption
-from ags1.spark.engine._dataset_work import EncryptWork
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import Opener, kms_client
+from ags1.spark.engine.dataset_work import EncryptWork
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import Opener, kms_client
 from ags1.storage import Location
 from tests.checks import MIB, pattern
 from tests.spark.trees import CONTENTS, PART, Tree, assert_dataset, plain_of, read_tree, unfinished, write_tree
@@ -111,7 +111,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 import ags1.spark
 from ags1.spark import encryption
-from ags1.spark.engine import _planning
+from ags1.spark.engine import planning
 from tests.spark.works import Interrupted, await_file
 
 raw, vault, kms, signals = sys.argv[1:]
@@ -124,7 +124,7 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 threading.Thread(target=die, daemon=True).start()
-_planning._FIRST_WAVE_UNITS = 40
+planning._FIRST_WAVE_UNITS = 40
 encryption.EncryptWork = partial(Interrupted, path="many/100", fault="wait", signals=signals)
 ags1.spark.encrypt_files(
     SparkSession.builder.getOrCreate(), raw, vault, kms=kms, key_id="lake", part_bytes=1 << 20, parallelism=2
@@ -184,7 +184,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 import ags1.spark
 from ags1.spark import decryption, encryption
-from ags1.spark.engine import _planning
+from ags1.spark.engine import planning
 from tests.spark.works import HaltedDecryption, HaltedEncryption
 
 verb, source, target, kms, signals = sys.argv[1:]
@@ -195,7 +195,7 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 threading.Thread(target=die, daemon=True).start()
-_planning._FIRST_WAVE_UNITS = 1 << 30
+planning._FIRST_WAVE_UNITS = 1 << 30
 encryption.EncryptWork = partial(HaltedEncryption, signals=signals)
 decryption.DecryptWork = partial(HaltedDecryption, signals=signals)
 options = {"kms": kms, "key_id": "lake", "parallelism": 2}

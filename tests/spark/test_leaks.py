@@ -36,8 +36,8 @@ from ags1 import dataset
 from ags1.dataset import keys as dataset_keys
 from ags1.dataset import runs
 from ags1.spark import encryption
-from ags1.spark.engine._column_keys import LEAD, RUN, data_key, read_key
-from ags1.spark.engine._sealing import kms_client
+from ags1.spark.engine.column_keys import LEAD, RUN, data_key, read_key
+from ags1.spark.engine.sealing import kms_client
 from ags1.storage import Location
 from tests.spark.works import Interrupted
 

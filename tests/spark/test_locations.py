@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ags1.spark.engine import _locations
-from ags1.spark.engine._locations import locate
+from ags1.spark.engine import locations
+from ags1.spark.engine.locations import locate
 from ags1.storage import Location, inside
 
 SECRET = "wJalr/XUtnFEMI"
@@ -86,10 +86,10 @@ def test_a_link_does_not_hide_that_a_tree_lies_in_another(tmp_path: Path) -> Non
 
 
 def test_dbfs_is_where_databricks_mounts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_locations, "_DBFS", str(tmp_path))
+    monkeypatch.setattr(locations, "_DBFS", str(tmp_path))
     assert locate("dbfs:/a/b").path == str(tmp_path / "a/b")
     assert locate("dbfs:///a/b").path == str(tmp_path / "a/b")
-    monkeypatch.setattr(_locations, "_DBFS", str(tmp_path / "missing"))
+    monkeypatch.setattr(locations, "_DBFS", str(tmp_path / "missing"))
     with pytest.raises(FileNotFoundError, match="where Databricks mounts dbfs:, is not there"):
         locate("dbfs:/a/b")
 
@@ -254,6 +254,6 @@ def test_missing_packages_are_named_with_what_installs_them(monkeypatch: pytest.
     with pytest.raises(ImportError, match=r"hdfs://b/x needs fsspec: pip install 'ags1\[fsspec\]'"):
         locate("hdfs://b/x")
     find = importlib.util.find_spec
-    monkeypatch.setattr(_locations, "find_spec", lambda name: None if name == "obstore" else find(name))
+    monkeypatch.setattr(locations, "find_spec", lambda name: None if name == "obstore" else find(name))
     with pytest.raises(ImportError, match=r"s3://b/x needs obstore: pip install 'ags1\[objects\]'"):
         locate("s3://b/x")

@@ -17,7 +17,7 @@ import ags1.spark
 from ags1 import dataset
 from ags1.errors import ConflictError
 from ags1.spark import encryption
-from ags1.spark.engine._runner import Engine
+from ags1.spark.engine.runner import Engine
 from tests.checks import MIB, pattern
 from tests.spark.conftest import Storage
 from tests.spark.trees import CONTENTS, HUGE, PART, Tree, plain_of, read_tree, write_tree
@@ -190,7 +190,7 @@ def kill(lake: Lake, source: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run until the first wave of tasks was recorded and the others are done; return how many files that were."""
     with monkeypatch.context() as patched:
         run, count = Engine.run, 0
-        patched.setattr("ags1.spark.engine._planning._FIRST_WAVE_UNITS", 40)
+        patched.setattr("ags1.spark.engine.planning._FIRST_WAVE_UNITS", 40)
 
         def dying(engine: Engine, units: Any) -> Any:
             nonlocal count

@@ -17,9 +17,9 @@ pytest.importorskip("pyspark")
 from ags1 import AuthenticationError, FormatError, KeyAccessError, parquet
 from ags1.dataset.sources import Found
 from ags1.kms import LocalKms
-from ags1.spark.engine import _parquet_run
-from ags1.spark.engine._parquet_run import _Spool
-from ags1.spark.engine._planning import Unit
+from ags1.spark.engine import parquet_run
+from ags1.spark.engine.parquet_run import _Spool
+from ags1.spark.engine.planning import Unit
 from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
 from ags1.storage import Location
 from tests import modes
@@ -202,7 +202,7 @@ def test_files_that_no_directory_can_hold_together_stop_it_before_anything_is_wr
         # As a store can list them.
         yield from (Found(name, name, source) for name in ("a.parquet", "a.parquet/b.parquet"))
 
-    monkeypatch.setattr(_parquet_run, "scan", scan)
+    monkeypatch.setattr(parquet_run, "scan", scan)
     with pytest.raises(NotADirectoryError, match=r"a\.parquet and a\.parquet/b\.parquet cannot both be written"):
         encrypt(spark, lake, tmp_path / "vault", kms_url)
     assert not (tmp_path / "vault").exists()
@@ -279,7 +279,7 @@ def test_a_kms_that_refuses_is_noticed_before_any_task(
 
     vault = tmp_path / "vault"
     encrypt(spark, lake, vault, kms_url)
-    monkeypatch.setattr("ags1.spark.engine._parquet_run.Engine", None)
+    monkeypatch.setattr("ags1.spark.engine.parquet_run.Engine", None)
     with pytest.raises(KeyAccessError, match="did not wrap a key with 'nobody'"):
         encrypt(spark, lake, tmp_path / "other", kms_url, column_key_ids={"nobody": ["name"]})
     for work in (decrypt_parquet, verify_parquet):

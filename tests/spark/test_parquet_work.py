@@ -23,24 +23,25 @@ from ags1 import Key, KeyAccessError, parquet
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
-from ags1.spark.engine import _sealing
-from ags1.spark.engine._decryption_records import DecryptionRecords
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._parquet_work import (
+from ags1.spark.engine import sealing
+from ags1.spark.engine.decryption_records import DecryptionRecords
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.parquet_work import (
     LEFT_OUT,
     Copying,
     Examining,
     ReadingSettings,
     Transferring,
+    TransferSettings,
     Verifying,
     WritingSettings,
     prefix_of,
     unit_of,
 )
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._results import raise_for
-from ags1.spark.engine._runner import Outcome
-from ags1.spark.engine._sealing import of_process
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.results import raise_for
+from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.sealing import of_process
 from ags1.storage import Location
 from ags1.work.records import RunName, RunSeal
 from tests.parquet import corpus
@@ -85,13 +86,14 @@ class Lake:
         self.reading = ReadingSettings(kms)
 
     def encrypting(self, **options: Any) -> Transferring:
-        return Transferring("encrypt", self.source, self.vault, None, self.writing, **options)
+        return Transferring("encrypt", self.source, self.vault, TransferSettings(None, self.writing, **options))
 
     def encrypt(self, **options: Any) -> dict[str, Outcome]:
         return run(self.encrypting(**options), self.source)
 
     def decrypt(self, reading: ReadingSettings | None = None) -> dict[str, Outcome]:
-        return run(Transferring("decrypt", self.vault, self.back, reading or self.reading, None), self.vault)
+        how = TransferSettings(reading or self.reading, None)
+        return run(Transferring("decrypt", self.vault, self.back, how), self.vault)
 
     def verify(self, **options: Any) -> dict[str, Outcome]:
         return run(Verifying("verify", self.vault, options.pop("reading", self.reading), **options), self.vault)
@@ -116,7 +118,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(LocalKms, "_wrap", counted(LocalKms._wrap))
     monkeypatch.setattr(LocalKms, "_unwrap", counted(LocalKms._unwrap))
-    _sealing._made.clear()
+    sealing._made.clear()
     return asked
 
 
@@ -150,7 +152,7 @@ def test_a_service_that_refuses_everything_is_asked_for_one_file_of_a_task(
 ) -> None:
     lake.encrypt()
     # Another process has no key in its cache.
-    _sealing._made.clear()
+    sealing._made.clear()
     asked: list[str] = []
 
     def refuse(self: LocalKms, data: bytes, key_id: str) -> bytes:
@@ -172,14 +174,16 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
         # The clock of the file system is coarse.
         os.utime(Path(lake.vault.join(name)), LONG_AGO)
     other = locate(tmp_path / "other")
-    again = Transferring("rekey", lake.vault, other, lake.reading, WritingSettings(lake.kms, footer_key_id="lake2"))
+    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake2"))
+    again = Transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(again, lake.vault).values()} == {"ok"}
     for name in ("a.parquet", "p=1/000000_0"):
         material = _footer_material(Path(other.join(name)))
         assert material.master_key_id == "lake2"
     # Done is done: for this master key, and for no other.
     assert {each.status for each in run(again, lake.vault).values()} == {"skipped"}
-    changed = Transferring("rekey", lake.vault, other, lake.reading, WritingSettings(lake.kms, footer_key_id="lake"))
+    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake"))
+    changed = Transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(changed, lake.vault).values()} == {"ok"}
 
 
@@ -232,19 +236,19 @@ def test_a_kms_is_asked_once_for_all_files_of_a_process(lake: Lake, calls: list[
     assert sorted(calls) == ["lake", "lake", "lake2", "lake2"], "each new key is wrapped, and opened again"
     calls.clear()
     # Another process has no key in its cache.
-    _sealing._made.clear()
+    sealing._made.clear()
     lake.verify()
     lake.decrypt()
     assert sorted(calls) == ["lake", "lake2"]
 
 
 def test_a_forked_process_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    _sealing._made.clear()
+    sealing._made.clear()
     assert of_process("p", object) is of_process("p", object)
     first = of_process("p", object)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert of_process("p", object) is not first
-    assert first not in _sealing._made.newest_first()
+    assert first not in sealing._made.newest_first()
 
 
 def test_what_travels_is_names(lake: Lake) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from ags1.spark.engine._planning import Unit, bin_count, pack, weight_of
+from ags1.spark.engine.planning import Unit, bin_count, pack, weight_of
 from tests.checks import MIB
 
 GIB = 1 << 30

@@ -15,10 +15,10 @@ import pytest
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, write_table
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Plain, decoder_for
-from ags1.spark.source.decoders._types import conformed, spark_schema, spark_type
 from ags1.spark.source.decoders.avro import schema_of
+from ags1.spark.source.decoders.types import conformed, spark_schema, spark_type
+from ags1.spark.source.options import SourceOptions
 from tests.checks import flip
 from tests.spark.source_files import END, options, plain, rows, rows_cut_everywhere
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from ags1.errors import FormatError
 from ags1.spark.source._directories import constant, inferred, values_of
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import decoder_for
+from ags1.spark.source.options import SourceOptions
 from tests.spark.source_files import END, options, plain, rows
 
 if TYPE_CHECKING:

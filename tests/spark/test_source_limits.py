@@ -22,8 +22,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ags1.spark.source import _inputs, _stream
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._stream import StreamReader, stream_reader_for
+from ags1.spark.source.options import SourceOptions
 
 LIMITED = hasattr(_stream, "AdmittingStreamReader")
 SCHEMA = StructType([StructField("value", StringType())])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ags1.spark.source._options import DECODES, SourceOptions, StreamOptions, WriteOptions
+from ags1.spark.source.options import DECODES, SourceOptions, StreamOptions, WriteOptions
 from tests.checks import KEY
 from tests.spark.source_files import options
 

@@ -24,8 +24,8 @@ from ags1.kms import load
 from ags1.spark.source import _inputs
 from ags1.spark.source._directories import constant, inferred, is_hidden, values_of
 from ags1.spark.source._inputs import DatasetFiles, ListedFiles, SourceFileKeys, cached_input, open_input
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._splits import END, Split, packed, plan, plan_leaves, splits_of, unpacked
+from ags1.spark.source.options import SourceOptions
 from tests.checks import KEY, PREFIX, every
 from tests.spark.source_files import options
 

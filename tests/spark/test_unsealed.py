@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from ags1.spark.engine import _captured
-from ags1.spark.engine._unsealed import has_secrets, unsealed, without_secrets
+from ags1.spark.engine import captured
+from ags1.spark.engine.unsealed import has_secrets, unsealed, without_secrets
 from ags1.storage import Location
 from tests.checks import every
 
@@ -53,7 +53,7 @@ class Nested:
 
 @pytest.fixture(autouse=True)
 def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for names in _captured._ELSEWHERE.values():
+    for names in captured._ELSEWHERE.values():
         for each in names:
             monkeypatch.delenv(each, raising=False)
 

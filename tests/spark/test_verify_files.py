@@ -22,7 +22,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_version
 from ags1.dataset.views import DatasetView
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.spark.engine._sealing import kms_client
+from ags1.spark.engine.sealing import kms_client
 from ags1.storage import Location
 from tests.checks import MIB, pattern
 from tests.spark.trees import (

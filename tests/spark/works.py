@@ -16,10 +16,10 @@ from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
 from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import KeyAccessError
-from ags1.spark.engine._column_work import DecryptColumns, EncryptColumns
-from ags1.spark.engine._dataset_work import DecryptWork, EncryptWork
-from ags1.spark.engine._planning import Unit
-from ags1.spark.engine._runner import Outcome
+from ags1.spark.engine.column_work import DecryptColumns, EncryptColumns
+from ags1.spark.engine.dataset_work import DecryptWork, EncryptWork
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.runner import Outcome
 
 Tell = Callable[[int, int], None]
 

@@ -32,7 +32,7 @@ class Store:
         return out
 
     def ahead(self) -> ReadAhead:
-        return ReadAhead(self.fetch, SIZE, MIB, SEQUENTIAL_PIECE, MOST, Budget(64 * MIB), is_remote=True)
+        return ReadAhead(self.fetch, SIZE, MIB, SEQUENTIAL_PIECE, MOST, Budget(64 * MIB))
 
 
 def read(ahead: ReadAhead, offset: int, size: int) -> bytes:
@@ -52,7 +52,7 @@ def test_who_reads_the_beginning_alone_is_sent_a_few_pieces() -> None:
     ahead = store.ahead()
     ahead.begin_at(0, 16)
     assert read(ahead, 0, 16) == bytes(16)
-    ahead.drop(wait=True)
+    ahead.drop()
     assert sum(size for _, size in store.asked) <= 5 * MIB
 
 

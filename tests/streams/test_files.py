@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1.core import descriptors
 from ags1.streams import files
 from tests import checks, reference
 from tests.checks import KEY, MIB, PREFIX, open_descriptors, pattern
@@ -368,6 +369,39 @@ def test_an_exception_in_progress_stops_and_leaves_what_was_there(
         assert target.read_bytes() == b"old"
         assert only_target(target)
         target.unlink()
+
+
+class Clock:
+    """A second later, each time that it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_progress_comes_while_threads_work_and_an_exception_stops_them(
+    threads: int, plain: Path, sealed: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "time", Clock())
+    done: list[int] = []
+
+    def stop(now: int, total: int | None) -> None:
+        if now % WINDOW:
+            raise Stopped
+
+    for function, source in ((functools.partial(encrypt, block_length=BLOCK), plain), (decrypt, sealed)):
+        done.clear()
+        function(source, target, threads=threads, progress=lambda now, total: done.append(now))
+        assert done == sorted(done)
+        assert len(done) > 10
+        target.unlink()
+        with pytest.raises(Stopped):
+            function(source, target, threads=threads, progress=stop)
+        assert nothing(target)
 
 
 # -- sources that change -------------------------------------------------------------------------------------

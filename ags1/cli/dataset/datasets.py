@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ags1.cli import describe, say, say_json, warn, warn_some
+from ags1.cli.command import Command, OnSpark, Positional, command
 from ags1.cli.consent import agreed
 from ags1.cli.kms import client_of, new_client_of
+from ags1.cli.output import say, say_json, warn, warn_some
+from ags1.cli.paths import no_file_left
 from ags1.cli.report import Reporter, in_time
+from ags1.cli.spelling import describe
+from ags1.cli.values import directory, version
 from ags1.errors import Ags1Error
-from ags1.support.command_line import no_file_left
 from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, exit_code, worst_code
 from ags1.support.words import counted, size_text, with_name
 
@@ -23,47 +26,64 @@ if TYPE_CHECKING:
 
     from ags1.dataset import Dataset, ExpireReport, Pins, RunReport
 
+DATASET = Positional("DATASET", "directory or URL of the dataset", dest="vault", type=directory)
+CLUSTER = "part-bytes parallelism quiet report"
+_SOURCE = Positional("SOURCE", "directory or file, or a URL", type=directory)
+_FIELDS = (
+    "dataset, version, changed, done, done_bytes, unchanged, resumed, repaired, removed, others, excluded, skipped, "
+    "notes, errors, seconds, dry_run, paths (in a dry run), error"
+)
 _SHOWN = 20
 _LATER = "a later expire removes that, or --grace 0s does now, where nothing else writes"
 
 
+_EXPECTED = ("expected_version", "expected_uuid", "expected_digest", "key_id")
+
+
+def dataset_command(**settings: Any) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a command of ``ags1 dataset``; its first parameter is the dataset, and what opens it."""
+    return command(where=(DATASET, "KMS PINS"), **{"fields": _FIELDS, "subject": "dataset"} | settings)
+
+
 @contextlib.contextmanager
 def opened(
-    options: argparse.Namespace, words: tuple[str, str] = ("reading", "read"), *, to_stdout: bool = True
+    where: Namespace,
+    said: Namespace,
+    words: tuple[str, str] = ("reading", "read"),
+    *,
+    to_stdout: bool = True,
+    **how: Any,
 ) -> Iterator[tuple[Dataset, Reporter]]:
-    """The dataset, at the version that is asked for, if it is what is expected; and what shows progress."""
+    """The dataset, if it is what is expected, and what shows progress; `how` are more arguments of ``dataset.open``."""
     from ags1 import dataset as datasets
 
-    pins = _load_pins(options)
-    with client_of(options) as kms, Reporter(options, words, to_stdout=to_stdout) as reporter, datasets.open(
-        options.vault, kms,
-        version=getattr(options, "version", None), expected_version=options.expected_version,
-        expected_uuid=options.expected_uuid, expected_digest=options.expected_digest,
-        key_id=options.expected_key_id, pins=pins, threads=getattr(options, "threads", None),
-        **({"attempts": options.attempts} if hasattr(options, "attempts") else {}),
-    ) as vault:  # fmt: skip
+    pins = _load_pins(where.pin, where.vault)
+    how |= {name: getattr(where, name) for name in _EXPECTED}
+    with (
+        client_of(where) as client,
+        Reporter(said, words, to_stdout=to_stdout) as reporter,
+        datasets.open(where.vault, client, pins=pins, **how) as vault,
+    ):
         try:
             yield vault, reporter
         finally:
             # Also when a command fails behind its commit: what it has made is what the next one must find.
-            _save_pins(options, pins, vault)
+            _save_pins(where.pin, pins, vault)
 
 
 # -- --pin FILE: what the last command knew, kept where nobody can write who can write the dataset -------------------
 
 
-def _load_pins(options: argparse.Namespace) -> Pins | None:
+def _load_pins(path: str | None, place: str) -> Pins | None:
     """The pins of ``--pin FILE``; None without that option, or if the file does not exist yet."""
     from ags1.dataset.pins import pins_of
     from ags1.storage import Location
 
-    path = getattr(options, "pin", None)
-    return None if path is None else pins_of(path, Location(options.vault))
+    return None if path is None else pins_of(path, Location(place))
 
 
-def _save_pins(options: argparse.Namespace, before: Pins | None, vault: Dataset) -> None:
+def _save_pins(path: str | None, before: Pins | None, vault: Dataset) -> None:
     """Write what is known now to ``--pin FILE``; the first time, say that what was found was trusted."""
-    path = getattr(options, "pin", None)
     if path is None or vault.pins == before:
         return
     if before is None and not (vault.version == 1 and vault.report is not None and vault.report.changed):
@@ -78,73 +98,175 @@ def _save_pins(options: argparse.Namespace, before: Pins | None, vault: Dataset)
 # -- encrypt, add, rm, restore, repair, decrypt --------------------------------------------------------------------
 
 
-def encrypt(options: argparse.Namespace) -> int:
+@command(
+    source=_SOURCE,
+    vault=Positional("TARGET", "directory or URL of the dataset; made if it is missing", type=directory),
+    key_id="key-id",
+    kms="KMS",
+    pin="pin",
+    choice="CHOICE delete allow-empty again keep-going",
+    how="no-resume no-durable single-writer attempts threads",
+    said="dry-run verbose SAY",
+    fields=_FIELDS,
+    subject="dataset",
+    spark=OnSpark(
+        "encrypt_files",
+        {"source": "", "target": ""},
+        f"key-id! workers-kms pin CHOICE again single-writer keep-going no-resume {CLUSTER}",
+    ),
+)
+def encrypt(
+    source: str,
+    vault: str,
+    key_id: str | None,
+    kms: Namespace,
+    pin: str | None,
+    choice: Namespace,
+    how: Namespace,
+    said: Namespace,
+) -> int:
+    r"""A new dataset needs --key-id. Each file gets a key of its own. Only what is new, changed or not whole is
+    encrypted, and what an interrupted run has done is taken over. Files that the source has no more stay, unless
+    --delete is given, which refuses a source without any; those that --include and --exclude leave out stay in any
+    case. Nothing is seen of it before all of it is there.
+
+    examples:
+      export AGS1_KMS=local:keys.json
+      ags1 dataset encrypt raw/ vault/ --key-id lake
+      ags1 dataset encrypt raw/ vault/ --key-id lake --delete --dry-run
+      ags1 dataset encrypt s3://raw/2026/ s3://vault/2026/ --key-id alias/lake \
+          --kms 'aws:?region=eu-central-1'
+    """
     from ags1 import dataset as datasets
 
-    pins = _load_pins(options)
-    choice = {
-        **_choice(options),
-        "delete": options.delete,
-        "allow_empty": options.allow_empty,
-        "again": options.again,
-        "pins": pins,
-    }
-
-    def work(kms: Any, reporter: Reporter) -> RunReport:
-        if options.dry_run:
-            return datasets.preview(options.source, options.vault, kms, options.key_id, **choice)
-        made = datasets.encrypt(
-            options.source, options.vault, kms, options.key_id,
-            threads=options.threads, resume=options.resume, durable=options.durable,
-            single_writer=options.single_writer, attempts=options.attempts,
-            progress=reporter.progress_of(options.vault), **choice,
-        )  # fmt: skip
-        with made:
-            _save_pins(options, pins, made)
-            assert made.report is not None
-            return made.report
-
-    return _run(options, ("encrypting", "encrypted"), work, new=True)
+    pins, words, started = _load_pins(pin, vault), ("encrypting", "encrypted"), time.monotonic()
+    with client_of(kms) as client, Reporter(said, words) as reporter:
+        if said.dry_run:
+            report = datasets.preview(source, vault, client, key_id, pins=pins, **vars(choice))
+        else:
+            progress = reporter.progress_of(vault)
+            with datasets.encrypt(
+                source, vault, client, key_id, pins=pins, progress=progress, **vars(choice), **vars(how)
+            ) as made:
+                _save_pins(pin, pins, made)
+                assert made.report is not None
+                report = made.report
+    return _tell(report, words[1], vault, said, time.monotonic() - started, source=source, choice=choice)
 
 
-def add(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, reporter: Reporter) -> RunReport:
-        return vault.add(
-            options.source, prefix=options.prefix, again=options.again, resume=options.resume, durable=options.durable,
-            dry_run=options.dry_run, progress=reporter.progress_of(options.vault), **_choice(options),
-        )  # fmt: skip
+@dataset_command(
+    source=_SOURCE,
+    prefix="prefix",
+    choice="CHOICE keep-going again no-resume no-durable",
+    how="attempts threads",
+    said="dry-run verbose SAY",
+)
+def add(
+    where: Namespace,
+    source: str,
+    prefix: str,
+    choice: Namespace,
+    how: Namespace,
+    said: Namespace,
+) -> int:
+    """Only what is named is looked at, so the cost does not grow with the dataset.
 
-    return _run(options, ("encrypting", "encrypted"), work)
-
-
-def rm(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, reporter: Reporter) -> RunReport:
-        return vault.rm(*options.files, dry_run=options.dry_run)
-
-    return _run(options, ("removing", "removed"), work)
-
-
-def restore(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, reporter: Reporter) -> RunReport:
-        return vault.restore(options.number, dry_run=options.dry_run)
-
-    return _run(options, ("restoring", "restored"), work)
-
-
-def repair(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, reporter: Reporter) -> RunReport:
-        return vault.repair(
-            options.source, prefix=options.prefix, progress=reporter.progress_of(options.vault), phase=reporter.phase,
-            dry_run=options.dry_run,
-        )  # fmt: skip
-
-    return _run(options, ("verifying and repairing", "repaired"), work)
+    examples:
+      ags1 dataset add vault/ today/ --prefix day=7
+      ags1 dataset add s3://vault/2026/ report.csv
+    """
+    words, started = ("encrypting", "encrypted"), time.monotonic()
+    with opened(where, said, words, **vars(how)) as (found, reporter):
+        report = found.add(
+            source, prefix=prefix, progress=reporter.progress_of(where.vault), dry_run=said.dry_run, **vars(choice)
+        )
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started, source=source, choice=choice)
 
 
-def decrypt(options: argparse.Namespace) -> int:
-    def work(vault: Dataset, reporter: Reporter) -> RunReport:
-        told = reporter.progress_of(options.vault)
-        written = False
+@dataset_command(
+    files=Positional("PATH...", "file or directory in it"),
+    attempts="attempts",
+    said="dry-run SAY",
+)
+def rm(where: Namespace, files: list[str], attempts: int, said: Namespace) -> int:
+    """A directory stands for all that is below it. Older versions keep the files until `ags1 dataset expire`.
+
+    examples:
+      ags1 dataset rm vault/ day=7 report.csv --dry-run
+    """
+    words, started = ("removing", "removed"), time.monotonic()
+    with opened(where, said, words, attempts=attempts) as (found, _):
+        report = found.rm(*files, dry_run=said.dry_run)
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started)
+
+
+@dataset_command(
+    number=Positional("VERSION", "number of a version", type=version),
+    attempts="attempts",
+    said="dry-run SAY",
+)
+def restore(where: Namespace, number: int, attempts: int, said: Namespace) -> int:
+    """Its objects are used again.
+
+    examples:
+      ags1 dataset versions vault/
+      ags1 dataset restore vault/ 3 --dry-run
+      ags1 dataset restore vault/ 3
+    """
+    words, started = ("restoring", "restored"), time.monotonic()
+    with opened(where, said, words, attempts=attempts) as (found, _):
+        report = found.restore(number, dry_run=said.dry_run)
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started)
+
+
+@dataset_command(
+    source=Positional("SOURCE", "directory or URL that the dataset was made from", type=directory),
+    prefix="prefix",
+    how="attempts threads",
+    said="dry-run verbose SAY",
+)
+def repair(where: Namespace, source: str, prefix: str, how: Namespace, said: Namespace) -> int:
+    """Every file is verified first. A file whose source has changed since is an error: encrypt that instead.
+
+    examples:
+      ags1 dataset repair vault/ raw/ --dry-run
+      ags1 dataset repair vault/ raw/
+    """
+    words, started = ("verifying and repairing", "repaired"), time.monotonic()
+    with opened(where, said, words, **vars(how)) as (found, reporter):
+        report = found.repair(
+            source,
+            prefix=prefix,
+            progress=reporter.progress_of(where.vault),
+            phase=reporter.phase,
+            dry_run=said.dry_run,
+        )
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started, source=source)
+
+
+@dataset_command(
+    plain=Positional("TARGET", "directory or URL; made if it is missing", type=directory),
+    choice="CHOICE keep-going durable overwrite",
+    how="version threads",
+    said="dry-run verbose SAY",
+    spark=OnSpark(
+        "decrypt_files",
+        {"source": "", "target": ""},
+        "workers-kms expected-dataset-key-id expected-version pin CHOICE keep-going no-resume overwrite " + CLUSTER,
+    ),
+)
+def decrypt(where: Namespace, plain: str, choice: Namespace, how: Namespace, said: Namespace) -> int:
+    """Files of the same names in TARGET that differ are refused before anything is written, unless --overwrite is
+    given; those of the same length and time, as of an earlier run, stay as they are. Files have the modes and times of
+    the sources. Nothing is written through a link.
+
+    examples:
+      ags1 dataset decrypt vault/ plain/ --include 'day=7/*'
+      ags1 dataset decrypt s3://vault/2026/ plain/ --version 3
+    """
+    words, started, written = ("decrypting", "decrypted"), time.monotonic(), False
+    with opened(where, said, words, **vars(how)) as (found, reporter):
+        told = reporter.progress_of(where.vault)
 
         def progress(done: int, total: int | None) -> None:
             nonlocal written
@@ -152,87 +274,65 @@ def decrypt(options: argparse.Namespace) -> int:
             told(done, total)
 
         try:
-            return vault.decrypt(
-                options.plain, durable=options.durable, dry_run=options.dry_run, overwrite=options.overwrite,
-                progress=progress, **_choice(options),
-            )  # fmt: skip
+            report = found.decrypt(plain, dry_run=said.dry_run, progress=progress, **vars(choice))
         except (Ags1Error, OSError):
-            if written and options.on_error == "fail":
-                warn(f"ags1: what came before it is in {options.plain}, and stays; --keep-going decrypts the others")
+            if written and choice.on_error == "fail":
+                warn(f"ags1: what came before it is in {plain}, and stays; --keep-going decrypts the others")
             raise
-
-    return _run(options, ("decrypting", "decrypted"), work)
-
-
-def _choice(options: argparse.Namespace) -> dict[str, Any]:
-    return {"include": options.include, "exclude": options.exclude, "on_error": options.on_error}
+    return _tell(report, words[1], where.vault, said, time.monotonic() - started, choice=choice, target=plain)
 
 
-def _run(
-    options: argparse.Namespace,
-    words: tuple[str, str],
-    work: Callable[[Any, Reporter], RunReport],
+def _tell(
+    report: RunReport,
+    did: str,
+    vault: str,
+    said: Namespace,
+    seconds: float,
     *,
-    new: bool = False,
+    source: str | None = None,
+    choice: Namespace | None = None,
+    target: str | None = None,
 ) -> int:
-    """Do the work with the dataset, or with the KMS for one that may be new, and say what came of it."""
-    started = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        found: Any
-        if new:
-            found = stack.enter_context(client_of(options))
-            reporter = stack.enter_context(Reporter(options, words))
-        else:
-            found, reporter = stack.enter_context(opened(options, words))
-        report = work(found, reporter)
-    seconds = time.monotonic() - started
-    unmatched = _unmatched(options, report)
-    if options.json:
-        say_json(_record(options, report, seconds) | ({"error": unmatched} if unmatched else {}))
+    """Say what a run did, or would do, and return the exit code: an error if the patterns of `choice` left no file."""
+    found_any = bool(report.done or report.unchanged or report.resumed or report.errors)
+    unmatched = None
+    if choice is not None and not (found_any or report.removed):
+        # The patterns left nothing to do, and nothing that is done already.
+        unmatched = no_file_left(source or vault, choice.include, choice.exclude)
+    if said.json:
+        say_json(_record(vault, report, seconds, said.dry_run) | ({"error": unmatched} if unmatched else {}))
     else:
-        if not (options.quiet or unmatched):
-            _tell(options, words[1], report, seconds)
-        _warn_of(options, report)
+        if not (said.quiet or unmatched):
+            _say_sum(report, did, target or vault, seconds, said.dry_run)
+        _warn_of(said, report)
         if unmatched:
             warn(f"ags1: {unmatched}")
-        elif words[1] == "encrypted" and not options.quiet and not _found_any(report):
-            warn(f"ags1: warning: {options.source}: there are no files in it")
+        elif did == "encrypted" and not said.quiet and not found_any:
+            warn(f"ags1: warning: {source}: there are no files in it")
     if unmatched:
         return EXIT_USAGE
     return worst_code([*(exit_code(error) for _, error in report.errors), *(EXIT_UNPROTECTED for _ in report.links)])
 
 
-def _found_any(report: RunReport) -> bool:
-    return bool(report.done or report.unchanged or report.resumed or report.errors)
-
-
-def _unmatched(options: argparse.Namespace, report: RunReport) -> str | None:
-    """What is wrong if the patterns left nothing to do and nothing that is done already."""
-    if _found_any(report) or report.removed:
-        return None
-    source = getattr(options, "source", options.vault)
-    return no_file_left(source, getattr(options, "include", None), getattr(options, "exclude", None))
-
-
-def _record(options: argparse.Namespace, report: RunReport, seconds: float) -> dict[str, Any]:
+def _record(vault: str, report: RunReport, seconds: float, dry_run: bool) -> dict[str, Any]:
     return {
-        "dataset": options.vault,
+        "dataset": vault,
         **vars(report),
         "skipped": [{"path": path, "reason": reason} for path, reason in report.skipped],
         "notes": [{"path": path, "note": note} for path, note in report.notes],
         "errors": [{"path": path, "error": describe(error)} for path, error in report.errors],
         "seconds": round(seconds, 6),
-        "dry_run": options.dry_run,
+        "dry_run": dry_run,
         "error": f"{counted(len(report.errors), 'file')} failed" if report.errors else None,
     }
 
 
-def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: float) -> None:
+def _say_sum(report: RunReport, did: str, place: str, seconds: float, dry_run: bool) -> None:
     for path in report.paths:
         say(path)
     count = report.removed if did == "removed" else report.done
     size = report.done_bytes
-    if options.dry_run:
+    if dry_run:
         parts = [f"would have {did} {counted(count, 'file')}" + (f", {size_text(size)}" if size else "")]
     else:
         parts = [
@@ -250,14 +350,14 @@ def _tell(options: argparse.Namespace, did: str, report: RunReport, seconds: flo
         if number:
             parts.append(f"{number:,} {what}")
     done = "; ".join(parts)
-    if not options.dry_run:
-        done += f" -> {getattr(options, 'plain', options.vault)}, version {report.version}"
+    if not dry_run:
+        done += f" -> {place}, version {report.version}"
     say(done)
 
 
-def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
-    limit = None if getattr(options, "verbose", False) else _SHOWN
-    if not options.quiet:
+def _warn_of(said: Namespace, report: RunReport) -> None:
+    limit = None if getattr(said, "verbose", False) else _SHOWN
+    if not said.quiet:
         skipped = [f"warning: {path} was left out: it {reason}" for path, reason in report.skipped]
         warn_some(skipped, "warning: {:,} more were left out (--verbose names them all)", limit)
         for path, note in report.notes:
@@ -269,23 +369,45 @@ def _warn_of(options: argparse.Namespace, report: RunReport) -> None:
 # -- rewrap, expire ------------------------------------------------------------------------------------------------
 
 
-def rewrap(options: argparse.Namespace) -> int:
-    """Put a dataset under another master key."""
+@dataset_command(
+    new_key_id="new-key-id!",
+    new_kms="new-kms",
+    attempts="attempts",
+    said="dry-run SAY",
+    fields="dataset, version, old_key_id, new_key_id, older_versions, unfinished_runs, dry_run, error",
+    changed={"attempts": {"default": 20, "help": "how often to begin again when other writers commit meanwhile (20)"}},
+    spark=OnSpark("rewrap", {"target": ""}, "new-key-id! workers-kms new-kms pin dry-run"),
+)
+def rewrap(
+    where: Namespace,
+    new_key_id: str,
+    new_kms: str | None,
+    attempts: int,
+    said: Namespace,
+) -> int:
+    """Keep the old master key until this has succeeded and `ags1 dataset expire` has removed the older versions;
+    whoever has a copy of those still needs it.
+
+    examples:
+      ags1 dataset rewrap vault/ --new-key-id lake-2027 --dry-run
+      ags1 dataset rewrap vault/ --new-key-id lake-2027
+    """
     with contextlib.ExitStack() as stack:
-        new = stack.enter_context(new_client_of(options)) if options.new_kms else None
-        vault, _ = stack.enter_context(opened(options, ("re-wrapping", "re-wrapped")))
-        report = vault.rewrap(options.new_key_id, new, dry_run=options.dry_run)
-    if options.json:
-        say_json({"dataset": options.vault, **vars(report), "error": None})
+        new = stack.enter_context(new_client_of(where, new_kms)) if new_kms else None
+        words = ("re-wrapping", "re-wrapped")
+        found, _ = stack.enter_context(opened(where, said, words, attempts=attempts))
+        report = found.rewrap(new_key_id, new, dry_run=said.dry_run)
+    if said.json:
+        say_json({"dataset": where.vault, **vars(report), "error": None})
         return 0
-    if options.quiet:
+    if said.quiet:
         return 0
     new_id, old_id = report.new_key_id, report.old_key_id
-    is_same = new_id == old_id and not options.new_kms
+    is_same = new_id == old_id and not new_kms
     state = f"wrapped again under the master key {new_id!r}"
     if not is_same:
         state = f"under the master key {new_id!r}, no more under {old_id!r}"
-    say(f"{options.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
+    say(f"{where.vault} {'would be' if report.dry_run else 'is'} {state}; no file changed")
     if report.older_versions and not is_same:
         older = counted(report.older_versions, "older version")
         say(f"{older}: still open with {old_id!r} until removed by `ags1 dataset expire`")
@@ -294,29 +416,40 @@ def rewrap(options: argparse.Namespace) -> int:
     return 0
 
 
-def expire(options: argparse.Namespace) -> int:
-    with opened(options, ("removing", "removed")) as (vault, reporter):
-        asks = not (options.dry_run or options.yes)
-        do = partial(
-            vault.expire, keep=options.keep, older_than=options.older_than, grace=options.grace, give_up=options.give_up
-        )
-        report = do(dry_run=options.dry_run or asks)
+@dataset_command(
+    limits="keep older-than grace give-up",
+    attempts="attempts",
+    said="dry-run yes SAY",
+    fields="dataset, version, versions, kept, objects, object_bytes, young_objects, dry_run, error",
+)
+def expire(where: Namespace, limits: Namespace, attempts: int, said: Namespace) -> int:
+    """That includes what interrupted runs have left. No committed file is ever lost: a run that is given up can commit
+    nothing afterwards. It asks first.
+
+    examples:
+      ags1 dataset expire vault/ --keep 5 --older-than 30d --dry-run
+      ags1 dataset expire vault/ --keep 1 --older-than 0s --yes
+    """
+    with opened(where, said, ("removing", "removed"), attempts=attempts) as (found, reporter):
+        asks = not (said.dry_run or said.yes)
+        do = partial(found.expire, **vars(limits))
+        report = do(dry_run=said.dry_run or asks)
         if asks and not report.is_empty:
             with reporter.paused():
-                if not options.json:
-                    _tell_expired(options, report)
-                if not agreed(options, "Do it?", {"dataset": options.vault, **vars(report)}):
+                if not said.json:
+                    _tell_expired(where.vault, said, report, limits.keep)
+                if not agreed(said, "Do it?", {"dataset": where.vault, **vars(report)}):
                     return 0
             report = do()
-        report.dry_run = options.dry_run
-    _tell_expired(options, report)
+        report.dry_run = said.dry_run
+    _tell_expired(where.vault, said, report, limits.keep)
     return 0
 
 
-def _tell_expired(options: argparse.Namespace, report: ExpireReport) -> None:
-    if options.json:
-        say_json({"dataset": options.vault, **vars(report), "error": None})
-    elif not options.quiet:
+def _tell_expired(vault: str, said: Namespace, report: ExpireReport, keep: int) -> None:
+    if said.json:
+        say_json({"dataset": vault, **vars(report), "error": None})
+    elif not said.quiet:
         verb = "would have removed" if report.dry_run else "removed"
         gone, kept = (counted(len(each), "version") for each in (report.versions, report.kept))
         objects = f"{counted(report.objects, 'object')} ({size_text(report.object_bytes)})"
@@ -326,9 +459,20 @@ def _tell_expired(options: argparse.Namespace, report: ExpireReport) -> None:
             what = f"there is nothing to remove; kept {kept}"
         if made_one:
             what += ", one of them new"
-        say(f"{what} -> {options.vault}, version {report.version}")
-        if len(report.kept) > options.keep + made_one:
+        say(f"{what} -> {vault}, version {report.version}")
+        if len(report.kept) > keep + made_one:
             say("more versions than --keep stay, because they were replaced not long ago: --older-than says how long")
         if report.young_objects:
             count = counted(report.young_objects, "object")
             say(f"kept for the grace time, because a run may be about to commit it: {count} in no version; {_LATER}")
+
+
+@command(
+    vault=DATASET,
+    spark=OnSpark("clean", {"target": ""}, "workers-kms pin grace dry-run yes"),
+)
+def clean(vault: str) -> int:
+    """The files stay as they are. To resume a run, with the same command, costs less than to start again. Without --yes
+    nothing is removed; --dry-run says what would be.
+    """
+    raise NotImplementedError

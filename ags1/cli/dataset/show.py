@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
 
-from ags1.cli import say, say_json, warn
-from ags1.cli.dataset.datasets import opened
+from ags1.cli.command import OnSpark, Positional
+from ags1.cli.dataset.datasets import CLUSTER, dataset_command, opened
+from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import in_time
+from ags1.cli.spelling import in_options
 from ags1.cli.standard import copy_out, standard_output
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, UsageError, worst_code
-from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by, size_text
 
 TYPE_CHECKING = False
@@ -20,57 +21,114 @@ if TYPE_CHECKING:
     from ags1.dataset import Problem
 
 
-def ls(options: argparse.Namespace) -> int:
-    with opened(options) as (vault, reporter):
-        path = options.path.strip("/")
-        if path and path in vault.files:
-            found: Any = iter([(path, vault.files[path])])
-        elif path and not vault.files.is_directory(path):
+@dataset_command(
+    path=Positional("[PATH]", "directory or file in it", default=""),
+    how="recursive long null",
+    version="version",
+    said="LIST",
+    fields="path, type, plaintext_length, file_length",
+)
+def ls(
+    where: Namespace,
+    path: str,
+    how: Namespace,
+    version: int | None,
+    said: Namespace,
+) -> int:
+    """Names are relative to the dataset; sizes are of the plaintext. Control characters of a name are shown as escapes,
+    except with -0.
+
+    examples:
+      ags1 dataset ls vault/ -r -l
+      ags1 dataset ls vault/ -r -0 | xargs -0 ags1 dataset cat vault/
+      ags1 dataset ls vault/ day=7 --version 3
+    """
+    with opened(where, said, version=version) as (opened_one, reporter):
+        path, files = path.strip("/"), opened_one.files
+        if path and path in files:
+            found: Any = iter([(path, files[path])])
+        elif path and not files.is_directory(path):
             raise FileNotFoundError(2, "the dataset has no such file or directory", path)
-        elif options.recursive:
-            found = ((entry.path, entry) for entry in vault.files.below(path))
+        elif how.recursive:
+            found = ((entry.path, entry) for entry in files.below(path))
         else:
-            found = ((f"{path}/{name}" if path else name, entry) for name, entry in vault.files.children(path))
+            found = ((f"{path}/{name}" if path else name, entry) for name, entry in files.children(path))
         for name, entry in reporter.rows(found):
-            if options.json:
+            if said.json:
                 record = {"path": name, "type": "directory" if entry is None else "file"}
                 if entry is not None:
                     record.update(plaintext_length=entry.plaintext_length, file_length=entry.file_length)
                 say_json(record)
             else:
                 size = ""
-                if options.long:
+                if how.long:
                     size = f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
                 line = f"{size}{name}{'/' if entry is None else ''}"
-                say(line, raw=options.null, end="\0" if options.null else "\n")
+                say(line, raw=how.null, end="\0" if how.null else "\n")
     return 0
 
 
-def cat(options: argparse.Namespace) -> int:
-    if len(options.files) > 1 and (options.offset or options.bytes is not None):
+@dataset_command(
+    files=Positional("PATH...", "file in it"),
+    offset="offset",
+    size="bytes",
+    version="version",
+    said="quiet progress",
+)
+def cat(
+    where: Namespace,
+    files: list[str],
+    offset: int,
+    size: int | None,
+    version: int | None,
+    said: Namespace,
+) -> int:
+    """Nothing is written before it is authenticated, but what was written before a failure stays written.
+
+    examples:
+      ags1 dataset cat vault/ day=7/a.csv | head
+      ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K
+    """
+    if len(files) > 1 and (offset or size is not None):
         raise UsageError("--offset and --bytes are for one file, but there are many")
     output = standard_output()
-    with opened(options, ("decrypting", "decrypted"), to_stdout=False) as (vault, reporter):
-        for path in options.files:
-            with vault.open(path) as reader:
-                reader.seek(options.offset)
-                copy_out(reader, output, options.bytes, reporter.progress_of(path))
+    words = ("decrypting", "decrypted")
+    with opened(where, said, words, to_stdout=False, version=version) as (found, reporter):
+        for path in files:
+            with found.open(path) as reader:
+                reader.seek(offset)
+                copy_out(reader, output, size, reporter.progress_of(path))
     output.flush()
     return 0
 
 
-def verify(options: argparse.Namespace) -> int:
+@dataset_command(
+    version="version",
+    threads="threads",
+    said="verbose SAY",
+    fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, created, ags1, error",
+    spark=OnSpark(
+        "verify_files", {"source": ""}, f"workers-kms expected-dataset-key-id expected-version pin {CLUSTER}"
+    ),
+)
+def verify(where: Namespace, version: int | None, threads: int | None, said: Namespace) -> int:
+    """What interrupted runs have left is named, and is no fault. A whole directory that was put back from an older copy
+    is authentic: only a pin shows that, such as --pin or --expected-version.
+
+    examples:
+      ags1 dataset verify vault/
+      ags1 dataset verify vault/ --expected-version 12
+    """
     started = time.monotonic()
-    with opened(options, ("verifying", "verified")) as (vault, reporter):
-        report = vault.verify(
-            threads=options.threads, progress=reporter.progress_of(options.vault), phase=reporter.phase
-        )
+    words = ("verifying", "verified")
+    with opened(where, said, words, version=version, threads=threads) as (found, reporter):
+        report = found.verify(threads=threads, progress=reporter.progress_of(where.vault), phase=reporter.phase)
     seconds = time.monotonic() - started
     count = sum(1 for each in report.problems if not each.is_harmless)
     problems = counted(count, "problem")
-    if options.json:
+    if said.json:
         record = {
-            "dataset": options.vault,
+            "dataset": where.vault,
             "version": report.version,
             "files": report.file_count,
             "plaintext_bytes": report.plaintext_bytes,
@@ -84,7 +142,7 @@ def verify(options: argparse.Namespace) -> int:
         for each in report.problems:
             if not each.is_harmless:
                 warn(f"ags1: {each.kind}: {in_options(each.detail)}")
-        if not options.quiet:
+        if not said.quiet:
             harmless = [each for each in report.problems if each.is_harmless]
             if harmless:
                 # What a killed run left: thousands, of which one says as much as all.
@@ -92,7 +150,7 @@ def verify(options: argparse.Namespace) -> int:
                 warn(f"ags1: warning: {harmless[0].kind}: {in_options(harmless[0].detail)}{more}")
             what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"
             state = problems if count else "all authentic"
-            say(f"{options.vault}: {what}, version {report.version}: {state}")
+            say(f"{where.vault}: {what}, version {report.version}: {state}")
     return worst_code([_code_of(each) for each in report.problems])
 
 
@@ -105,14 +163,24 @@ def _code_of(problem: Problem) -> int:
     return EXIT_IO
 
 
-def versions(options: argparse.Namespace) -> int:
-    with opened(options) as (vault, _):
-        found = vault.versions()
-        uuid = vault.uuid
-    if not options.json:
+@dataset_command(
+    said="LIST",
+    fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
+)
+def versions(where: Namespace, said: Namespace) -> int:
+    """Keep the last line elsewhere: its version or digest, as a pin, shows that an older copy was put back. --pin FILE
+    does that by itself.
+
+    examples:
+      ags1 dataset versions vault/
+    """
+    with opened(where, said) as (opened_one, _):
+        found = opened_one.versions()
+        uuid = opened_one.uuid
+    if not said.json:
         say(f"dataset {uuid}")
     for each in found:
-        if options.json:
+        if said.json:
             names = ("uuid", "version", "operation", "created_ms", "plaintext_bytes", "digest")
             say_json({**{name: getattr(each, name) for name in names}, "files": each.file_count})
         else:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
+from argparse import Namespace
 
-from ags1.cli import say, say_json, warn
+from ags1.cli.command import OnSpark
 from ags1.cli.consent import agreed
-from ags1.cli.iceberg.opening import Opened, opened
+from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, CONVERSION, NAME_ON_SPARK, Opened, opened, table_command
+from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import Reporter
+from ags1.cli.spelling import in_options
 from ags1.errors import KeyAccessError
 from ags1.support.exit_codes import EXIT_DATA
-from ags1.support.remedies import in_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,118 +21,214 @@ if TYPE_CHECKING:
 
     from ags1.streams.files import Progress
 
+PLAN_FIELDS = "location, plan, report (null if nothing was done), error"
+_CONVERSION_HELP = """
+what happens:
+  Pages of Parquet files are moved, not decoded. Every file goes to a new path,
+  and one commit makes the new files the table's: until then the table is as it
+  was. A run that was killed is resumed by the next one. Old snapshots keep
+  their files until they are expired.
+"""
+_SHOWN = "statistics partition-paths"
+_STEPS = ("enable", "convert", "expire")
+_JOB = "catalog workers-kms workers-threads parallelism dry-run yes quiet"
 
-def encrypt(options: argparse.Namespace) -> int:
+
+@table_command(
+    CONVERSION,
+    how="key-id! table-data-key-bits",
+    steps="enable-only expire",
+    shown=_SHOWN,
+    threads="threads",
+    said="dry-run yes SAY",
+    epilog=_CONVERSION_HELP,
+    fields=PLAN_FIELDS,
+    spark=OnSpark(
+        "encrypt_table",
+        {"table": NAME_ON_SPARK},
+        f"key-id! table-data-key-bits enable-only expire {_JOB}",
+        {
+            **CATALOG_ON_SPARK,
+            "enable-only": {"action": "store_const", "dest": "steps", "const": _STEPS[:1], "default": _STEPS[:2]},
+            "expire": {"action": "store_const", "dest": "steps", "const": _STEPS, "default": _STEPS[:2]},
+        },
+    ),
+)
+def encrypt(
+    where: Namespace, how: Namespace, steps: Namespace, shown: Namespace, threads: int | None, said: Namespace
+) -> int:
+    r"""Format version 2 becomes 3.
+
+    examples:
+      ags1 iceberg encrypt db.events --catalog prod --kms local:keys.json \
+          --key-id lake --dry-run
+      ags1 iceberg encrypt t/ --kms local:keys.json --key-id lake --expire --yes
+    """
     from ags1.iceberg import encrypt_table, plan_conversion
 
-    length = options.data_key_length
-    steps = {"enable"} if options.enable_only else {"enable", "convert"}
-    steps |= {"expire"} if options.expire else set()
+    chosen = _STEPS[: 1 if steps.enable_only else 3 if steps.expire else 2]
+    given = {**vars(how), **vars(shown)}
     return planned_and_done(
-        options,
+        where,
+        said,
         ("encrypting", "encrypted"),
-        lambda table: plan_conversion(
-            table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, expire=options.expire,
-            **_shown(options),
-        ),
+        lambda table: plan_conversion(table.target, kms=table.kms, expire=steps.expire, **given),
         lambda table, progress: encrypt_table(
-            table.target, key_id=options.key_id, data_key_length=length, kms=table.kms, steps=steps,
-            threads=options.threads, progress=progress, **_shown(options),
+            table.target, kms=table.kms, steps=chosen, threads=threads, progress=progress, **given
         ),
-    )  # fmt: skip
+    )
 
 
-def decrypt(options: argparse.Namespace) -> int:
+@table_command(
+    CONVERSION,
+    expire="expire",
+    threads="threads",
+    said="dry-run yes SAY",
+    epilog=_CONVERSION_HELP,
+    fields=PLAN_FIELDS,
+    spark=OnSpark("decrypt_table", {"table": NAME_ON_SPARK}, f"expire {_JOB}", CATALOG_ON_SPARK),
+)
+def decrypt(where: Namespace, expire: bool, threads: int | None, said: Namespace) -> int:
+    """The table stays at format version 3.
+
+    examples:
+      ags1 iceberg decrypt db.events --catalog prod --kms local:keys.json --dry-run
+    """
     from ags1.iceberg import decrypt_table, plan_conversion
 
     return planned_and_done(
-        options,
+        where,
+        said,
         ("decrypting", "decrypted"),
-        lambda table: plan_conversion(table.target, decrypt=True, kms=table.kms, expire=options.expire),
+        lambda table: plan_conversion(table.target, decrypt=True, kms=table.kms, expire=expire),
         lambda table, progress: decrypt_table(
-            table.target, kms=table.kms, expire=options.expire, threads=options.threads, progress=progress
+            table.target, kms=table.kms, expire=expire, threads=threads, progress=progress
         ),
     )
 
 
-def rekey(options: argparse.Namespace) -> int:
+@table_command(
+    CONVERSION,
+    new_key_id="new-key-id",
+    how="table-data-key-bits expire",
+    shown=_SHOWN,
+    threads="threads",
+    said="dry-run yes SAY",
+    epilog=_CONVERSION_HELP,
+    fields=PLAN_FIELDS,
+    changed={"new-key-id": "another master key (the same)"},
+    spark=OnSpark(
+        "rekey_table",
+        {"table": NAME_ON_SPARK},
+        f"new-key-id table-data-key-bits expire {_JOB}",
+        {**CATALOG_ON_SPARK, "new-key-id": {"dest": "key_id"}},
+        data_keys=True,
+    ),
+)
+def rekey(
+    where: Namespace, new_key_id: str | None, how: Namespace, shown: Namespace, threads: int | None, said: Namespace
+) -> int:
+    """For keys that leaked. `ags1 iceberg rewrap` changes the master key alone, and no file. In Python this is
+    rekey_table(data_keys=True), and that is rekey_table(key_id=...).
+
+    examples:
+      ags1 iceberg rekey db.events --catalog prod --kms local:keys.json --expire
+      ags1 iceberg rekey t/ --kms local:keys.json --new-key-id lake-2027
+    """
     from ags1.iceberg import plan_conversion, rekey_table
 
-    length = options.data_key_length
+    given = {"key_id": new_key_id, "data_keys": True, **vars(how), **vars(shown)}
     return planned_and_done(
-        options,
+        where,
+        said,
         ("re-keying", "re-keyed"),
-        lambda table: plan_conversion(
-            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
-            expire=options.expire, **_shown(options),
-        ),
-        lambda table, progress: rekey_table(
-            table.target, key_id=options.new_key_id, data_keys=True, data_key_length=length, kms=table.kms,
-            expire=options.expire, threads=options.threads, progress=progress, **_shown(options),
-        ),
-    )  # fmt: skip
+        lambda table: plan_conversion(table.target, kms=table.kms, **given),
+        lambda table, progress: rekey_table(table.target, kms=table.kms, threads=threads, progress=progress, **given),
+    )
 
 
-def expire(options: argparse.Namespace) -> int:
+@table_command(CONVERSION, statistics="statistics", said="dry-run yes SAY", fields=PLAN_FIELDS)
+def expire(where: Namespace, statistics: str, said: Namespace) -> int:
+    """Time travel to before the newest snapshot ends, and staged snapshots (wap.id) cannot be published after it:
+    --dry-run lists them.
+
+    examples:
+      ags1 iceberg expire db.events --catalog prod --kms local:keys.json
+    """
     from ags1.iceberg import expire_snapshots
 
     return planned_and_done(
-        options,
+        where,
+        said,
         ("removing", "removed"),
-        lambda table: expire_snapshots(table.target, kms=table.kms, statistics=options.statistics, dry_run=True),
-        lambda table, _: expire_snapshots(table.target, kms=table.kms, statistics=options.statistics),
+        lambda table: expire_snapshots(table.target, kms=table.kms, statistics=statistics, dry_run=True),
+        lambda table, _: expire_snapshots(table.target, kms=table.kms, statistics=statistics),
     )
 
 
-def clean(options: argparse.Namespace) -> int:
+@table_command(
+    CONVERSION,
+    older_than="older-than",
+    said="dry-run yes SAY",
+    fields=PLAN_FIELDS,
+    changed={
+        "older-than": {
+            "default": 3 * 86_400.0,
+            "help": "keep younger files, which somebody may be about to commit: 12h or 30d (3d)",
+        }
+    },
+)
+def clean(where: Namespace, older_than: float, said: Namespace) -> int:
+    """The default of --older-than leaves the files of a running conversion or writer alone.
+
+    examples:
+      ags1 iceberg clean t/ --kms local:keys.json --older-than 7d --dry-run
+    """
     from ags1.iceberg import clean as clean_table
 
-    age = datetime.timedelta(seconds=options.older_than)
+    age = datetime.timedelta(seconds=older_than)
     return planned_and_done(
-        options,
+        where,
+        said,
         ("removing", "removed"),
         lambda table: clean_table(table.target, kms=table.kms, older_than=age, dry_run=True),
         lambda table, _: clean_table(table.target, kms=table.kms, older_than=age),
     )
 
 
-def _shown(options: argparse.Namespace) -> dict[str, Any]:
-    """What an encrypted table may show."""
-    return {"statistics": options.statistics, "partition_paths": options.partition_paths}
-
-
 def planned_and_done(
-    options: argparse.Namespace,
+    where: Namespace,
+    said: Namespace,
     words: tuple[str, str],
     plan: Callable[[Opened], Any],
     work: Callable[[Opened, Progress | None], Any],
 ) -> int:
     """Say what would be done, ask, and do it; return the exit code."""
-    said: dict[str, Any] = {"location": options.table, "plan": None, "report": None}
+    record: dict[str, Any] = {"location": where.table, "plan": None, "report": None}
     report: Any = None
-    with opened(options) as table:
+    with opened(where, said) as table:
         if table.kms is None:
             raise KeyAccessError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as local:keys.json")
-        with Reporter(options, ("planning", "planned")):
+        with Reporter(said, ("planning", "planned")):
             planned = plan(table)
-        said["plan"] = planned.to_dict()
-        problems = getattr(planned, "problems", []) if options.dry_run else []
-        if options.quiet and options.dry_run and not options.json:
+        record["plan"] = planned.to_dict()
+        problems = getattr(planned, "problems", []) if said.dry_run else []
+        if said.quiet and said.dry_run and not said.json:
             for problem in problems:
                 warn(f"ags1: {in_options(problem)}")
-        elif not options.json and not (options.quiet and options.yes):
+        elif not said.json and not (said.quiet and said.yes):
             _say(str(planned))
         empty = getattr(planned, "is_empty", False)
-        if empty and planned.ok and not (options.json or options.quiet):
+        if empty and planned.ok and not (said.json or said.quiet):
             say("there is nothing to do")
-        if not (options.dry_run or empty) and agreed(options, "Do it?", said):
-            with Reporter(options, words) as reporter:
+        if not (said.dry_run or empty) and agreed(said, "Do it?", record):
+            with Reporter(said, words) as reporter:
                 report = work(table, reporter.progress_of(table.location))
-            said["report"] = report.to_dict()
-            if not options.json and not options.quiet:
+            record["report"] = report.to_dict()
+            if not said.json and not said.quiet:
                 _say(str(report))
-    if options.json:
-        say_json({**said, "error": problems[0] if problems else None})
+    if said.json:
+        say_json({**record, "error": problems[0] if problems else None})
     return 0 if (planned if report is None else report).ok else EXIT_DATA
 
 

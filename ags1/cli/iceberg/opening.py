@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import functools
+import importlib.util
 import os
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from ags1.cli import warn
+from ags1.cli.command import Command, Positional, command
 from ags1.cli.iceberg.pins import pinned
+from ags1.cli.output import warn
+from ags1.cli.table import TABLE_HELP
+from ags1.cli.values import directory, is_secret_name
 from ags1.errors import FormatError, KeyAccessError
 from ags1.support.exit_codes import UsageError
-from ags1.support.option_values import is_secret_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +25,36 @@ if TYPE_CHECKING:
     from ags1.iceberg.catalogs import CatalogTable, TableState
     from ags1.iceberg.files.file_io import EncryptedFileIO
 
+CONVERSION = "catalog KMS PINNED allow-location property"
+CATALOG_ON_SPARK = {"catalog": "a catalog of PyIceberg's configuration on the driver, not the session's"}
+NAME_ON_SPARK = "its name in the session's SQL, CATALOG.NAMESPACE.TABLE; with --catalog its name there"
+_PACKAGES = ("pyiceberg", "pyarrow", "fastavro", "pyroaring")
 _SHOWN_WARNINGS = 20
+
+
+def table_command(options: str, *, epilog: str = "", **settings: Any) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a command of ``ags1 iceberg``; its first parameter is the table, with these options.
+
+    The command says first which extra is missing, if one is.
+    """
+    text = "its metadata.json or directory, a path or URL; with --catalog its name"
+    place = Positional("TABLE", text, dest="table", type=directory)
+
+    def made(function: Callable[..., int]) -> Command:
+        @functools.wraps(function)
+        def run(where: Namespace, **others: Any) -> int:
+            for package in _PACKAGES:
+                try:
+                    found = importlib.util.find_spec(package)
+                except ValueError:
+                    found = None
+                if found is None:
+                    raise ImportError(f"Iceberg tables need {package}: pip install 'ags1[iceberg]'", name=package)
+            return function(where, **others)
+
+        return command(where=(place, options), epilog=TABLE_HELP + epilog, **{"subject": "location"} | settings)(run)
+
+    return made
 
 
 class Opened:
@@ -44,51 +78,43 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(options: argparse.Namespace) -> Iterator[Opened]:
+def opened(where: Namespace, said: Namespace) -> Iterator[Opened]:
     """The table that the options name; its client is closed at the end. A copy is refused, unless it is only read."""
     from ags1.cli.kms import client_of
-    from ags1.iceberg.catalogs.pinned import PinnedTable
-    from ags1.iceberg.files.file_io import ALLOW_PLAINTEXT, LENGTH_POLICY, METADATA_HASH, TABLE_KEY_ID, EncryptedFileIO
+    from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 
-    given = {LENGTH_POLICY: getattr(options, "length_policy", "trusted")}
-    given[ALLOW_PLAINTEXT] = "true" if getattr(options, "allow_plaintext", False) else "false"
-    if getattr(options, "table_key_id", None):
-        given[TABLE_KEY_ID] = options.table_key_id
     with contextlib.ExitStack() as stack:
         client: Any = None
-        if getattr(options, "kms", None):
-            client = stack.enter_context(client_of(options))
-        target, location, state = _target(options)
-        if state is None and not hasattr(options, "moved_from"):
+        if getattr(where, "kms", None):
+            client = stack.enter_context(client_of(where))
+        target, location, state = _target(where, said)
+        if state is None and not hasattr(where, "moved_from"):
             # What only reads takes --moved-from.
             target.refuse_copy(target.load())
-        if isinstance(target, PinnedTable) and options.pin is None and state is None:
-            # Not only the newest of its directory: any metadata file may be read by its hash.
-            given[METADATA_HASH] = target.metadata_hash
-        elif isinstance(target, PinnedTable):
+        if getattr(where, "pin", None) is not None:
             state = target.load()
             location = state.metadata_location
-        if state is not None and state.table_key_id is not None:
-            given.setdefault(TABLE_KEY_ID, state.table_key_id)
-        file_io = EncryptedFileIO({**target.io_properties, **given}, kms=client)
-        if state is not None:
-            # What was compared with the hash that the catalog or the caller keeps.
-            file_io.hold_metadata(location, state.document, state.locations)
+        # Without a pin, any metadata file of a directory may be read by its hash, not only the newest.
+        file_io = (
+            EncryptedFileIO(target.io_properties, kms=client, expected=target.expected)
+            if state is None
+            else file_io_at(state, target.io_properties, client, target.expected)
+        )
         stack.enter_context(warnings_as_lines())
         yield Opened(location, file_io, client, target)
 
 
-def wanted_snapshots(options: argparse.Namespace, table: Opened) -> Any:
+def wanted_snapshots(where: Namespace, table: Opened) -> Any:
     """The snapshots whose files are wanted: an id, "all", or None for the current one."""
-    if options.ref is not None:
-        return table.io.read_metadata(table.location).snapshots().of_ref(options.ref)
-    return options.snapshot_id
+    if where.ref is not None:
+        return table.io.read_metadata(table.location).snapshots().of_ref(where.ref)
+    return where.snapshot_id
 
 
-def properties_of(options: argparse.Namespace) -> dict[str, str]:
+def properties_of(where: Namespace) -> dict[str, str]:
     """What --property says for PyIceberg's FileIO; UsageError for a secret in sight of every user of the machine."""
     found: dict[str, str] = {}
-    for text in options.property:
+    for text in where.property:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageError("--property needs NAME=VALUE, such as s3.endpoint=https://...")
@@ -141,37 +167,43 @@ def warnings_as_lines() -> Iterator[None]:
 # -- which metadata file -------------------------------------------------------------------------------------------
 
 
-def _target(options: argparse.Namespace) -> tuple[CatalogTable, str, TableState | None]:
+def _target(where: Namespace, said: Namespace) -> tuple[CatalogTable, str, TableState | None]:
     """The table in its catalog, the location of its metadata file, and what a catalog has loaded."""
+    from ags1.expected import Expected
     from ags1.iceberg.catalogs import catalog_table
-    from ags1.iceberg.metadata.locations import io_properties_of
+    from ags1.iceberg.metadata.locations import io_properties_of, moving
 
-    catalog, allowed = catalog_of(options), options.allowed_locations
-    moved_from = getattr(options, "moved_from", None)
+    catalog, moved_from = catalog_of(where), getattr(where, "moved_from", None)
+    expected = Expected(
+        getattr(where, "table_key_id", None) or None,
+        getattr(where, "metadata_hash", None),
+        getattr(where, "allow_plaintext", False),
+        getattr(where, "length_policy", "trusted"),
+        where.allowed_locations,
+    )
     if catalog is None:
-        properties = io_properties_of(properties_of(options))
-        location = _location(options, properties)
-        found = catalog_table(
-            None, location, storage_options=properties, allowed_locations=allowed, moved_from=moved_from
-        )
-        return pinned(options, found), location, None
+        properties = io_properties_of(properties_of(where))
+        location = _location(where.table, properties, said)
+        expected = replace(expected, moved_from=moving(moved_from, location))
+        found = catalog_table(None, location, storage_options=properties, expected=expected)
+        return pinned(where, found), location, None
     if moved_from is not None:
         raise UsageError("--moved-from is for a copy that is given by its path: without --catalog")
-    target = pinned(options, catalog_table(catalog, options.table, allowed_locations=allowed))
+    target = pinned(where, catalog_table(catalog, where.table, expected=expected))
     state = target.load()
     return target, state.metadata_location, state
 
 
-def catalog_of(options: argparse.Namespace) -> Any:
+def catalog_of(where: Namespace) -> Any:
     """The catalog that --catalog names, None without it; ValueError for a property that would have no effect."""
-    if options.catalog is None:
+    if where.catalog is None:
         return None
     from ags1.iceberg.catalogs import loaded
     from ags1.iceberg.metadata.locations import check_catalog_properties
 
-    properties = properties_of(options)
+    properties = properties_of(where)
     check_catalog_properties(properties)
-    return loaded(options.catalog, **properties)
+    return loaded(where.catalog, **properties)
 
 
 def refuse_name(place: str, option: str) -> None:
@@ -182,12 +214,11 @@ def refuse_name(place: str, option: str) -> None:
         )
 
 
-def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
+def _location(table: str, properties: dict[str, str], said: Namespace) -> str:
     from ags1.iceberg.catalogs.file import newest_metadata
     from ags1.iceberg.metadata.locations import local_path
     from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_metadata_file
 
-    table: str = options.table
     if is_metadata_file(table):
         return table
     path = local_path(table)
@@ -204,6 +235,6 @@ def _location(options: argparse.Namespace, properties: dict[str, str]) -> str:
         if "/" in table:
             raise
         raise FileNotFoundError(2, f"{error.strerror}; for a table of a catalog, give --catalog", table) from None
-    if not getattr(options, "quiet", False):
+    if not getattr(said, "quiet", False):
         warn(f"ags1: note: {newest} is the newest there by its number; a catalog may have another (--catalog NAME)")
     return newest

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
+from argparse import Namespace
+from dataclasses import replace
+from functools import partial
 
-from ags1.cli import warn
+from ags1.cli.output import warn
 from ags1.errors import AuthenticationError
 from ags1.storage import no_pins, read_pins, write_pins
 from ags1.support.exit_codes import UsageError
@@ -18,34 +20,35 @@ if TYPE_CHECKING:
 _FIELDS = ("metadata_hash", "metadata_location", "table_uuid")
 
 
-def pinned(options: argparse.Namespace, target: CatalogTable) -> CatalogTable:
-    """The table, with the pin of ``--expected-metadata-hash`` or of ``--pin FILE``, which follows its commits.
+def pinned(where: Namespace, target: CatalogTable) -> CatalogTable:
+    """The table, with the pin of ``--pin FILE``, which follows its commits.
 
     UsageError: the file lies in the table. FormatError: it holds no pin, or others can write it. AuthenticationError:
     the table is not as it was.
     """
-    from ags1.iceberg.catalogs.pinned import PinnedTable
-
-    path, wanted = getattr(options, "pin", None), getattr(options, "metadata_hash", None)
+    path, wanted = getattr(where, "pin", None), target.expected.metadata_hash
     if path is None:
-        if getattr(options, "repin", False):
+        if getattr(where, "repin", False):
             raise UsageError("--repin is for the file of --pin")
-        return target if wanted is None else PinnedTable(target, wanted)
+        return target
+    if wanted is not None:
+        target.expect(replace(target.expected, metadata_hash=None))
     state = target.load()
     _refuse_inside(path, target, state)
-    known = None if options.repin else _load(path)
+    known = None if where.repin else _load(path)
     if known is None:
         if wanted is None:
             warn(f"ags1: warning: {path} now pins what was found, without a check: {state.metadata_location}")
         known = state.file_hash
-    made = PinnedTable(target, known if wanted is None else wanted, lambda new: _save(path, new))
+    target.expect(replace(target.expected, metadata_hash=known if wanted is None else wanted))
+    target.advanced = partial(_save, path)
     try:
-        state = made.load()
+        state = target.load()
     except AuthenticationError as error:
-        command = f"ags1 iceberg inspect {shlex.quote(options.table)} --pin {shlex.quote(path)} --repin"
+        command = f"ags1 iceberg inspect {shlex.quote(where.table)} --pin {shlex.quote(path)} --repin"
         raise AuthenticationError(f"{error}: `{command}` accepts it") from None
     _save(path, state)
-    return made
+    return target
 
 
 def _refuse_inside(path: str, target: CatalogTable, state: TableState) -> None:

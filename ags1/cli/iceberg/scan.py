@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
+from argparse import Namespace
 from collections.abc import Iterator
 
-from ags1.cli import warn
-from ags1.cli.iceberg.opening import opened
+from ags1.cli.iceberg.opening import opened, table_command
+from ags1.cli.output import warn
 from ags1.cli.parquet.rows import write_rows
 from ags1.cli.paths import STANDARD, Job, is_url
 from ags1.cli.report import Reporter
@@ -32,37 +32,75 @@ _GROUP_BYTES = 64 << 20
 _GROUP_ROWS = 1 << 20
 
 
-def scan(options: argparse.Namespace) -> int:
-    target = STANDARD if options.output is None else options.output
+@table_command(
+    "TABLE moved-from",
+    columns="columns",
+    chosen="snapshot ref as-of from-snapshot to-snapshot limit",
+    rows="filter",
+    output="output",
+    overwrite="overwrite",
+    said="ROWS",
+    changed={
+        "format": {
+            "choices": ("table", "csv", "json", "parquet"),
+            "default": None,
+            "help": "form of rows (that of --output's name, or table)",
+        },
+        "snapshot": "the rows of this snapshot (of the current one)",
+    },
+)
+def scan(
+    where: Namespace,
+    columns: list[str | tuple[str, ...]] | None,
+    chosen: Namespace,
+    rows: str | None,
+    output: str | None,
+    overwrite: bool,
+    said: Namespace,
+) -> int:
+    r"""PyIceberg plans: files that the filter excludes are not opened.
+
+    forms:
+      table   aligned columns for a person
+      csv     lines with commas, and the names of the columns first
+      json    one object a line
+      parquet a Parquet file; needs --output
+      Every form is plaintext: `ags1 parquet encrypt` encrypts a Parquet file.
+      Rows go out as they are decrypted, in bounded memory, and --output appears
+      whole or not at all. A file that exists is refused, unless --overwrite is
+      given.
+
+    examples:
+      ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \
+          --kms 'aws:?region=eu-central-1' --columns id,amount \
+          --filter "amount > 10 and country = 'CH'"
+      ags1 iceberg scan db.events --catalog prod --kms local:keys.json --limit 20
+      ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01
+      ags1 iceberg scan t/ --kms local:keys.json --from-snapshot 3051729675574597004
+      ags1 iceberg scan t/ --filter '_last_updated_sequence_number >= 7'
+      ags1 iceberg scan t/ --kms local:keys.json --format parquet -o t.parquet
+    """
+    target = STANDARD if output is None else output
     if is_url(target):
         raise UsageError("--output takes a local file: copy it to a store from there")
-    options.format = options.format or _FORMATS.get(os.path.splitext(target)[1].lower(), "table")
-    if options.format == "parquet" and target == STANDARD:
+    form = said.format or _FORMATS.get(os.path.splitext(target)[1].lower(), "table")
+    if form == "parquet" and target == STANDARD:
         raise UsageError("a Parquet file is not for standard output: say --output FILE")
-    if options.snapshot_id == "all":
+    if chosen.snapshot_id == "all":
         raise UsageError("rows are of one snapshot: give the id of one, or current")
-    refuse_existing(options, [Job(STANDARD, target, target)])
-    with opened(options) as table:
+    refuse_existing([Job(STANDARD, target, target)], overwrite=overwrite)
+    with opened(where, said) as table:
         from ags1.iceberg.tables import EncryptedTable
 
         table.require_kms()
-        chosen = EncryptedTable(table.location, table.io)
-        with naming(table.location, chosen):
-            found = chosen.scan(
-                columns=_names(options.columns),
-                row_filter=options.filter,
-                snapshot_id=options.snapshot_id,
-                as_of=options.as_of,
-                ref=options.ref,
-                from_snapshot=options.from_snapshot,
-                to_snapshot=options.to_snapshot,
-                limit=options.limit,
-            )
-            with Reporter(options, ("reading", "read"), to_stdout=target != STANDARD) as reporter:
-                count = _written(options.format, found.to_record_batches(), target, reporter)
-    if target != STANDARD and not options.quiet:
-        rows = counted(count, "row")
-        warn(f"ags1: note: wrote {rows} to {target}, which is plaintext: whoever can read it can read them")
+        opened_one = EncryptedTable(table.location, table.io)
+        with naming(table.location, opened_one):
+            found = opened_one.scan(columns=_names(columns), row_filter=rows, **vars(chosen))
+            with Reporter(said, ("reading", "read"), to_stdout=target != STANDARD) as reporter:
+                count = _written(form, found.to_record_batches(), target, reporter)
+    if target != STANDARD and not said.quiet:
+        rows_written = counted(count, "row")
+        warn(f"ags1: note: wrote {rows_written} to {target}, which is plaintext: whoever can read it can read them")
     return 0
 
 

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator
 
-from ags1.cli import describe, say, say_json, warn_some
-from ags1.cli.iceberg.opening import opened, wanted_snapshots
+from ags1.cli.iceberg.opening import opened, table_command, wanted_snapshots
+from ags1.cli.output import say, say_json, warn_some
 from ags1.cli.report import Reporter
+from ags1.cli.spelling import describe, in_options
 from ags1.support.exit_codes import exit_code
-from ags1.support.remedies import in_options
 from ags1.support.typing import Any
 
 
-def inspect(options: argparse.Namespace) -> int:
+@table_command(
+    "TABLE moved-from snapshot ref",
+    said="LIST",
+    fields="metadata_location, tree (kind, name, path, facts, problem, children), error",
+    subject="metadata_location",
+)
+def inspect(where: Namespace, said: Namespace) -> int:
+    """Without --kms, what the metadata file says. No key is shown. Data files are not opened: that takes `ags1 iceberg
+    verify`.
+
+    examples:
+      ags1 iceberg inspect t/ --kms local:keys.json
+    """
     from ags1.iceberg import EncryptedTable
 
-    with opened(options) as table, Reporter(options, ("reading", "read")):
-        root = EncryptedTable(table.location, table.io).tree(wanted_snapshots(options, table))
+    with opened(where, said) as table, Reporter(said, ("reading", "read")):
+        root = EncryptedTable(table.location, table.io).tree(wanted_snapshots(where, table))
     # Without a KMS nobody expected to see more than the metadata says.
     errors = [] if table.kms is None else list(dict.fromkeys(_errors(root)))
-    if options.json:
+    if said.json:
         error = describe(errors[0]) if errors else None
         say_json({"metadata_location": table.location, "tree": root.to_dict(), "error": error})
     else:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
 
-from ags1.cli import say, say_json, warn, warn_some
-from ags1.cli.iceberg.opening import Opened, opened, wanted_snapshots
+from ags1.cli.command import OnSpark, Positional
+from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, Opened, opened, table_command, wanted_snapshots
+from ags1.cli.output import say, say_json, warn, warn_some
 from ags1.cli.report import Reporter, in_time
+from ags1.cli.spelling import in_options
 from ags1.errors import UnsupportedError
 from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE, UsageError
-from ags1.support.remedies import in_options
 from ags1.support.words import counted, made_by
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ags1.iceberg.walk.table_verification import TableVerifyReport
     from ags1.iceberg.walk.table_walk import TableFile, TableWalk
 
+_ALL = {"snapshot": {"default": "all"}}
 _KEY_FIELDS = frozenset({"key_metadata"})
 # Findings of an audit: those that say of a key that it could not be had, and those of plaintext.
 _KEY_CODES = frozenset({"kek-does-not-open"})
@@ -32,60 +34,108 @@ _NO_KEY = frozenset({"KeyAccessError", "MissingKekError", "ServiceRefusal"})
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def files(options: argparse.Namespace) -> int:
+@table_command(
+    "TABLE moved-from snapshot ref",
+    sizes="sizes",
+    said="ROWS",
+    fields="path, kind, file_format, encryption, key_bits, stored_length (trusted), file_size, physical_size (with "
+    "--sizes), record_count, key_id, kek_id, snapshot_ids",
+)
+def files(where: Namespace, sizes: bool, said: Namespace) -> int:
+    """Manifest lists, manifests, data files, delete files and deletion vectors, each once.
+
+    examples:
+      ags1 iceberg files t/ --kms local:keys.json --snapshot all --format csv
+    """
     from ags1.cli.parquet.rows import write_rows
     from ags1.iceberg.walk.table_walk import files_table, walk
 
-    with opened(options) as table, Reporter(options, ("reading", "read")):
+    with opened(where, said) as table, Reporter(said, ("reading", "read")):
         table.require_kms()
-        found = walk(table.location, table.io, wanted_snapshots(options, table))
-        listed = files_table(found, table.io, sizes=options.sizes)
-    write_rows(options.format, listed.column_names, listed.to_batches(), widest=None)
+        found = walk(table.location, table.io, wanted_snapshots(where, table))
+        listed = files_table(found, table.io, sizes=sizes)
+    write_rows(said.format, listed.column_names, listed.to_batches(), widest=None)
     return 0
 
 
 # -- audit and verify ----------------------------------------------------------------------------------------------
 
 
-def audit(options: argparse.Namespace) -> int:
+@table_command(
+    "TABLE moved-from snapshot ref",
+    said="SAY",
+    fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
+    "ags1, error",
+    changed=_ALL,
+)
+def audit(where: Namespace, said: Namespace) -> int:
+    """Plaintext files, missing trusted lengths, keys that do not open, orphaned and expired keys, sizes that disagree;
+    and what other master keys still open, which it tries. Data files are not read. Exit code 1 if there are errors; 3
+    if only keys are missing; 5 if all that is wrong is plaintext. Warnings and notes are printed.
+
+    examples:
+      ags1 iceberg audit db.events --catalog prod --kms local:keys.json
+    """
     from ags1.iceberg.conversion.old_keys import audit_with_old_keys
     from ags1.iceberg.walk.table_walk import walk
 
     started = time.monotonic()
-    with opened(options) as table, Reporter(options, ("looking at", "looked at")):
+    with opened(where, said) as table, Reporter(said, ("looking at", "looked at")):
         table.require_kms()
-        found = walk(table.location, table.io, wanted_snapshots(options, table))
+        found = walk(table.location, table.io, wanted_snapshots(where, table))
         report = audit_with_old_keys(found, table.io, table.target)
     problem = None if report.ok else counted(report.severities["error"], "error")
-    if options.json:
+    if said.json:
         say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), **made_by(), "error": problem})
     else:
         lines = [*in_options(str(report)).split("\n"), *_advice(found, table)]
-        for line in lines if not (report.ok and options.quiet) else lines[:1]:
+        for line in lines if not (report.ok and said.quiet) else lines[:1]:
             if line.startswith("error: "):
                 warn(f"ags1: {line}")
-            elif not options.quiet:
+            elif not said.quiet:
                 say(line)
     return _code_of_audit(report)
 
 
-def verify(options: argparse.Namespace) -> int:
+@table_command(
+    "TABLE moved-from snapshot ref",
+    threads="threads",
+    said="SAY",
+    fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
+    "snapshot_ids), seconds, error",
+    changed=_ALL,
+    spark=OnSpark(
+        "verify_table",
+        {"metadata_location": ""},
+        "snapshot workers-kms transfer-key-id expected-table-key-id allow-plaintext length-policy allow-location "
+        "catalog workers-property workers-threads parallelism quiet report",
+        {**CATALOG_ON_SPARK, "allow-location": {"default": None}},
+        on_error="collect",
+    ),
+)
+def verify(where: Namespace, threads: int | None, said: Namespace) -> int:
+    """Exit code 1 if a file fails; 3 if only keys are missing; 5 if all that is wrong is plaintext, also where it was
+    allowed.
+
+    examples:
+      ags1 iceberg verify t/ --kms local:keys.json --snapshot current
+    """
     from ags1.iceberg.walk.table_verification import verify_table
     from ags1.iceberg.walk.table_walk import walk
 
     started = time.monotonic()
-    with opened(options) as table, Reporter(options, ("verifying", "verified")) as reporter:
+    with opened(where, said) as table, Reporter(said, ("verifying", "verified")) as reporter:
         table.require_kms()
-        found = walk(table.location, table.io, wanted_snapshots(options, table))
-        report = verify_table(found, table.io, threads=options.threads, progress=reporter.progress_of(table.location))
+        found = walk(table.location, table.io, wanted_snapshots(where, table))
+        report = verify_table(found, table.io, threads=threads, progress=reporter.progress_of(table.location))
     seconds = time.monotonic() - started
-    if options.json:
+    if said.json:
         problem = None if report.ok else _failed(report)
         if not report.failure_count and not report.ok:
             problem = f"{counted(report.plaintext, 'file')} in plaintext, as allowed"
         say_json({**report.to_dict(), "seconds": round(seconds, 6), **made_by(), "error": problem})
     else:
-        _tell(options, report, seconds, _advice(found, table))
+        _tell(said, report, seconds, _advice(found, table))
     return _code_of(report)
 
 
@@ -100,7 +150,8 @@ def _code_of_audit(report: TableAuditReport) -> int:
 
 def _code_of(report: TableVerifyReport) -> int:
     if report.ok:
-        return 0
+        # As `ags1 verify --any-length`.
+        return EXIT_UNPROTECTED if report.untrusted_length else 0
     if report.outcome == "not protected":
         return EXIT_UNPROTECTED
     kinds = {each.error for each in report.failures}
@@ -110,10 +161,10 @@ def _code_of(report: TableVerifyReport) -> int:
     return EXIT_USAGE if refused else EXIT_DATA
 
 
-def _tell(options: argparse.Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:
+def _tell(said: Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:
     failures = [in_options(str(each)) for each in report.failures]
     warn_some(failures, "and {:,} more files (--json lists them)", count=report.failure_count)
-    if options.quiet:
+    if said.quiet:
         return
     lines = [line for line in str(report).split("\n") if not line.startswith("failed: ")]
     state = f"{report.outcome}: {_failed(report)}"
@@ -135,7 +186,7 @@ def _advice(found: TableWalk, table: Opened) -> list[str]:
     """What to do about plaintext files that no branch or tag has any more, as after an encryption."""
     from ags1.iceberg.walk.table_walk import PLAINTEXT
 
-    if not found.encrypted or table.io.allow_plaintext:
+    if not found.encrypted or table.io.expected.allow_plaintext:
         return []
     named = found.document.snapshots()
     refs = [each.get("snapshot-id") for each in named.refs.values() if isinstance(each, dict)]
@@ -152,32 +203,47 @@ def _advice(found: TableWalk, table: Opened) -> list[str]:
 # -- cat -----------------------------------------------------------------------------------------------------------
 
 
-def cat(options: argparse.Namespace) -> int:
+@table_command(
+    "TABLE moved-from",
+    file=Positional("FILE", "location of the file, as `ags1 iceberg files` has it, or an end of it"),
+    said="SAY",
+    changed={"json": "Avro files: one JSON object for each record, without keys"},
+)
+def cat(where: Namespace, file: str, said: Namespace) -> int:
+    r"""A Parquet file comes out as a plaintext Parquet file.
+
+    Manifest lists and manifests contain the keys of what they name: their
+    plaintext is as secret as the table. --json shows their entries without keys.
+
+    examples:
+      ags1 iceberg cat t/ data/00000-0-ab.parquet --kms local:keys.json \
+          > plain.parquet
+    """
     from ags1.cli.standard import copy_out, refuse_terminal, standard_output
 
-    with opened(options) as table:
+    with opened(where, said) as table:
         table.require_kms()
-        file = _find(table, options.file)
-        if file.error is not None and file.known.key_metadata is None:
-            raise file.error
-        if not options.json:
-            instead = ", or say --json" if file.file_format == "avro" else ""
+        found = _find(table, file)
+        if found.error is not None and found.known.key_metadata is None:
+            raise found.error
+        if not said.json:
+            instead = ", or say --json" if found.file_format == "avro" else ""
             refuse_terminal("the bytes of a file", f"redirect the output{instead}")
-        if options.json and file.file_format != "avro":
+        if said.json and found.file_format != "avro":
             raise UsageError(
-                f"--json is for Avro files, and {file.path} is {file.file_format}: `ags1 iceberg scan` shows rows"
+                f"--json is for Avro files, and {found.path} is {found.file_format}: `ags1 iceberg scan` shows rows"
             )
-        _refuse_plaintext_above(table, file)
-        with table.io.new_input(file.path).plaintext(file.known) as plain:
-            if options.json:
-                for record in _records(plain, file):
+        _refuse_plaintext_above(table, found)
+        with table.io.new_input(found.path).plaintext(found.known) as plain:
+            if said.json:
+                for record in _records(plain, found):
                     say_json(record)
                 return 0
-            if file.kind.startswith("manifest") and not options.quiet:
-                warn(f"ags1: warning: the plaintext of this {file.kind} contains keys of the files below it")
+            if found.kind.startswith("manifest") and not said.quiet:
+                warn(f"ags1: warning: the plaintext of this {found.kind} contains keys of the files below it")
             output = standard_output()
-            with Reporter(options, ("decrypting", "decrypted"), to_stdout=False) as reporter:
-                copy_out(plain, output, None, reporter.progress_of(file.path))
+            with Reporter(said, ("decrypting", "decrypted"), to_stdout=False) as reporter:
+                copy_out(plain, output, None, reporter.progress_of(found.path))
             output.flush()
     return 0
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 
-from ags1.cli import say, say_json, warn
+from ags1.cli.command import Positional
 from ags1.cli.consent import agreed
-from ags1.cli.iceberg.opening import catalog_of, opened, properties_of, refuse_name
+from ags1.cli.iceberg.opening import catalog_of, opened, properties_of, refuse_name, table_command
 from ags1.cli.iceberg.scan import naming
+from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import Reporter
-from ags1.iceberg import EncryptedTable
-from ags1.iceberg.metadata.locations import location_of
 from ags1.storage import iterate_files
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any
 from ags1.support.words import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.iceberg import EncryptedTable
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -34,36 +37,61 @@ _FORMATS = {
 _MOST_LISTED = 10_000
 _DATA_FORMATS = "Parquet (.parquet), CSV (.csv) or Arrow (.arrow)"
 
+_FIELDS = (
+    "table, operation, snapshot_id (null: nothing to do), added_files, added_rows, added_bytes, removed_files, "
+    "deleted_rows, metadata_location, metadata_hash (null: nothing to do), error"
+)
+_BRANCH = {"ref": {"metavar": "BRANCH", "default": "main", "help": "the branch that it works on (main)"}}
 
-def create(options: argparse.Namespace) -> int:
+
+@table_command(
+    "catalog KMS property",
+    schema="schema!",
+    order="partition-by sort-by",
+    how="key-id! table-data-key-bits location set",
+    said="SAY",
+    fields="table, metadata_location, error",
+    subject="table",
+)
+def create(where: Namespace, schema: str, order: Namespace, how: Namespace, said: Namespace) -> int:
+    r"""
+    the new table:
+      TABLE is its directory, or with --catalog its name. It is empty, encrypted,
+      and of format version 3. Fields of --partition-by and --sort-by are
+        country, day(ts), bucket(16, id), truncate(name, 3)
+      and for sorting with asc or desc, nulls first or nulls last.
+
+    examples:
+      ags1 iceberg create lake/events --schema first.parquet \
+          --partition-by 'day(ts)' --key-id lake --kms local:keys.json
+      ags1 iceberg create db.events --catalog prod --schema schema.json \
+          --key-id alias/lake --kms 'aws:?region=eu-central-1'
+    """
     from ags1.cli.kms import client_of
     from ags1.iceberg import create_table
 
-    if options.catalog is None:
-        refuse_name(options.table, "--catalog")
-    with client_of(options) as client, Reporter(options, ("creating", "created")):
+    if where.catalog is None:
+        refuse_name(where.table, "--catalog")
+    with client_of(where) as client, Reporter(said, ("creating", "created")):
         table = create_table(
-            catalog_of(options),
-            options.table,
-            _schema(options.schema),
-            options.partition_by,
-            options.sort_by,
+            catalog_of(where),
+            where.table,
+            _schema(schema),
+            order.partition_by,
+            order.sort_by,
             kms=client,
-            key_id=options.key_id,
-            location=options.location,
-            properties=options.set,
-            data_key_length=options.data_key_length,
-            storage_options=None if options.catalog else properties_of(options),
+            storage_options=None if where.catalog else properties_of(where),
+            **vars(how),
         )
-    if not options.quiet:
+    if not said.quiet:
         _warn_of_others(table)
-    return _tell(options, table.metadata_location, {"metadata_location": table.metadata_location})
+    return _tell(where, said, table.metadata_location, {"metadata_location": table.metadata_location})
 
 
 def _warn_of_others(table: EncryptedTable) -> None:
     """Say what stood already where a new table is: one day it is removed as what no table names."""
     assert table.catalog_table is not None
-    place = location_of(table.table.location(), table.catalog_table.io_properties)
+    place = table.catalog_table.place(table.table.location())
     listed = list(islice(iterate_files(place), _MOST_LISTED))
     names = [each.name for each in listed if not each.name.startswith("metadata/")]
     if names:
@@ -74,49 +102,83 @@ def _warn_of_others(table: EncryptedTable) -> None:
         )
 
 
-def append(options: argparse.Namespace) -> int:
-    forms = {_format_of(path) for path in options.files}
+@table_command(
+    "TABLE",
+    files=Positional("FILE...", "file with the rows, such as may.parquet"),
+    ref="ref",
+    said="SAY",
+    fields=_FIELDS,
+    changed=_BRANCH,
+    subject="table",
+)
+def append(where: Namespace, files: list[str], ref: str, said: Namespace) -> int:
+    """
+    files:
+      Parquet, CSV with the names of the columns first, or Arrow (IPC), all of one
+      format. Their columns are found by their names. They are read as they are
+      written, in bounded memory, and become one snapshot, or nothing.
+
+    examples:
+      ags1 iceberg append lake/events may.parquet june.parquet
+    """
+    forms = {_format_of(path) for path in files}
     if len(forms) > 1 or "schema" in forms:
         raise UsageError(f"the files must be of one format: {_DATA_FORMATS}")
-    with _table(options) as table, Reporter(options, ("encrypting", "encrypted")) as reporter:
-        rows = _rows(options.files, forms.pop(), table, reporter.progress_of(options.table))
-        report = table.append(rows, ref=options.ref or "main")
-    return _tell(options, str(report), {**report.to_dict(), "metadata_location": table.metadata_location})
+    with _table(where, said) as table, Reporter(said, ("encrypting", "encrypted")) as reporter:
+        rows = _rows(files, forms.pop(), table, reporter.progress_of(where.table))
+        report = table.append(rows, ref=ref)
+    return _tell(where, said, str(report), {**report.to_dict(), "metadata_location": table.metadata_location})
 
 
-def delete(options: argparse.Namespace) -> int:
+@table_command(
+    "TABLE",
+    rows="filter!",
+    ref="ref",
+    said="dry-run yes SAY",
+    fields=f"{_FIELDS}; with --dry-run would_delete",
+    changed=_BRANCH,
+    subject="table",
+)
+def delete(where: Namespace, rows: str, ref: str, said: Namespace) -> int:
+    """It asks first.
+
+    What is deleted is what `ags1 iceberg scan` shows with the same --filter.
+    Older snapshots have the rows until they are expired.
+
+    examples:
+      ags1 iceberg delete lake/events --filter "day < '2026-01-01'" --dry-run
+    """
     from ags1.iceberg.writing.change import WriteTarget
 
-    with _table(options) as table:
-        ref = options.ref or "main"
+    with _table(where, said) as table:
         # Refuses what cannot be changed, before anybody is asked.
         WriteTarget(table, ref)
         branch = ref if ref in table.refs else None
         with naming(table.metadata_location, table):
-            count = table.scan(row_filter=options.filter, ref=branch).count()
+            count = table.scan(row_filter=rows, ref=branch).count()
         words = f"{count:,} of {table.scan(ref=branch).count():,} rows"
-        if options.dry_run:
-            return _tell(options, f"{words} would be deleted", {"would_delete": count})
-        if count and not agreed(options, f"Delete {words}?"):
+        if said.dry_run:
+            return _tell(where, said, f"{words} would be deleted", {"would_delete": count})
+        if count and not agreed(said, f"Delete {words}?"):
             return 0
-        with Reporter(options, ("deleting", "deleted")):
-            report = table.delete(options.filter, ref=ref)
-    return _tell(options, str(report), {**report.to_dict(), "metadata_location": table.metadata_location})
+        with Reporter(said, ("deleting", "deleted")):
+            report = table.delete(rows, ref=ref)
+    return _tell(where, said, str(report), {**report.to_dict(), "metadata_location": table.metadata_location})
 
 
-def _tell(options: argparse.Namespace, text: str, fields: dict[str, Any]) -> int:
-    if options.json:
-        say_json({"table": options.table, **fields, "error": None})
-    elif not options.quiet:
+def _tell(where: Namespace, said: Namespace, text: str, fields: dict[str, Any]) -> int:
+    if said.json:
+        say_json({"table": where.table, **fields, "error": None})
+    elif not said.quiet:
         say(text)
     return 0
 
 
 @contextlib.contextmanager
-def _table(options: argparse.Namespace) -> Iterator[EncryptedTable]:
+def _table(where: Namespace, said: Namespace) -> Iterator[EncryptedTable]:
     from ags1.iceberg import EncryptedTable
 
-    with opened(options) as found:
+    with opened(where, said) as found:
         found.require_kms()
         yield EncryptedTable(found.location, found.io, found.target)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
-from ags1.cli import say_json, warn, warn_some
+from ags1.cli.command import OnSpark, Positional, command
 from ags1.cli.keys import aad_prefix, read_metadata, warn_of_same_prefix
-from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, WritingOptions
+from ags1.cli.output import say_json, warn, warn_some
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, WritingOptions, parquet_command
 from ags1.cli.paths import (
     STANDARD,
     Job,
@@ -20,28 +22,30 @@ from ags1.cli.paths import (
     expand,
     is_url,
     made_directories,
+    no_file_left,
     pair_up,
     place_in_target,
     refuse_reading,
     refuse_twin_targets,
     shown,
     size_of,
+    sources_and_target,
 )
 from ags1.cli.report import in_time
+from ags1.cli.spelling import describe
 from ags1.cli.standard import refuse_terminal
 from ags1.cli.transfer import (
+    MetadataFile,
     Watched,
-    _at_once,
-    _metadata_path,
-    _MetadataFile,
-    _names,
-    _refuse_other_key,
+    at_once,
+    metadata_path,
+    names_of,
     output_of,
     recorded,
     refuse_existing,
+    refuse_other_key,
     work_through,
 )
-from ags1.dataset.selection import Filter
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.parquet.rewrite.conversions import PlaintextColumnsError
@@ -58,9 +62,9 @@ from ags1.parquet.rewrite.operations import (
     refuse_missing_columns,
     refuse_others,
 )
-from ags1.parquet.rewrite.tree_files import copy, transfer
+from ags1.parquet.rewrite.tree_files import copy
+from ags1.parquet.rewrite.tree_files import transfer as transfer_file
 from ags1.storage import Entry, Location, status
-from ags1.support.command_line import no_file_left
 from ags1.support.exit_codes import EXIT_EXISTS, EXIT_USAGE, UsageError
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Any
@@ -73,58 +77,184 @@ _SHARED = (
 )
 
 
-def encrypt(options: argparse.Namespace) -> int:
-    with Clients() as clients:
-        writing = WritingOptions(options, KeyReferences(), clients)
-        jobs, kinds = _jobs(options, encrypting=True)
-        _check_shared(options, writing, kinds)
-        work = _Transfer(options, ("encrypting", "encrypted"), jobs, kinds)
-        return work.run(_with_metadata(options, writing, work, None))
+_SOURCES = sources_and_target("Parquet file, glob ('*.parquet') or directory")
+_CHOICE = "missing-columns CHOICE others resume"
+_FIELDS = "source, target, outcome (done, copied, left out, finished before), bytes, seconds, error"
+_PLACES = {"source": "directory or file, or a URL", "target": "directory that the files go to, under the same names"}
+CLUSTER = "workers-threads parallelism quiet report"
+_MASTERS = "cache-seconds MASTERS kek-bits kms-instance-id kms-instance-url ENCRYPTION"
+READING_ON_SPARK = "cache-seconds PREFIX expected-key-ids allow-plaintext no-check-footer expected-algorithm"
+# Of whom the storage has secrets, no master key is known.
+SECRETS = {"transfer-key-id": "master key that seals the storage's secrets for tasks (they stay here)"}
+_V2 = {"data-page-v2": {"default": "java", "help": "form of V2 pages: java, which Spark reads (java), or arrow"}}
 
 
-def decrypt(options: argparse.Namespace) -> int:
+@parquet_command(
+    encryption="PARQUET-ENCRYPTION",
+    choice=_CHOICE,
+    paths=_SOURCES,
+    work="jobs WORK",
+    needs="(--footer-key KEY | --kms URL --footer-key-id ID | ...)",
+    fields=_FIELDS,
+    spark=OnSpark(
+        "encrypt_parquet",
+        _PLACES,
+        f"footer-key-id! workers-kms {_MASTERS} missing-columns CHOICE others keep-going no-resume {CLUSTER}",
+        _V2,
+    ),
+)
+def encrypt(encryption: Namespace, choice: Namespace, paths: Namespace, work: Namespace) -> int:
+    r"""Pages are moved, not decoded; statistics, indexes and Bloom filters are kept and protected.
+
+    columns:
+      Without --column-key or --column-key-id every column is encrypted with the
+      footer key. With them, the other columns stay plaintext, or take the footer
+      key with --encrypt-all.
+
+    many files:
+      With --kms or --key-metadata-out every file has fresh keys. --footer-key
+      encrypts many files with the same keys only with --shared-keys: all of them
+      count against the 2^32 invocations that AES GCM allows a key.
+      A directory's Parquet files get the same names below TARGET. _metadata,
+      .NAME.crc and old key material are left out, empty markers such as _SUCCESS
+      are copied, and --others says what becomes of the rest; --include selects.
+
+    examples:
+      ags1 parquet encrypt in.parquet out.parquet --footer-key file:f.key \
+          --column-key ssn,salary=file:s.key
+      ags1 parquet encrypt people/ vault/ --kms 'aws:?region=eu-central-1' \
+          --footer-key-id alias/lake --column-key-id ssn,salary=alias/pii \
+          --aad-prefix 'people/{path}'
+      ags1 parquet encrypt data/ vault/ --key-metadata-out keys/
+    """
     with Clients() as clients:
-        reading = ReadingOptions(options, KeyReferences(), clients)
+        writing = WritingOptions(encryption, KeyReferences(), clients)
+        transfer = _Transfer(paths, choice, work, ("encrypting", "encrypted"), encrypting=True)
+        _check_shared(encryption, writing, transfer)
+        return transfer.run(_with_metadata(encryption, writing, transfer, None))
+
+
+@parquet_command(
+    decryption="PARQUET-DECRYPTION",
+    drop_bloom_filters="drop-bloom-filters",
+    choice="CHOICE others resume",
+    paths=_SOURCES,
+    work="jobs WORK",
+    needs="(--footer-key KEY | --kms URL | ...)",
+    fields=_FIELDS,
+    spark=OnSpark(
+        "decrypt_parquet",
+        _PLACES,
+        f"workers-kms transfer-key-id {READING_ON_SPARK} drop-bloom-filters CHOICE others keep-going no-resume "
+        + CLUSTER,
+        SECRETS,
+    ),
+)
+def decrypt(
+    decryption: Namespace, drop_bloom_filters: bool, choice: Namespace, paths: Namespace, work: Namespace
+) -> int:
+    r"""Every module is authenticated before the result appears.
+
+    examples:
+      ags1 parquet decrypt out.parquet in.parquet --footer-key file:f.key \
+          --column-key ssn,salary=file:s.key
+      ags1 parquet decrypt vault/ people/ --kms 'aws:?region=eu-central-1'
+      ags1 parquet decrypt a.parquet b.parquet --key-for kf=file:f.key
+    """
+    with Clients() as clients:
+        reading = ReadingOptions(decryption, KeyReferences(), clients)
         reading.require()
-        jobs, kinds = _jobs(options, encrypting=False)
-        work = _Transfer(options, ("decrypting", "decrypted"), jobs, kinds)
-        return work.run(
-            lambda job: Decrypting(reading.config(job.source, job.name), drop_bloom_filters=options.drop_bloom_filters)
+        transfer = _Transfer(paths, choice, work, ("decrypting", "decrypted"), encrypting=False)
+        return transfer.run(
+            lambda job: Decrypting(reading.config(job.source, job.name), drop_bloom_filters=drop_bloom_filters)
         )
 
 
-def rekey(options: argparse.Namespace) -> int:
+@parquet_command(
+    encryption="PARQUET-ENCRYPTION new-kms",
+    old="old-footer-key old-column-key old-key-for old-key-metadata old-aad-prefix old-aad-prefix-hex allow-plaintext "
+    "no-check-footer",
+    columns="plaintext-columns drop-bloom-filters",
+    choice=_CHOICE,
+    paths=_SOURCES,
+    work="jobs WORK",
+    needs="--old-... (--footer-key KEY | ...)",
+    fields=_FIELDS,
+    spark=OnSpark(
+        "rekey_parquet",
+        _PLACES,
+        f"footer-key-id! workers-kms new-kms {_MASTERS} old-aad-prefix old-aad-prefix-hex old-expected-algorithm "
+        "allow-plaintext no-check-footer plaintext-columns drop-bloom-filters missing-columns CHOICE others "
+        f"keep-going no-resume {CLUSTER}",
+        _V2,
+    ),
+)
+def rekey(
+    encryption: Namespace, old: Namespace, columns: Namespace, choice: Namespace, paths: Namespace, work: Namespace
+) -> int:
+    r"""Other keys, another algorithm or footer, more or fewer encrypted columns. An encrypted column that the new
+    options do not name would become plaintext: --plaintext-columns says which may. An AAD prefix stays, unless
+    --aad-prefix gives another one.
+
+    old and new:
+      The options of `ags1 parquet encrypt` say how TARGET is encrypted, the same
+      as ever; --old-footer-key, --old-column-key, --old-key-for, --old-key-metadata
+      and --old-aad-prefix say how SOURCE is read, as their namesakes of
+      `ags1 parquet decrypt` do. Without any key among them, SOURCE is read with
+      --kms; --new-kms is the service of the new keys, if it is another one. Column
+      chunks whose key, algorithm and AAD prefix stay the same are copied as they
+      are.
+
+    examples:
+      ags1 parquet rekey a.parquet b.parquet --old-footer-key file:old.key \
+          --footer-key file:new.key
+      ags1 parquet rekey a.parquet b.parquet --old-footer-key file:f.key \
+          --old-column-key ssn=file:s.key --footer-key file:f.key \
+          --column-key ssn=file:new.key
+      ags1 parquet rekey vault/ other/ --kms local:keys.json \
+          --new-kms 'aws:?region=eu-central-1' --footer-key-id alias/lake
+    """
+    kms = {name: getattr(encryption, name) for name in ("kms", "password_file", "key_file")}
+    decryption = Namespace(**{name.removeprefix("old_"): value for name, value in vars(old).items()}, **kms)
     with Clients() as clients:
         references = KeyReferences()
-        writing = WritingOptions(options, references, clients)
-        reading = ReadingOptions(options, references, clients, old=True)
+        writing = WritingOptions(encryption, references, clients)
+        reading = ReadingOptions(decryption, references, clients, old=True)
         reading.require("--old-footer-key file:PATH or env:NAME, --kms URL, --old-key-metadata PATH")
-        jobs, kinds = _jobs(options, encrypting=True)
-        _check_shared(options, writing, kinds)
-        work = _Transfer(options, ("re-keying", "re-keyed"), jobs, kinds)
-        return work.run(_with_metadata(options, writing, work, reading))
+        transfer = _Transfer(paths, choice, work, ("re-keying", "re-keyed"), encrypting=True)
+        _check_shared(encryption, writing, transfer)
+
+        def of_old(job: Job) -> dict[str, Any]:
+            name = job.name if "/" in job.name else base_name(job.source)
+            return {"decryption": reading.config(job.source, name), **vars(columns)}
+
+        return transfer.run(_with_metadata(encryption, writing, transfer, of_old), partial(describe, old=True))
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def _jobs(options: argparse.Namespace, *, encrypting: bool) -> tuple[list[Job], dict[str, tuple[str, str]]]:
+def _jobs(
+    paths: Namespace, choice: Namespace, work: Namespace, *, encrypting: bool
+) -> tuple[list[Job], dict[str, tuple[str, str]]]:
     """What goes where, and what each source is (by its path)."""
-    if STANDARD in options.sources:
+    from ags1.dataset.selection import Filter
+
+    if STANDARD in paths.sources:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
-    jobs = pair_up(options, encrypting=encrypting, suffix="")
-    if options.target == STANDARD:
+    jobs = pair_up(paths, work, encrypting=encrypting, suffix="")
+    if paths.target == STANDARD:
         refuse_terminal("a Parquet file")
-    chosen = Filter(options.include, options.exclude)
+    chosen = Filter(choice.include, choice.exclude)
     jobs = [job for job in jobs if chosen.accepts(job.name)]
     if not jobs:
-        raise UsageError(str(no_file_left(", ".join(options.sources), options.include, options.exclude)))
-    kinds = _kinds([job.source for job in jobs], set(options.sources))
-    if options.others == "error":
+        raise UsageError(str(no_file_left(", ".join(paths.sources), choice.include, choice.exclude)))
+    kinds = _kinds([job.source for job in jobs], set(paths.sources))
+    if choice.others == "error":
         others = [job.source for job in jobs if kinds[job.source][0] == OTHER]
         way_out = "--others copy copies them unencrypted, --others skip leaves them out, --include '*.parquet' selects"
         refuse_others(others, way_out)
-    elif options.others == "copy":
+    elif choice.others == "copy":
         kinds.update((path, (COPY, reason)) for path, (kind, reason) in kinds.items() if kind == OTHER)
     return jobs, kinds
 
@@ -135,13 +265,12 @@ def _kinds(paths: list[str], named: set[str]) -> dict[str, tuple[str, str]]:
     return {path: (PARQUET, "") if path in named or is_url(path) else classify(path, path, known) for path in paths}
 
 
-def parquet_files(options: argparse.Namespace) -> list[tuple[str, str]]:
+def parquet_files(patterns: list[str], said: Namespace) -> list[tuple[str, str]]:
     """Path and name of the Parquet files that names, globs and directories stand for; UsageError if there are none."""
-    patterns = options.files
     if STANDARD in patterns:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     refuse_reading(patterns, "ls VAULT")
-    found = expand(patterns, options)
+    found = expand(patterns, said)
     kinds = _kinds([path for path, *_ in found], set(patterns))
     chosen = [(path, name) for path, name, _ in found if kinds[path][0] == PARQUET]
     if not chosen:
@@ -149,83 +278,83 @@ def parquet_files(options: argparse.Namespace) -> list[tuple[str, str]]:
     return chosen
 
 
-def _check_shared(options: argparse.Namespace, writing: WritingOptions, kinds: dict[str, tuple[str, str]]) -> None:
-    count = sum(kind == PARQUET for kind, _ in kinds.values())
+def _check_shared(given: Namespace, writing: WritingOptions, transfer: _Transfer) -> None:
+    count = sum(kind == PARQUET for kind, _ in transfer.kinds.values())
     if count < 2:
         return
     if not writing.fresh:
         said = _SHARED.format(count=f"{count:,}")
-        if not options.shared_keys:
+        if not given.shared_keys:
             raise UsageError(
                 f"{said}: use --kms URL or --key-metadata-out PATH, which make fresh keys for each file, or say "
                 "--shared-keys"
             )
-        if not options.quiet:
+        if not transfer.work.quiet:
             warn(f"ags1: warning: {said}")
     if writing.same_prefix:
-        warn_of_same_prefix(options, count)
+        warn_of_same_prefix(transfer.work, count)
 
 
 class _Transfer:
     """The work on many files, each to its target."""
 
     def __init__(
-        self,
-        options: argparse.Namespace,
-        words: tuple[str, str],
-        jobs: list[Job],
-        kinds: dict[str, tuple[str, str]],
+        self, paths: Namespace, choice: Namespace, work: Namespace, words: tuple[str, str], *, encrypting: bool
     ) -> None:
-        self.options = options
-        self.jobs = [job for job in jobs if kinds[job.source][0] in (PARQUET, COPY)]
-        self.kinds = kinds
-        self._left_out = [job for job in jobs if kinds[job.source][0] not in (PARQUET, COPY)]
+        self.paths, self.choice, self.work = paths, choice, work
+        jobs, self.kinds = _jobs(paths, choice, work, encrypting=encrypting)
+        self.jobs = [job for job in jobs if self.kinds[job.source][0] in (PARQUET, COPY)]
+        self._left_out = [job for job in jobs if self.kinds[job.source][0] not in (PARQUET, COPY)]
         past = [words[1]]
-        if options.resume:
+        if choice.resume:
             past.append("found finished")
         self._words = (words[0], " or ".join(past))
 
-    def run(self, operation_of: Callable[[Job], FileOperation]) -> int:
+    def run(
+        self,
+        operation_of: Callable[[Job], FileOperation],
+        describe: Callable[[BaseException], str] = describe,
+    ) -> int:
         def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
             return self._one(job, operation_of, progress)
 
-        say_left_out(self.options, [(_names(job), job.source, self.kinds[job.source][1]) for job in self._left_out])
+        say_left_out(self.work, [(names_of(job), job.source, self.kinds[job.source][1]) for job in self._left_out])
         # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
         copies = [job for job in self.jobs if self.kinds[job.source][0] == COPY]
         others = [job for job in self.jobs if self.kinds[job.source][0] != COPY]
-        refuse_twin_targets(self.options, self.jobs)
-        if not self.options.resume:
-            refuse_existing(self.options, self.jobs)
+        refuse_twin_targets(self.paths, self.jobs)
+        if not self.choice.resume:
+            refuse_existing(self.jobs, overwrite=self.paths.overwrite)
         self._check_columns(others, operation_of)
-        with made_directories(self.options, self.jobs):
-            code = work_through(self.options, self._words, others, one, _names) if others else 0
+        with made_directories(self.paths, self.jobs):
+            code = work_through(self.work, self._words, others, one, names_of, describe=describe) if others else 0
             if code and copies:
-                say_left_out(self.options, [(_names(job), job.source, "a file before it failed") for job in copies])
+                say_left_out(self.work, [(names_of(job), job.source, "a file before it failed") for job in copies])
             elif copies:
-                code = work_through(self.options, ("copying", "copied"), copies, one, _names)
+                code = work_through(self.work, ("copying", "copied"), copies, one, names_of)
         return code
 
     def _check_columns(self, jobs: list[Job], operation_of: Callable[[Job], FileOperation]) -> None:
         """Refuse files that lack a column, before the first is written; one alone is refused by the work on it."""
-        choice = getattr(self.options, "missing_columns", None)
+        choice = getattr(self.choice, "missing_columns", None)
         if choice is None or (choice == "fail" and len(jobs) < 2):
             return
 
         def look(job: Job) -> Lacking:
             return replace(operation_of(job).lacking(job.source, job.name), name=job.source)
 
-        with closing(in_parallel(look, jobs, _at_once(self.options, jobs))) as looked:
+        with closing(in_parallel(look, jobs, at_once(self.work.jobs, jobs))) as looked:
             refuse_missing_columns(looked, choice, "--missing-columns skip encrypts those that a file has")
 
     def _one(
         self, job: Job, operation_of: Callable[[Job], FileOperation], progress: Callable[..., None]
     ) -> tuple[str, dict[str, Any]]:
-        options = self.options
+        paths, resume = self.paths, self.choice.resume
         started = time.monotonic()
         finished = f"{job.target}: finished before", {"outcome": _BEFORE}
         if self.kinds[job.source][0] == COPY:
-            place = place_in_target(options, job)
-            if not copy(_entry(job), place, resume=options.resume, progress=progress, durable=options.durable):
+            place = place_in_target(paths, job)
+            if not copy(_entry(job), place, resume=resume, progress=progress, durable=paths.durable):
                 return finished
             return f"{job.source} -> {job.target}  copied as it is", self._record(_COPIED, job, started)
         done = True
@@ -242,14 +371,14 @@ class _Transfer:
 
     def _work_on(self, job: Job, operation: FileOperation, progress: Callable[..., None]) -> bool:
         """Do the work, unless an earlier run has finished it: then return False."""
-        options = self.options
-        how = {"threads": options.threads, "progress": progress, "durable": options.durable}
-        if job.target not in (STANDARD, options.target):
-            return transfer(_entry(job), place_in_target(options, job), operation, resume=options.resume, **how)
-        if options.resume and job.target != STANDARD and operation.is_finished(_entry(job), Location(job.target)):
+        paths, resume = self.paths, self.choice.resume
+        how = {"threads": self.work.threads, "progress": progress, "durable": paths.durable}
+        if job.target not in (STANDARD, paths.target):
+            return transfer_file(_entry(job), place_in_target(paths, job), operation, resume=resume, **how)
+        if resume and job.target != STANDARD and operation.is_finished(_entry(job), Location(job.target)):
             return False
-        refuse_existing(options, [job])
-        operation.run(job.source, output_of(options, job), job.name, **how)
+        refuse_existing([job], overwrite=paths.overwrite)
+        operation.run(job.source, output_of(paths, job), job.name, **how)
         return True
 
     def _record(self, outcome: str, job: Job, started: float) -> dict[str, Any]:
@@ -262,31 +391,34 @@ def _entry(job: Job) -> Entry:
     return Entry(job.name, found.location, found.size, found.modified, found.etag)
 
 
-def say_left_out(options: argparse.Namespace, left_out: list[tuple[dict[str, Any], str, str]]) -> None:
+def say_left_out(said: Namespace, left_out: list[tuple[dict[str, Any], str, str]]) -> None:
     """Say which files nothing is done with, and why: of each, its record for machines, its path and the reason."""
-    if options.json:
+    if said.json:
         for record, _, reason in left_out:
             say_json({**record, "outcome": _LEFT_OUT, "reason": reason, "error": None})
-    elif not options.quiet:
+    elif not said.quiet:
         notes = [f"note: {path} is left out: {reason}" for _, path, reason in left_out]
         more = "note: {:,} more of them (--verbose names them all)"
-        warn_some(notes, more, None if options.verbose else _SHOWN)
+        warn_some(notes, more, None if said.verbose else _SHOWN)
 
 
 def _with_metadata(
-    options: argparse.Namespace, writing: WritingOptions, work: _Transfer, reading: ReadingOptions | None
+    given: Namespace, writing: WritingOptions, transfer: _Transfer, of_old: Callable[[Job], dict[str, Any]] | None
 ) -> Callable[[Job], FileOperation]:
-    """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted."""
+    """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted.
+
+    `of_old` returns what re-keying takes besides: how the source is read.
+    """
     paths: dict[str, str | None] = {}
-    replace: bool = options.replace_key_metadata or options.resume
+    replace: bool = given.replace_key_metadata or transfer.choice.resume
     if writing.makes_metadata:
-        chosen = [job for job in work.jobs if work.kinds[job.source][0] == PARQUET]
-        many = len(work.jobs) > 1 or work.jobs[0].target != options.target
-        paths = {job.target: _metadata_path(options, job, many) for job in chosen}
+        chosen = [job for job in transfer.jobs if transfer.kinds[job.source][0] == PARQUET]
+        many = len(transfer.jobs) > 1 or transfer.jobs[0].target != transfer.paths.target
+        paths = {job.target: metadata_path(given.key_metadata_out, job, many) for job in chosen}
         if not replace:
             for target, path in paths.items():
                 assert path is not None
-                _refuse_other_key(path, None, target, _read_footer)
+                refuse_other_key(path, None, target, _read_footer)
 
     def operation_of(job: Job) -> FileOperation:
         made = None
@@ -295,25 +427,18 @@ def _with_metadata(
             prefix = writing.prefix(job.name)
             if prefix is not None:
                 made = KeyMetadata(made.encryption_key, prefix)
-        config = writing.config(job.target, job.name, made)
-        if reading is None:
-            operation: FileOperation = Encrypting(config, missing_columns=options.missing_columns)
+        config, missing = writing.config(job.target, job.name, made), transfer.choice.missing_columns
+        if of_old is None:
+            operation: FileOperation = Encrypting(config, missing_columns=missing)
         else:
-            name = job.name if "/" in job.name else base_name(job.source)
-            operation = Rekeying(
-                reading.config(job.source, name),
-                config,
-                plaintext_columns=options.plaintext_columns,
-                drop_bloom_filters=options.drop_bloom_filters,
-                missing_columns=options.missing_columns,
-            )
+            operation = Rekeying(encryption=config, missing_columns=missing, **of_old(job))
         return operation if made is None else _Recorded(operation, made, paths[job.target], job.target, replace)
 
     return operation_of
 
 
 class _Recorded(FileOperation):
-    """Work whose fresh key is on the disk before what it encrypts; see _MetadataFile."""
+    """Work whose fresh key is on the disk before what it encrypts; see MetadataFile."""
 
     def __init__(
         self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str, replace: bool
@@ -325,7 +450,7 @@ class _Recorded(FileOperation):
         self._replace = replace
 
     def run(self, source: str, target: Any, name: str, **options: Any) -> None:
-        output = _MetadataFile(self._path, self._metadata, True, self._replace)
+        output = MetadataFile(self._path, self._metadata, True, self._replace)
         watched = Watched(options.pop("progress"))
         try:
             self._work.run(source, target, name, progress=watched, **options)
@@ -355,7 +480,38 @@ def _read_footer(target: str, metadata: KeyMetadata) -> None:
 # -- rotate --------------------------------------------------------------------------------------------------------
 
 
-def rotate(options: argparse.Namespace) -> int:
+@command(
+    kms="KMS",
+    new_ids="new-key-ids",
+    prefix="PREFIX",
+    files=Positional("FILE...", "Parquet file, glob, directory, or key material file"),
+    durable="durable",
+    work="jobs WORK",
+    needs="--kms URL",
+    fields="file, outcome (done, left out), keys (by master key), seconds, error",
+    changed={"aad-prefix": "for files that do not contain theirs, as they have it"},
+)
+def rotate(
+    kms: Namespace,
+    new_ids: dict[str, str] | None,
+    prefix: Namespace,
+    files: list[str],
+    durable: bool,
+    work: Namespace,
+) -> int:
+    r"""The data keys stay what they are: whoever kept one can still read, and only
+    `ags1 parquet rekey` changes that. Key material beside a file is replaced, and
+    the file is not touched; of a file that holds its key material itself, the
+    footer is rewritten. Each is replaced whole or not at all; after an
+    interruption, run it again. If no key is under an old id of --new-key-id,
+    nothing is written: the exit code is 9 where all keys are under new ones
+    already, and 2 otherwise.
+
+    examples:
+      ags1 parquet rotate vault/ --kms 'aws:?region=eu-central-1' \
+          --new-key-id alias/lake=alias/lake-2027
+      ags1 parquet rotate vault/ --kms vault:https://kms:8200
+    """
     from ags1.parquet.keys.key_material import (
         KeyMetadataRewrapper,
         is_key_material_name,
@@ -365,12 +521,13 @@ def rotate(options: argparse.Namespace) -> int:
     )
     from ags1.parquet.rewrite.rotation import holds_key_material, master_keys, rotate_file
 
-    if options.kms is None:
-        options.kms = os.environ.get("AGS1_KMS")
-    found = expand(options.files, options)
-    named = set(options.files)
+    if kms.kms is None:
+        kms.kms = os.environ.get("AGS1_KMS")
+    new_ids = new_ids or {}
+    found = expand(files, work)
+    named = set(files)
     with Clients() as clients:
-        rewrapper = KeyMetadataRewrapper(clients.open(options), options.new_key_id or {})
+        rewrapper = KeyMetadataRewrapper(clients.open(kms), new_ids)
         kinds = _kinds([path for path, *_ in found], named)
         material = {path for path, *_ in found if is_key_material_name(path)}
         jobs, left_out = [], []
@@ -380,7 +537,7 @@ def rotate(options: argparse.Namespace) -> int:
                 left_out.append(({"file": path}, path, reason))
             elif path in material or is_url(path) or key_material_path(path) not in material:
                 jobs.append(Job(path, path, name))
-        say_left_out(options, left_out)
+        say_left_out(work, left_out)
 
         def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
             path = job.source
@@ -388,10 +545,8 @@ def rotate(options: argparse.Namespace) -> int:
             if path in material:
                 counts = _counted(rewrapper.rewrap_file(Location(path)))
             elif holds_key_material(path):
-                prefix = aad_prefix(options, job.name) or None
-                counts = rotate_file(
-                    path, path, rewrapper, aad_prefix=prefix, progress=progress, durable=options.durable
-                )
+                of_file = aad_prefix(prefix.aad_prefix, job.name) or None
+                counts = rotate_file(path, path, rewrapper, aad_prefix=of_file, progress=progress, durable=durable)
             else:
                 beside = key_material_path(path)
                 if not is_url(beside) and not os.path.exists(beside):
@@ -405,7 +560,7 @@ def rotate(options: argparse.Namespace) -> int:
             path = job.source
             try:
                 if path not in material and holds_key_material(path):
-                    return master_keys(path, rewrapper, aad_prefix(options, job.name) or None)
+                    return master_keys(path, rewrapper, aad_prefix(prefix.aad_prefix, job.name) or None)
                 beside = path if path in material else key_material_path(path)
                 return _counted(parse_store(read_key_material_file(Location(beside))))
             except FileNotFoundError:
@@ -415,11 +570,11 @@ def rotate(options: argparse.Namespace) -> int:
                 return None
 
         if not jobs:
-            raise UsageError(f"there are no Parquet files in {', '.join(options.files)}")
-        refused = _unknown_ids(options.new_key_id or {}, map(now_under, jobs))
+            raise UsageError(f"there are no Parquet files in {', '.join(files)}")
+        refused = _unknown_ids(new_ids, map(now_under, jobs))
         if refused is not None:
             return refused
-        return work_through(options, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
+        return work_through(work, ("rotating", "rotated"), jobs, one, lambda job: {"file": job.source})
 
 
 def _unknown_ids(new_ids: dict[str, str], found: Iterable[Iterable[str] | None]) -> int | None:

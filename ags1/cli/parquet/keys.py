@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import Namespace
+from collections.abc import Callable
 
+from ags1.cli.command import Command, command
 from ags1.cli.keys import Keys as MetadataKeys
-from ags1.cli.keys import _note, _refuse_key_as_name, _warned_of_readers, aad_prefix
+from ags1.cli.keys import aad_prefix, note, refuse_key_as_name, warned_of_readers
 from ags1.core.gcm import Key
 from ags1.keys import KeyMetadata
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
@@ -15,6 +17,28 @@ from ags1.support.key_files import key_of_variable, parse_key, read_key_file
 from ags1.support.typing import Any, Self
 
 Columns = list[Any]
+
+# How the help of commands describes options that other commands have too.
+_CHANGED: dict[str, Any] = {
+    "key-metadata": "Iceberg's key metadata (key and AAD prefix) from a file, or for many files from a directory of "
+    "NAME.key-metadata",
+    "aad-prefix": "identity of the file: text, in which {name} is the base name of the file and {path} its path below "
+    "the directory that was given",
+}
+KEY_HELP = """\
+keys:
+  A key is named, never given: file:PATH (16, 24 or 32 raw bytes as
+  `ags1 keygen` writes them, or the same as hexadecimal or base64 text) or
+  env:NAME (text). Columns are named by the path of a leaf (a.b.list.element)
+  or by a group (a: all leaves below it), several with commas; \\, and \\. are
+  a comma and a dot in a name.
+"""
+
+
+def parquet_command(**settings: Any) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a command of ``ags1 parquet``, with the help of keys."""
+    return command(epilog=KEY_HELP, changed=_CHANGED | settings.pop("changed", {}), **settings)
+
 
 # Stands in for the prefix of each file while what all files share is checked.
 _SOME_PREFIX = b"?"
@@ -38,12 +62,12 @@ def _load(reference: str, option: str) -> Key:
     kind, colon, name = reference.partition(":")
     if not colon or kind not in ("file", "env") or not name:
         raise UsageError(f"{option} needs a key as file:PATH or env:NAME (a key itself must not stand there)")
-    _refuse_key_as_name(name, option, f"{kind}: and the name of a {'file' if kind == 'file' else 'variable'}")
+    refuse_key_as_name(name, option, f"{kind}: and the name of a {'file' if kind == 'file' else 'variable'}")
     if kind == "env":
         return Key(key_of_variable(name))
     data, mode = read_key_file(name)
-    _warned_of_readers(name, mode)
-    return Key(parse_key(data, name, note=_note))
+    warned_of_readers(name, mode)
+    return Key(parse_key(data, name, note=note))
 
 
 class Clients:
@@ -52,13 +76,13 @@ class Clients:
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
 
-    def open(self, options: argparse.Namespace, *, new: bool = False) -> Any:
+    def open(self, given: Namespace, new_kms: str | None = None) -> Any:
         """The client that --kms names, or for what is encrypted --new-kms."""
-        from ags1.cli.kms import client_of, new_client_of
+        from ags1.cli.kms import new_client_of
 
-        url = (options.new_kms if new else None) or options.kms
+        url = new_kms or given.kms
         if url not in self._known:
-            self._known[url] = new_client_of(options) if new else client_of(options)
+            self._known[url] = new_client_of(given, new_kms)
         return self._known[url]
 
     def __enter__(self) -> Self:
@@ -72,9 +96,8 @@ class Clients:
 class _Prefix:
     """The AAD prefix that the options give to each file."""
 
-    def __init__(self, options: argparse.Namespace, dash: str = "") -> None:
-        text = getattr(options, f"{dash}aad_prefix")
-        self._options = argparse.Namespace(aad_prefix=text)
+    def __init__(self, text: str | bytes | None) -> None:
+        self._text = text
         self.given = text is not None
         self.per_file = isinstance(text, str) and ("{name}" in text or "{path}" in text)
         if self.given:
@@ -82,7 +105,7 @@ class _Prefix:
             self.of("name")
 
     def of(self, name: str) -> bytes:
-        prefix = aad_prefix(self._options, name)
+        prefix = aad_prefix(self._text, name)
         if not prefix:
             raise UsageError("an empty AAD prefix is none for some readers: leave it out, or give one")
         return prefix
@@ -101,16 +124,16 @@ class WritingOptions:
         Whether many files would be bound to one identity.
     """
 
-    def __init__(self, options: argparse.Namespace, references: KeyReferences, clients: Clients) -> None:
-        self._options = options
-        self._prefix = _Prefix(options)
-        self.makes_metadata = options.key_metadata_out is not None
-        if options.kms is None and options.footer_key_id:
-            options.kms = os.environ.get("AGS1_KMS")
+    def __init__(self, given: Namespace, references: KeyReferences, clients: Clients) -> None:
+        self._options = given
+        self._prefix = _Prefix(given.aad_prefix)
+        self.makes_metadata = given.key_metadata_out is not None
+        if given.kms is None and given.footer_key_id:
+            given.kms = os.environ.get("AGS1_KMS")
         ways = {
-            "--footer-key": options.footer_key is not None,
-            "--footer-key-id (with --kms)": options.footer_key_id is not None,
-            "--key-metadata": options.key_metadata is not None,
+            "--footer-key": given.footer_key is not None,
+            "--footer-key-id (with --kms)": given.footer_key_id is not None,
+            "--key-metadata": given.key_metadata is not None,
             "--key-metadata-out": self.makes_metadata,
         }
         chosen = [way for way, given in ways.items() if given]
@@ -123,22 +146,22 @@ class WritingOptions:
             )
         self._metadata: MetadataKeys | None = None
         self._config: EncryptionConfig | None = None
-        if options.footer_key is not None:
-            _refuse(options, "--footer-key", _KMS_OPTIONS)
-            if options.kms is not None and not hasattr(options, "old_footer_key"):
+        if given.footer_key is not None:
+            _refuse(given, "--footer-key", _KMS_OPTIONS)
+            if given.kms is not None and not hasattr(given, "new_kms"):
                 raise UsageError(
                     "--kms has no meaning with --footer-key: for keys under a KMS give --footer-key-id ID instead"
                 )
             self._config = self._given(references)
-        elif options.footer_key_id is not None:
-            _refuse(options, "--footer-key-id", _GIVEN_OPTIONS)
+        elif given.footer_key_id is not None:
+            _refuse(given, "--footer-key-id", _GIVEN_OPTIONS)
             self._config = self._from_kms(clients)
         else:
-            _refuse(options, chosen[0], _KMS_OPTIONS + _GIVEN_OPTIONS + _NOT_ICEBERG)
-            if options.key_metadata is not None:
-                self._metadata = _metadata_keys(options.key_metadata)
-        self.fresh = options.footer_key is None and (
-            options.key_metadata is None or os.path.isdir(_path(options.key_metadata))
+            _refuse(given, chosen[0], _KMS_OPTIONS + _GIVEN_OPTIONS + _NOT_ICEBERG)
+            if given.key_metadata is not None:
+                self._metadata = _metadata_keys(given.key_metadata)
+        self.fresh = given.footer_key is None and (
+            given.key_metadata is None or os.path.isdir(_path(given.key_metadata))
         )
         self.same_prefix = self._prefix.given and not self._prefix.per_file
 
@@ -173,7 +196,7 @@ class WritingOptions:
     def _from_kms(self, clients: Clients) -> EncryptionConfig:
         options = self._options
         return EncryptionConfig.from_kms(
-            clients.open(options, new=hasattr(options, "new_kms")),
+            clients.open(options, getattr(options, "new_kms", None)),
             options.footer_key_id,
             options.column_key_ids,
             double_wrapping=options.double_wrapping,
@@ -199,18 +222,16 @@ class WritingOptions:
 class ReadingOptions:
     """What files are read with. `named` is whether the options name a key; `old` ones begin with ``--old-``."""
 
-    def __init__(
-        self, options: argparse.Namespace, references: KeyReferences, clients: Clients, *, old: bool = False
-    ) -> None:
-        dash, shown = ("old_", "--old-") if old else ("", "--")
+    def __init__(self, options: Namespace, references: KeyReferences, clients: Clients, *, old: bool = False) -> None:
+        shown = "--old-" if old else "--"
         footer, columns, for_metadata, metadata = (
-            getattr(options, dash + each) for each in ("footer_key", "column_key", "key_for", "key_metadata")
+            getattr(options, each) for each in ("footer_key", "column_key", "key_for", "key_metadata")
         )
         given = footer is not None or bool(columns) or bool(for_metadata)
         kms = None if old and (given or metadata is not None) else options.kms
         if kms is None and not given and metadata is None:
             kms = options.kms = os.environ.get("AGS1_KMS") or None
-        self._prefix = _Prefix(options, dash)
+        self._prefix = _Prefix(options.aad_prefix)
         self._metadata: MetadataKeys | None = None
         self._allow_plaintext: bool = options.allow_plaintext
         self._check_footer: bool = options.check_footer_integrity
@@ -289,7 +310,7 @@ _NOT_ICEBERG = (
 _OFF = ("--single-wrapping", "--external-key-material", "--no-store-aad-prefix")
 
 
-def _refuse(options: argparse.Namespace, way: str, others: tuple[tuple[str, str], ...]) -> None:
+def _refuse(options: Namespace, way: str, others: tuple[tuple[str, str], ...]) -> None:
     for attribute, option in others:
         if bool(getattr(options, attribute, None)) is not option.startswith(_OFF):
             raise UsageError(f"{option} has no meaning with {way}: leave it out")
@@ -318,4 +339,4 @@ def _path(text: str) -> str:
 
 
 def _metadata_keys(where: str) -> MetadataKeys:
-    return MetadataKeys(argparse.Namespace(key_file=None, key_env=None, key_metadata=_path(where), aad_prefix=None))
+    return MetadataKeys(Namespace(key_file=None, key_env=None, key_metadata=_path(where), aad_prefix=None))

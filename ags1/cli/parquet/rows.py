@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
-from ags1.cli import say, warn
+from ags1.cli.command import Positional
+from ags1.cli.output import say, warn
 from ags1.cli.parquet.files import parquet_files
-from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError, UnsupportedError
 from ags1.support.words import printable
@@ -27,30 +28,59 @@ _BATCH = 1000
 _WIDEST_CELL = 40
 
 
-def cat(options: argparse.Namespace) -> int:
-    return _show(options, None)
+_FILES = Positional("FILE...", "Parquet file, glob or directory")
+_NEEDS = "(--footer-key KEY | --kms URL | ...)"
 
 
-def head(options: argparse.Namespace) -> int:
-    return _show(options, options.rows)
+@parquet_command(
+    decryption="PARQUET-DECRYPTION",
+    how="columns missing-keys threads",
+    files=_FILES,
+    said="ROWS",
+    needs=_NEEDS,
+    changed={"format": {"default": "csv", "help": "form of rows (csv)"}},
+)
+def cat(decryption: Namespace, how: Namespace, files: list[str], said: Namespace) -> int:
+    """Needs pyarrow. Only the pages of the columns and rows that are shown are read.
+
+    examples:
+      ags1 parquet head out.parquet -n 5 --columns id,ssn --kms local:keys.json
+      ags1 parquet cat out.parquet --format json --footer-key file:f.key | jq .id
+    """
+    return _show(decryption, how, files, said)
 
 
-def _show(options: argparse.Namespace, limit: int | None) -> int:
+@parquet_command(
+    decryption="PARQUET-DECRYPTION",
+    rows="rows",
+    how="columns missing-keys threads",
+    files=_FILES,
+    said="ROWS",
+    needs=_NEEDS,
+)
+def head(decryption: Namespace, rows: int, how: Namespace, files: list[str], said: Namespace) -> int:
+    """Needs pyarrow. Only the pages of the columns and rows that are shown are read.
+
+    examples:
+      ags1 parquet head out.parquet -n 5 --columns id,ssn --kms local:keys.json
+      ags1 parquet cat out.parquet --format json --footer-key file:f.key | jq .id
+    """
+    return _show(decryption, how, files, said, rows)
+
+
+def _show(decryption: Namespace, how: Namespace, files: list[str], said: Namespace, limit: int | None = None) -> int:
     from ags1 import parquet
     from ags1.storage import refuse_writing_into
 
     _pyarrow()
-    written = _writer_of(options.format)
-    found = parquet_files(options)
-    with Clients() as clients, Reporter(options, ("reading", "read")) as reporter:
-        reading = ReadingOptions(options, KeyReferences(), clients)
+    written = _writer_of(said.format)
+    found = parquet_files(files, said)
+    with Clients() as clients, Reporter(said, ("reading", "read")) as reporter:
+        reading = ReadingOptions(decryption, KeyReferences(), clients)
         for path, name in found:
             refuse_writing_into(path, sys.stdout)
-            config = reading.config(path, name) if reading.named or options.allow_plaintext else None
-            view = parquet.open(
-                path, config, columns=options.columns, missing_keys=options.missing_keys, threads=options.threads
-            )
-            with view:
+            config = reading.config(path, name) if reading.named or decryption.allow_plaintext else None
+            with parquet.open(path, config, **vars(how)) as view:
                 if view.dropped:
                     warn(f"ags1: note: {path}: left out, because their key is missing: {', '.join(view.dropped)}")
                 written.begin(path if len(found) > 1 else None)

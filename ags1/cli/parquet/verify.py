@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
 from collections.abc import Callable
 
-from ags1.cli import say, say_json, warn, warn_some
-from ags1.cli.parquet.files import parquet_files
-from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions
+from ags1.cli.command import OnSpark, Positional
+from ags1.cli.output import say, say_json, warn, warn_some
+from ags1.cli.parquet.files import CLUSTER, READING_ON_SPARK, SECRETS, parquet_files
+from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.paths import Job
 from ags1.cli.report import in_time
+from ags1.cli.spelling import in_options
 from ags1.cli.transfer import recorded, work_through
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.parquet.verify.expected import ExpectedFiles
@@ -26,7 +28,6 @@ from ags1.parquet.verify.report import (
     worst_outcome,
 )
 from ags1.support.exit_codes import EXIT_DATA, NotProtected, UsageError
-from ags1.support.remedies import in_options
 from ags1.support.words import counted, listed, made_by
 
 TYPE_CHECKING = False
@@ -38,39 +39,65 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-def verify(options: argparse.Namespace) -> int:
+@parquet_command(
+    decryption="PARQUET-DECRYPTION",
+    demands="REQUIREMENTS",
+    expected="expect expect-prefix expect-from",
+    files=Positional("FILE...", "Parquet file, glob or directory"),
+    work="WORK",
+    needs="(--footer-key KEY | --kms URL | ...)",
+    fields="file, outcome, seconds, created, ags1, error, and what ags1.parquet.ParquetVerifyReport has; behind "
+    "several files: total, outcome, outcomes, missing, unexpected",
+    spark=OnSpark(
+        "verify_parquet",
+        {"source": "directory or file, or a URL"},
+        f"workers-kms transfer-key-id {READING_ON_SPARK} REQUIREMENTS expect expect-prefix CHOICE {CLUSTER}",
+        SECRETS,
+        on_error="collect",
+    ),
+)
+def verify(decryption: Namespace, demands: Namespace, expected: Namespace, files: list[str], work: Namespace) -> int:
+    r"""A file is authentic, damaged or not protected; so are all of them together. Exit code 1 if anything is damaged
+    or missing; 3 if a key is missing; 5 if anything is not protected: no footer is authenticated, or pages
+    carry no tag, as those of AES_GCM_CTR_V1. In a directory, files that are not Parquet are left out.
+
+    sets of files:
+      With --expect, --expect-prefix or --expect-from, the files are to be those
+      and no others: what is missing is named, and what is there and should not be.
+      Names are those below a directory that is given. A file that was renamed has
+      its own name only where --aad-prefix '{path}' binds it; --expect-prefix goes
+      by the prefixes that the footers are authenticated with.
+
+    examples:
+      ags1 parquet verify vault/ --kms local:keys.json \
+          --require-encrypted ssn,salary --expect 'part-{0..99}.parquet'
+      ags1 parquet verify vault/ --footer-key file:f.key \
+          --expect-prefix 'people-2027.part{0..99}'
+    """
     from ags1.parquet.verify.verification import verify_file
 
-    expected = _expected(options)
-    found = parquet_files(options)
+    wanted = _expected(expected.expected, expected.expect_from)
+    found = parquet_files(files, work)
     jobs = [Job(path, "", name) for path, name in found]
     reports: list[ParquetVerifyReport] = []
     outcomes: list[str] = []
     unexpected: list[tuple[str, str]] = []
     with Clients() as clients:
-        reading = ReadingOptions(options, KeyReferences(), clients)
+        reading = ReadingOptions(decryption, KeyReferences(), clients)
 
         def take(job: Job, report: ParquetVerifyReport | None) -> None:
-            if expected is None:
+            if wanted is None:
                 return
             checked = report is not None and not report.failure_count
-            why = expected.take(job.name, None if report is None else report.aad_prefix, checked=checked)
+            why = wanted.take(job.name, None if report is None else report.aad_prefix, checked=checked)
             if why is not None:
                 unexpected.append((job.source, why))
 
         def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
             started = time.monotonic()
-            config = reading.config(job.source, job.name) if reading.named or options.allow_plaintext else None
+            config = reading.config(job.source, job.name) if reading.named or decryption.allow_plaintext else None
             try:
-                report = verify_file(
-                    job.source,
-                    config,
-                    missing_keys=options.missing_keys,
-                    require_encrypted=options.require_encrypted,
-                    allow_unauthenticated_pages=options.allow_unauthenticated_pages,
-                    threads=options.threads,
-                    progress=progress,
-                )
+                report = verify_file(job.source, config, threads=work.threads, progress=progress, **vars(demands))
             except Exception as error:
                 outcomes.append(outcome_of(error))
                 take(job, None)
@@ -90,50 +117,47 @@ def verify(options: argparse.Namespace) -> int:
             return _line(job.source, report, seconds), record
 
         code = work_through(
-            options, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1, name_all=True
+            work, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1, name_all=True
         )
-    if not options.json and not options.quiet and (options.verbose or len(jobs) == 1):
+    if not work.json and not work.quiet and (work.verbose or len(jobs) == 1):
         for report in reports:
             for line in str(report).split("\n")[1 if len(jobs) == 1 else 0 :]:
                 say(f"  {in_options(line)}")
-    elif not options.json and not options.quiet:
+    elif not work.json and not work.quiet:
         for report in reports:
             for problem in report.problems[:_SHOWN]:
                 say(f"  problem: {problem}")
     # Those that were not tried any more.
     outcomes += [NOT_CHECKED] * (len(jobs) - len(outcomes))
-    missing = [] if expected is None else expected.missing()
-    if len(jobs) > 1 and not options.json and not options.quiet and not (expected and expected.by_prefix):
+    missing = [] if wanted is None else wanted.missing()
+    if len(jobs) > 1 and not work.json and not work.quiet and not (wanted and wanted.by_prefix):
         count = sum(each.may_be_exchanged for each in reports)
         if count:
             warn(f"ags1: warning: {counted(count, 'file')}: {in_options(NOT_COMPARED)}, such as 'people/{{path}}'")
         if count := sum(each.has_no_prefix for each in reports):
             say(f"{counted(count, 'file')}: {NO_PREFIX}")
-    if len(jobs) > 1 or expected is not None:
-        _say_total(options, outcomes, missing, unexpected)
+    if len(jobs) > 1 or wanted is not None:
+        _say_total(work, outcomes, missing, unexpected)
     return EXIT_DATA if missing or unexpected else code
 
 
-def _expected(options: argparse.Namespace) -> ExpectedFiles | None:
+def _expected(given: list[Any] | None, source: str | None) -> ExpectedFiles | None:
     from pathlib import Path
 
-    given = options.expected
-    if options.expect_from is not None and given:
+    if source is not None and given:
         raise UsageError("--expect-from names all files: leave --expect and --expect-prefix out")
     try:
-        if options.expect_from is not None:
-            return ExpectedFiles(Path(options.expect_from))
+        if source is not None:
+            return ExpectedFiles(Path(source))
         return ExpectedFiles(given) if given else None
     except ValueError as error:
         raise UsageError(str(error).replace("expected", "--expect", 1)) from None
 
 
-def _say_total(
-    options: argparse.Namespace, outcomes: list[str], missing: list[str], unexpected: list[tuple[str, str]]
-) -> None:
+def _say_total(work: Namespace, outcomes: list[str], missing: list[str], unexpected: list[tuple[str, str]]) -> None:
     outcome = DAMAGED if missing or unexpected else worst_outcome(outcomes)
     counts = {each: outcomes.count(each) for each in (AUTHENTIC, DAMAGED, NOT_PROTECTED, NOT_CHECKED)}
-    if options.json:
+    if work.json:
         total = {
             "total": len(outcomes),
             "outcome": outcome,
@@ -148,7 +172,7 @@ def _say_total(
     warn_some(absent, "missing: {:,} more (--json names them all)")
     others = [f"not expected: {path}: {why}" for path, why in unexpected]
     warn_some(others, "not expected: {:,} more (--json names them all)")
-    if not options.quiet:
+    if not work.quiet:
         parts = [f"{count:,} {each}" for each, count in counts.items() if count]
         parts += [f"{len(missing):,} missing"] if missing else []
         parts += [f"{len(unexpected):,} not expected"] if unexpected else []

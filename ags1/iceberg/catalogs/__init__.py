@@ -15,13 +15,14 @@ PyIceberg's catalogs are the transport. Its models of metadata are not used, bec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ags1.errors import UnsupportedError
+from ags1.expected import NOTHING, Expected
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.configuration import configuration_fault
-from ags1.iceberg.metadata.locations import allowing, io_properties_of, moving
+from ags1.iceberg.metadata.locations import io_properties_of
 
 __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table"]
 
@@ -39,8 +40,7 @@ def catalog_table(
     identifier: str | tuple[str, ...],
     *,
     storage_options: Mapping[str, Any] | None = None,
-    allowed_locations: Sequence[str] | None = None,
-    moved_from: str | None = None,
+    expected: Expected = NOTHING,
 ) -> CatalogTable:
     """Find a table.
 
@@ -54,26 +54,29 @@ def catalog_table(
     storage_options : mapping, optional
         Options of the storage, in addition to the catalog's properties, under PyIceberg's names, such as
         ``s3.endpoint``, or those of :mod:`ags1.storage`, such as ``endpoint``.
-    allowed_locations, moved_from
-        As for :func:`ags1.iceberg.open_table`.
+    expected : Expected
+        What the caller knows beforehand.
 
     Raises
     ------
     UnsupportedError
-        Another kind of catalog.
+        Another kind of catalog, or a metadata hash for one whose server writes the metadata.
     ValueError
         `identifier` is not the name of a table; an option would have no effect.
     """
-    properties = allowing(io_properties_of(storage_options), allowed_locations)
+    properties = io_properties_of(storage_options)
     if catalog is None:
         from ags1.iceberg.catalogs.file import FileTable
 
         if not isinstance(identifier, str):
             raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
-        return FileTable(identifier, moving(properties, moved_from, identifier))
-    if moved_from is not None:
+        found: CatalogTable = FileTable(identifier, properties)
+    elif expected.moved_from is None:
+        found = _in_catalog(loaded(catalog), identifier, properties)
+    else:
         raise ValueError("moved_from is for a copy that is given by its path: without a catalog")
-    return _in_catalog(loaded(catalog), identifier, properties)
+    found.expect(expected.within(found.io_properties))
+    return found
 
 
 def loaded(catalog: Any, **properties: str) -> Any:

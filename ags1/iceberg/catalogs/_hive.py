@@ -26,6 +26,7 @@ from typing import Any
 from pyiceberg.catalog.hive import HiveCatalog
 
 from ags1.errors import AuthenticationError
+from ags1.expected import check_hash
 from ags1.iceberg.catalogs._table import (
     LOCATION,
     PREVIOUS,
@@ -42,7 +43,6 @@ from ags1.iceberg.metadata.metadata_document import (
     DATA_PATH,
     KEY_ID,
     METADATA_PATH,
-    check_hash,
     properties_of,
     text_hash,
 )
@@ -64,7 +64,7 @@ class HiveTable(PointerTable):
         super().__init__(catalog, identifier, io_properties)
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
 
-    def load(self) -> TableState:
+    def _load(self) -> TableState:
         """Request the table from the metastore, read its metadata file, and compare that with its hash."""
         with self._connected() as client:
             table = self._get(client)

@@ -45,7 +45,7 @@ class RestTable(CatalogTable):
         self.name = ".".join(identifier)
         self.io_properties = self._given
 
-    def load(self) -> TableState:
+    def _load(self) -> TableState:
         return self._state(self._ask("GET", self._url("load_table"), params={"snapshots": "all"}))
 
     def check_can_encrypt(self) -> None:
@@ -55,7 +55,7 @@ class RestTable(CatalogTable):
         the ``key-id`` of the first encrypted snapshot.
         """
         try:
-            state = self.load()
+            state = self._load()
         except FileNotFoundError:
             # A table that is yet to be created.
             return
@@ -67,7 +67,7 @@ class RestTable(CatalogTable):
         old, new = properties_of(before).get(KEY_ID), properties_of(fields).get(KEY_ID)
         if old == new:
             return
-        state = self.load()
+        state = self._load()
         if is_brief:
             self._change_key_id(state, [_key_id_update(new), _key_id_update(old)])
             return
@@ -87,7 +87,7 @@ class RestTable(CatalogTable):
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         before = base.document.fields
         updates = updates_of(before, fields)
-        found = self.load()
+        found = self._load()
         if found.metadata_location != base.metadata_location:
             raise self._conflict(base.metadata_location, found.metadata_location)
         requirements = requirements_of(before, fields)
@@ -97,7 +97,7 @@ class RestTable(CatalogTable):
         if not any(each["snapshot"].get("key-id") for each in updates.snapshots):
             after = self._send(found, requirements, updates.all)
             self._check_keys(after, keyed(fields, "encryption-keys", "key-id"))
-            return self._committed(after)
+            return self._committed(after, fields)
         added = _Added.of(before, updates)
         is_added = False
         try:
@@ -106,9 +106,9 @@ class RestTable(CatalogTable):
             found = self._send(found, _requirements_now(requirements, found), updates.snapshots)
             is_added = True
             # Load again, because the reply may differ from the stored state.
-            self._check_snapshots(self.load(), updates)
+            self._check_snapshots(self._load(), updates)
             last = [*updates.last, *_removals(fields, [added.name], set(), set()), *_leftovers(fields)]
-            return self._committed(self._send(found, _requirements_now(requirements, found), last))
+            return self._committed(self._send(found, _requirements_now(requirements, found), last), fields)
         except (ConflictError, UnsupportedError, RefusedError) as error:
             if not self._take_back(before["table-uuid"], added) and is_added:
                 # Their data files are gone too, so another attempt would name what is not there.
@@ -143,7 +143,7 @@ class RestTable(CatalogTable):
         except ConflictError as error:
             raise self._taken() from error
         if not fields.get("snapshots"):
-            return self._committed(made)
+            return self._committed(made, fields)
         try:
             return self.commit(
                 made, {**made.document.fields, **{name: fields[name] for name in _CONTENT if name in fields}}
@@ -223,14 +223,14 @@ class RestTable(CatalogTable):
         except (ConflictError, PermissionError):
             raise
         except RefusedError as error:
-            now = self.load()
+            now = self._load()
             if now.metadata_location != found.metadata_location:
                 # Such as a sequence number that another writer has taken.
                 raise self._conflict(found.metadata_location, now.metadata_location) from error
             raise
         except OSError as error:
             try:
-                now = self.load()
+                now = self._load()
                 if _is_done(now.document.fields, updates):
                     return now
                 then = "the table does not have its changes"
@@ -247,12 +247,12 @@ class RestTable(CatalogTable):
         entry = {"key-id": f"ags1-{secrets.token_hex(16)}", "encrypted-key-metadata": "AAAA", "encrypted-by-id": "none"}
         remove = {"action": "remove-encryption-key", "key-id": entry["key-id"]}
         self._send(state, uuid, [{"action": "add-encryption-key", "encryption-key": entry}])
-        now = self.load()
+        now = self._load()
         is_kept = entry["key-id"] in keyed(now.document.fields, "encryption-keys", "key-id")
         if is_kept:
             other = {**entry, "encrypted-by-id": "other"}
             self._send(now, uuid, [remove, {"action": "add-encryption-key", "encryption-key": other}])
-            now = self.load()
+            now = self._load()
             is_kept = keyed(now.document.fields, "encryption-keys", "key-id").get(entry["key-id"]) == other
             now = self._send(now, uuid, [remove])
         if not is_kept:
@@ -265,7 +265,7 @@ class RestTable(CatalogTable):
         try:
             return self._send(state, requirements_of(fields, fields)[:1], updates)
         except (ConflictError, RefusedError) as error:
-            if self.load().metadata_location != state.metadata_location:
+            if self._load().metadata_location != state.metadata_location:
                 # The commit itself will show what the server allows.
                 return None
             raise self._pins(str(error)) from error
@@ -307,7 +307,7 @@ class RestTable(CatalogTable):
         """Remove snapshots and keys that were added and that no ref has; return False if others removed the files."""
         is_there = True
         try:
-            now = self.load().document.fields
+            now = self._load().document.fields
             # The next commit removes a snapshot together with the property, and keeps the files. An expiry does not.
             is_there = added.snapshots <= keyed(now, "snapshots", "snapshot-id").keys() or (
                 added.name not in properties_of(now)

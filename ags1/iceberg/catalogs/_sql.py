@@ -9,7 +9,7 @@ from ags1.iceberg.catalogs._table import PointerTable, RefusedError, TableState,
 
 
 class SqlTable(PointerTable):
-    def load(self) -> TableState:
+    def _load(self) -> TableState:
         return read_state(self._location(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:

@@ -8,16 +8,19 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ags1.errors import ConflictError, FormatError
+from ags1.errors import ConflictError, FormatError, UnsupportedError
+from ags1.expected import NOTHING, Expected
 from ags1.iceberg.catalogs.successor import NewMetadata, first, successor
 from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
-from ags1.iceberg.metadata.locations import TableLocations, allowed_in, location_of, rooted
+from ags1.iceberg.metadata.locations import TableLocations, location_of, moved, rooted
 from ags1.iceberg.metadata.metadata_document import (
     DATA_PATH,
+    KEY_ID,
+    check_expected,
     directories_of,
     metadata_directory,
     metadata_document,
@@ -90,6 +93,10 @@ class CatalogTable(abc.ABC):
         Its name in the catalog; None without a catalog.
     io_properties : mapping
         Properties for PyIceberg's FileIO: those of the catalog, and those that it issued for the table.
+    expected : Expected
+        What the caller knows beforehand. Every state must be so; the caller's own commits change it.
+    advanced : callable or None
+        Called with each state that this object commits.
     has_metadata_files : bool
         Whether its metadata is what a client wrote into a file.
     """
@@ -99,14 +106,34 @@ class CatalogTable(abc.ABC):
     name: str
     identifier: tuple[str, ...] | None = None
     io_properties: Mapping[str, str]
+    expected = NOTHING
+    advanced: Callable[[TableState], None] | None = None
+
+    def expect(self, expected: Expected) -> None:
+        """Set what the caller knows beforehand.
+
+        Raises
+        ------
+        UnsupportedError
+            The catalog's server writes the metadata, as in a REST catalog, so that there is no file to pin.
+        """
+        if expected.metadata_hash is not None and not self.has_metadata_files:
+            raise UnsupportedError(
+                f"{self.name}: the catalog's server writes the metadata of its tables, so its hash is not for clients "
+                "to pin"
+            )
+        self.expected = expected
+
+    def place(self, path: str) -> Location:
+        """Return where a file is that the table names."""
+        return location_of(moved(path, self.expected.moved_from), self.io_properties)
 
     def places(self, state: TableState) -> TableLocations:
         """Return the directories that the table's files may be in."""
-        found = TableLocations(allowed_in(self.io_properties), self.io_properties)
+        found = TableLocations(self.expected.allowed_locations, self.expected.moved_from)
         found.add(state.metadata_location, state.locations)
         return found
 
-    @abc.abstractmethod
     def load(self) -> TableState:
         """Read the table's newest state.
 
@@ -115,10 +142,20 @@ class CatalogTable(abc.ABC):
         FileNotFoundError
             The catalog has no such table.
         AuthenticationError
-            The metadata file is not the one that the catalog names.
+            The metadata file is not the one that the catalog names, or that is expected.
+        KeyAccessError
+            The table is under another master key than expected.
         FormatError, OSError
             The metadata file, or the catalog, cannot be read.
         """
+        state = self._load()
+        where = state.metadata_location
+        check_expected(self.expected, where if self.identifier is None else f"{self.name} ({where})", state.document)
+        return state
+
+    @abc.abstractmethod
+    def _load(self) -> TableState:
+        """Read the newest state, and compare it with what the catalog itself stores."""
 
     @abc.abstractmethod
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
@@ -157,7 +194,7 @@ class CatalogTable(abc.ABC):
     def refuse_taken(self) -> None:
         """Raise the FileExistsError of :meth:`create` now if the name is taken, before anything is written."""
         try:
-            self.load()
+            self._load()
         except FileNotFoundError:
             return
         raise self._taken()
@@ -199,8 +236,11 @@ class CatalogTable(abc.ABC):
             There is a newer state. A catalog knows the newest one.
         """
 
-    def _committed(self, state: TableState) -> TableState:
-        """Log a commit; return its state."""
+    def _committed(self, state: TableState, fields: Mapping[str, Any]) -> TableState:
+        """Log a commit of `fields`, and expect its state from now on; return the state."""
+        self.expected = self.expected.after(properties_of(fields).get(KEY_ID), state.file_hash)
+        if self.advanced is not None:
+            self.advanced(state)
         _LOG.info("%s: committed %s, with the hash %s", self.name, state.metadata_location, state.file_hash)
         return state
 
@@ -264,7 +304,7 @@ class PointerTable(CatalogTable):
                 places.check(f"{str(each).rstrip('/')}/new")
         with self._written(fields, successor(base.metadata_location, base.document.fields, fields)) as new:
             self.swap(base, new)
-        return self._committed(replace(new, locations=base.locations))
+        return self._committed(replace(new, locations=base.locations), fields)
 
     @abc.abstractmethod
     def insert(self, new: TableState) -> None:
@@ -273,7 +313,7 @@ class PointerTable(CatalogTable):
     def create(self, fields: Mapping[str, Any]) -> TableState:
         with self._written(fields, first(fields)) as new:
             self.insert(new)
-        return self._committed(new)
+        return self._committed(new, fields)
 
     def _pointer(self, parameters: Mapping[str, Any]) -> str:
         """Return the location of the metadata file from a catalog's parameters of a table."""
@@ -327,7 +367,7 @@ class PointerTable(CatalogTable):
     def _became(self, location: str) -> bool:
         """Return whether a metadata file is or was the table's."""
         try:
-            found = self.load()
+            found = self._load()
         except FileNotFoundError:
             return False
         log = found.document.fields.get("metadata-log") or ()

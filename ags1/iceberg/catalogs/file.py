@@ -46,7 +46,7 @@ class FileTable(CatalogTable):
         self.io_properties = io_properties
         self._start = identifier if is_metadata_file(identifier) else None
 
-    def load(self) -> TableState:
+    def _load(self) -> TableState:
         """Read the newest metadata file."""
         if self._start is None:
             return read_state(newest_metadata(self.name, self.io_properties), self.io_properties)
@@ -77,7 +77,7 @@ class FileTable(CatalogTable):
         except OSError as error:
             self._look_after(error, where, written.data, old)
         self._tell_hint(where)
-        return self._committed(TableState(location, written.document))
+        return self._committed(TableState(location, written.document), fields)
 
     @property
     def _metadata(self) -> str:
@@ -106,16 +106,16 @@ class FileTable(CatalogTable):
             raise self._taken("another writer has made a table meanwhile: choose another directory") from None
         except OSError as error:
             self._look_after(error, where, written.data, "nothing")
-        return self._committed(TableState(location, written.document))
+        return self._committed(TableState(location, written.document), fields)
 
     def check_can_encrypt(self) -> None:
         """Refuse storage without create-if-absent, and the copy of another table."""
-        refuse_change(self.name, self.io_properties)
+        refuse_change(self.name, self.expected.moved_from)
         _require_create(location_of(self._start or self.name, self.io_properties))
 
     def refuse_copy(self, state: TableState) -> None:
         """Refuse to change the copy of a table elsewhere, whose files name each other there."""
-        refuse_change(self.name, self.io_properties)
+        refuse_change(self.name, self.expected.moved_from)
         places = self.places(state)
         places.believe(state.document.fields)
         places.refuse_change(self.name)
@@ -147,7 +147,7 @@ class FileTable(CatalogTable):
         except (OSError, FormatError):
             pass
         else:
-            raise self._conflict(old, where.text) from error
+            raise self._conflict(old, where.shown) from error
         raise OSError(
             f"{self.name}: it is not known whether {where} was created ({error}): load the table before doing it again"
         ) from error

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ags1.core.blocks import usable_cpus
-from ags1.errors import Ags1Error, FormatError, KeyAccessError, LimitError, TruncatedError, UnsupportedError
+from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
@@ -44,7 +44,6 @@ from ags1.iceberg.conversion.work import (
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
-from ags1.iceberg.metadata.locations import MOVED_FROM, TableLocations
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.scan.probing import Probe
@@ -71,12 +70,10 @@ _READ_AT_ONCE = 4
 class TableAtOnce:
     """A table at one moment: its metadata, its files opened, and its contents."""
 
-    def __init__(
-        self, state: TableState, kms: Any, io_properties: Mapping[str, str], kept: Kept, places: TableLocations
-    ) -> None:
-        self.places = places
+    def __init__(self, state: TableState, kms: Any, table: CatalogTable, kept: Kept) -> None:
+        self.places = table.places(state)
         self.metadata = TableMetadata(state.document.fields)
-        self.source = SnapshotFiles.of(state, kms, io_properties)
+        self.source = SnapshotFiles.of(state, kms, table)
         self.contents = Contents(self.metadata, self.source, kept)
         self.document = state.document
 
@@ -92,8 +89,6 @@ class Conversion:
         Called as ``progress(done, total)`` with stored bytes, from any thread, never by two at once.
     target_properties : mapping, optional
         Properties for the new location; by default those of the old one.
-    held : str, optional
-        The master key that the caller has named for the table as it is: metadata.json is authenticated by nothing.
     perform : callable, optional
         Moves files outside this process. It is called as ``perform(tasks, journal, places)`` with a list of
         :class:`FileTask` and the :class:`Journal`, which opens their keys; None if there is no key. It records each
@@ -109,14 +104,13 @@ class Conversion:
         threads: int | None = None,
         progress: Progress | None = None,
         target_properties: Mapping[str, str] | None = None,
-        held: str | None = None,
         perform: Perform | None = None,
     ) -> None:
-        self.table, self.kms, self.change, self.held = table, kms, change, held
+        self.table, self.kms, self.change = table, kms, change
         self.threads, self.progress, self.perform = threads, progress, perform
         source = table.io_properties
         target = source if target_properties is None else target_properties
-        self.places = Places(source, {name: target[name] for name in target if name != MOVED_FROM})
+        self.places = Places(source, target, table.expected.moved_from)
         self.moved: dict[str, tuple[FileResult, RunSeal | None]] = {}
         self._manifests: Kept = {}
         self._journal: Journal | None = None
@@ -137,18 +131,11 @@ class Conversion:
     # -- what is there -------------------------------------------------------------------------------------------
 
     def look(self, state: TableState | None = None) -> TableAtOnce:
-        """Return the table in its current state, or in a given one. KeyAccessError: not under the key that is held."""
+        """Return the table in its current state, or in a given one."""
         found = state or self.table.load()
         if state is None:
             self.table.check_newest(found)
-        said = TableMetadata(found.document.fields).key_id
-        # A catalog that knows the master key has compared it; encryption is under the key that the caller names.
-        if self.held not in (None, said) and found.table_key_id is None and self.change.name != ENCRYPT:
-            raise KeyAccessError(
-                f"{self.table.name}: its metadata says that it is under the master key {said!r}, and it was opened "
-                f"with `table_key_id={self.held!r}`: if that is right, open it again with the other one"
-            )
-        return TableAtOnce(found, self.kms, self.table.io_properties, self._manifests, self.table.places(found))
+        return TableAtOnce(found, self.kms, self.table, self._manifests)
 
     def plan(self, view: TableAtOnce) -> ConversionPlan:
         """Return the plan. Nothing is written."""
@@ -485,7 +472,7 @@ class Conversion:
         self.move(view)
         state = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
         if state is not None:
-            self.prove(state)
+            self.prove(state, self.table)
         self.forget()
         return self.finished(state)
 
@@ -535,9 +522,9 @@ class Conversion:
             metadata.fields.pop("encryption-keys", None)
         return made
 
-    def prove(self, state: TableState) -> None:
+    def prove(self, state: TableState, table: CatalogTable) -> None:
         """Open the committed table, from its metadata down, and count; a FormatError if a snapshot has lost rows."""
-        files = SnapshotFiles.of(state, self.kms, self.places.target)
+        files = SnapshotFiles.of(state, self.kms, table)
         metadata = TableMetadata(state.document.fields)
         counted: dict[str, int] = {}
         for number in {each["snapshot-id"] for each in metadata.refs.values()}:

@@ -25,7 +25,7 @@ from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys._document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import unwrapping_under
-from ags1.iceberg.metadata.locations import location_of, refuse_change, rooted
+from ags1.iceberg.metadata.locations import refuse_change, rooted
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
     claims_encryption,
@@ -104,9 +104,6 @@ def expire_snapshots(
     files: dict[str, str] = {}
     removed: dict[int, list[Location]] = {}
 
-    def located(path: str) -> Location:
-        return location_of(path, opened.io_properties)
-
     def attempt(state: TableState, metadata: TableMetadata, _files: TableFiles) -> bool:
         files.clear()
         opened.check_newest(state)
@@ -117,11 +114,11 @@ def expire_snapshots(
             current |= {each["snapshot-id"] for each in metadata.snapshots if each.get("timestamp-ms", 0) > limit}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
-        source = SnapshotFiles.of(state, client, opened.io_properties)
+        source = SnapshotFiles.of(state, client, opened)
         kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
-        places, identity, own = opened.places(state), _Identities(), _Own(metadata, located)
+        places, identity, own = opened.places(state), _Identities(), _Own(metadata, opened.place)
         # The kept snapshots are read first: if one of their manifests cannot be read, nothing is removed.
-        needed = {identity(located(path)) for path, _ in _files_of(source, kept)}
+        needed = {identity(opened.place(path)) for path, _ in _files_of(source, kept)}
         going = dict(_files_of(source, old))
         # A file that is deleted in all kept snapshots is not read, and no snapshot will name it again.
         gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
@@ -138,14 +135,14 @@ def expire_snapshots(
         metadata.remove_snapshots({each["snapshot-id"] for each in old})
         dropped = [] if keeps or not claims_encryption(metadata.fields) else metadata.drop_statistics()
         report.kept_statistics = metadata.statistics if claims_encryption(metadata.fields) else []
-        needed |= {identity(located(path)) for path in metadata.statistics}
-        needed.add(identity(located(state.metadata_location)))
+        needed |= {identity(opened.place(path)) for path in metadata.statistics}
+        needed.add(identity(opened.place(state.metadata_location)))
         going |= dict.fromkeys(named, "statistics")
-        files.update((path, kind) for path, kind in going.items() if identity(located(path)) not in needed)
+        files.update((path, kind) for path, kind in going.items() if identity(opened.place(path)) not in needed)
         removed.clear()
         for path in sorted(files):
             removed.setdefault(_REMOVED_LAST.get(files[path], 0), []).append(own(path))
-        _refuse_local_files(state.metadata_location, files, located)
+        _refuse_local_files(state.metadata_location, files, opened.place)
         keys = EncryptionKeys.from_table_metadata(metadata.fields)
         pruned = keys.prune(metadata.fields)
         report.key_entries = len(keys) - len(pruned)
@@ -153,7 +150,7 @@ def expire_snapshots(
             metadata.fields["encryption-keys"] = pruned.to_list()
         return bool(old or report.key_entries or dropped) and not dry_run
 
-    new = commit(opened, located, attempt, retries=PATIENT)
+    new = commit(opened, opened.place, attempt, retries=PATIENT)
     report.metadata_hash = None if new is None else new.file_hash
     report.paths = sorted(files)
     for kind in files.values():
@@ -171,7 +168,7 @@ def left_behind(table: CatalogTable) -> RemovedSnapshots:
     if not metadata.removes_files:
         # They may be there for others.
         return RemovedSnapshots()
-    own = _Own(metadata, lambda path: location_of(path, table.io_properties))
+    own = _Own(metadata, table.place)
     return removed_snapshots(table, None, state, math.inf, lambda path: _seen(own(path)) is not None)
 
 
@@ -181,16 +178,13 @@ def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
         # All that the table names would be read.
         return
 
-    def located(path: str) -> Location:
-        return location_of(path, table.io_properties)
-
     state = table.load()
-    identity, own = _Identities(), _Own(TableMetadata(state.document.fields), located)
-    named = {identity(located(path)) for path in _named_now(table, kms)}
-    files = [path for path in paths if identity(located(path)) not in named]
+    identity, own = _Identities(), _Own(TableMetadata(state.document.fields), table.place)
+    named = {identity(table.place(path)) for path in _named_now(table, kms)}
+    files = [path for path in paths if identity(table.place(path)) not in named]
     for path in files:
         table.places(state).check(path)
-    _refuse_local_files(state.metadata_location, files, located)
+    _refuse_local_files(state.metadata_location, files, table.place)
     _remove([own(path) for path in files], f"{table.name}: the table does not name them")
 
 
@@ -233,18 +227,15 @@ def clean(
     opened, client = parts_of(table, kms)
     limit = time.time_ns() - int(older_than.total_seconds() * 1_000_000_000)
 
-    def located(path: str) -> Location:
-        return location_of(path, opened.io_properties)
-
     state = opened.load()
     opened.refuse_copy(state)
     opened.check_newest(state)
     metadata = TableMetadata(state.document.fields)
     refuse_shared_files(metadata, opened.name)
-    names = TableFiles(metadata, located)
-    identity, own = _Identities(), _Own(metadata, located)
+    names = TableFiles(metadata, opened.place)
+    identity, own = _Identities(), _Own(metadata, opened.place)
     directories = [own.metadata, own.table.join("metadata")]
-    _refuse_other_places(own.table, located(state.metadata_location), directories, opened.name, identity)
+    _refuse_other_places(own.table, opened.place(state.metadata_location), directories, opened.name, identity)
     for path in (names.new_metadata_path(DIRECTORY), names.new_data_path(""), f"{metadata.location}/data"):
         opened.places(state).check(path)
     # List files before loading the state: a file committed meanwhile is either not listed, or named.
@@ -263,7 +254,7 @@ def clean(
     outside = {identity(each.location): each for path in elsewhere if (each := _seen(own(path))) is not None}
     outside = {name: each for name, each in outside.items() if name not in listed}
     listed |= outside
-    named = {identity(located(path)) for path in _named_now(opened, client)}
+    named = {identity(opened.place(path)) for path in _named_now(opened, client)}
     unnamed = [each for name, each in listed.items() if name not in named]
     _refuse_other_tables(unnamed, directories, metadata.fields.get("table-uuid"), opened.name, identity)
     inside = f"{identity(own.journals)}/"
@@ -298,7 +289,7 @@ def check_age(older_than: datetime.timedelta) -> None:
 
 def journals_of(table: CatalogTable, state: TableState) -> Location:
     """Return where the runs of a table have their directories: those under way, and those that were killed."""
-    return _Own(TableMetadata(state.document.fields), lambda path: location_of(path, table.io_properties)).journals
+    return _Own(TableMetadata(state.document.fields), table.place).journals
 
 
 def _ahead(older_than: datetime.timedelta) -> int:
@@ -343,7 +334,7 @@ def _removed_elsewhere(
     """Files outside of the table's location that only snapshots name which the table no longer has."""
     inside = f"{identity(own.table)}/"
     roots = table.places(state).roots
-    if all(f"{identity(location_of(each, table.io_properties))}/".startswith(inside) for each in roots):
+    if all(f"{identity(table.place(each))}/".startswith(inside) for each in roots):
         return
     left = removed_snapshots(table, kms, state, math.inf, lambda path: _seen(own(path)) is not None)
     report.notes += [
@@ -374,7 +365,7 @@ def _refuse_other_tables(
     def is_own(entry: Entry) -> bool:
         if not identity(entry.location).startswith(own):
             return False
-        document = metadata_document(entry.path, bytes(read_whole(entry.location, MAX_DOCUMENT)), None)
+        document = metadata_document(entry.path, bytes(read_whole(entry.location, MAX_DOCUMENT)))
         return bool(document.fields.get("table-uuid") == uuid)
 
     found = [each for each in entries if is_metadata_file(each.name)]
@@ -448,7 +439,7 @@ def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
     for each in fields.get("metadata-log") or ():
         yield each["metadata-file"]
     yield from TableMetadata(fields).statistics
-    for path, _ in _files_of(SnapshotFiles.of(state, kms, table.io_properties), list(fields.get("snapshots") or ())):
+    for path, _ in _files_of(SnapshotFiles.of(state, kms, table), list(fields.get("snapshots") or ())):
         yield path
 
 
@@ -552,7 +543,7 @@ def parts_of(table: Any, kms: Any, *, changes: bool = True) -> tuple[CatalogTabl
             )
         kms = table.io.kms if kms is None else kms
     if changes:
-        refuse_change(found.name, found.io_properties)
+        refuse_change(found.name, found.expected.moved_from)
     if kms is None:
         raise TypeError("give `kms`: a client of ags1.kms or a URL, such as 'aws:'")
     return found, kms

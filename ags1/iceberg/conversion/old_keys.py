@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ags1.errors import AuthenticationError, KeyAccessError, UnsupportedError
@@ -26,7 +26,6 @@ from ags1.iceberg.keys._entries import EncryptedKey
 from ags1.iceberg.keys._kek import kept_kek
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.metadata.metadata_document import metadata_document
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.iceberg.walk.table_audit import TableAuditReport, audit
@@ -34,7 +33,7 @@ from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import Key
-from ags1.storage import Location, list_names
+from ags1.storage import list_names
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable
 from ags1.work.records import found_runs, opened_runs
@@ -186,7 +185,7 @@ def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict
     directory = current.rpartition("/")[0]
     try:
         table.places(state).check(f"{directory}/new")
-        names = list_names(location_of(directory, table.io_properties))
+        names = list_names(table.place(directory))
     except (OSError, UnsupportedError):
         # Not every reader may list. The log names the files of the last commits.
         report.unread.append(f"{directory}/ (not listed)")
@@ -266,7 +265,7 @@ def _look(
         _judge(table, state, kms, found, report)
     finally:
         # Readers of this process that find keys by the metadata file are to find its own.
-        file_io_at(state, table.io_properties, kms).read_metadata(state.metadata_location)
+        _file_io(table, state, kms).read_metadata(state.metadata_location)
 
 
 def _judge(table: CatalogTable, state: TableState, kms: Any, found: TableWalk, report: OldKeyReport) -> None:
@@ -288,12 +287,18 @@ def _judge(table: CatalogTable, state: TableState, kms: Any, found: TableWalk, r
         report.files = sum(each.path in reached for each in _walked(table, state, current, kms))
 
 
+def _file_io(table: CatalogTable, state: TableState, kms: Any) -> EncryptedFileIO:
+    # Some of what it reads is under old master keys.
+    expected = replace(table.expected, table_key_id=None, metadata_hash=None)
+    return file_io_at(state, table.io_properties, kms, expected)
+
+
 def _walked(table: CatalogTable, state: TableState, fields: Mapping[str, Any], kms: Any) -> TableWalk:
     text = json.dumps(fields, ensure_ascii=False).encode("utf-8")
     made = TableState(
         state.metadata_location, metadata_document(state.metadata_location, text), None, None, state.locations
     )
-    return walk(state.metadata_location, file_io_at(made, table.io_properties, kms), "all")
+    return walk(state.metadata_location, _file_io(table, made, kms), "all")
 
 
 def _reached(found: TableWalk) -> Iterator[str]:
@@ -305,9 +310,6 @@ def _reached(found: TableWalk) -> Iterator[str]:
 
 def _look_at_journals(table: CatalogTable, state: TableState, kms: Any, report: OldKeyReport) -> None:
     metadata = TableMetadata(state.document.fields)
-
-    def located(path: str) -> Location:
-        return location_of(path, table.io_properties)
 
     def unwrap(wrapped: Mapping[str, Any], name: str) -> Key:
         key = WrappedKey.from_json(wrapped, name)
@@ -322,14 +324,14 @@ def _look_at_journals(table: CatalogTable, state: TableState, kms: Any, report: 
             report.opened.append(key.key_id)
         return made
 
-    place = TableFiles(metadata, located).new_metadata_path(DIRECTORY)
+    place = TableFiles(metadata, table.place).new_metadata_path(DIRECTORY)
     try:
         table.places(state).check(place)
     except UnsupportedError:
         # Only the metadata names this place, which nobody has allowed.
         report.unread.append(f"{place}/ (not allowed)")
         return
-    runs, uuid = found_runs(below_metadata(located(place))), str(metadata.fields.get("table-uuid"))
+    runs, uuid = found_runs(below_metadata(table.place(place))), str(metadata.fields.get("table-uuid"))
     # Others are of the table's own key, refused, or what nobody with a key has written.
     opened = opened_runs(runs, KIND, uuid, unwrap, lambda name, error: None)
     report.journals += [each.found.run for each in opened]

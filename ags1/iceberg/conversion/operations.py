@@ -22,7 +22,6 @@ from ags1.iceberg.conversion.expiry import (
 )
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.files.file_io import TABLE_KEY_ID
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import below, io_properties_of, moved
 from ags1.iceberg.metadata.metadata_document import claims_encryption
@@ -114,7 +113,7 @@ def encrypt_table(
     opened.check_can_encrypt()
     _check_key_id(opened, state, change)
     if "convert" in wanted:
-        report = _conversion(table, opened, client, change, threads, progress, perform).run()
+        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
         report = _changed_metadata(opened, client, change)
         report.notes.append(ENABLED)
@@ -153,7 +152,7 @@ def decrypt_table(
     state = _loaded(opened, expire=expire)
     change = _decryption(state, opened.name)
     _check_key_id(opened, state, change)
-    report = _conversion(table, opened, client, change, threads, progress, perform).run()
+    report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
 
@@ -215,7 +214,7 @@ def rekey_table(
     )
     _check_key_id(opened, state, change)
     if data_keys:
-        report = _conversion(table, opened, client, change, threads, progress, perform).run()
+        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
         report = _changed_metadata(opened, client, change)
         report.notes.append(REWRAPPED)
@@ -284,7 +283,7 @@ def plan_conversion(
         _refuse_other_key(state, key_id)
         change = ConversionGoal(ENCRYPT, key_id, data_key_length)
     change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
-    conversion = Conversion(opened, client, change, held=_held(table))
+    conversion = Conversion(opened, client, change)
     if target_location is not None:
         _new_table(conversion, catalog, identifier)
     plan = conversion.plan(conversion.look(state))
@@ -352,9 +351,7 @@ def relocate_table(
     state = opened.load()
     change = replace(_relocation(opened, state, target_location, key_id), partition_paths=partition_paths)
     there = None if target_properties is None else io_properties_of(target_properties)
-    conversion = Conversion(
-        opened, client, change, threads=threads, progress=progress, target_properties=there, held=_held(table)
-    )
+    conversion = Conversion(opened, client, change, threads=threads, progress=progress, target_properties=there)
     created = _new_table(conversion, catalog, identifier)
     view = conversion.look(state)
     conversion.plan(view)
@@ -381,7 +378,7 @@ def relocate_table(
         raise
     new = created.load()
     conversion.report.snapshots = made
-    conversion.prove(new)
+    conversion.prove(new, created)
     conversion.forget()
     return conversion.finished(new)
 
@@ -406,25 +403,6 @@ def _new_table(conversion: Conversion, catalog: Any, identifier: Any) -> Catalog
     if catalog is not None:
         found = catalog_table(catalog, identifier, storage_options=options)
         found.refuse_taken()
-    return found
-
-
-def _conversion(
-    table: Any,
-    opened: CatalogTable,
-    kms: Any,
-    change: ConversionGoal,
-    threads: int | None,
-    progress: Progress | None,
-    perform: Perform | None,
-) -> Conversion:
-    return Conversion(opened, kms, change, threads=threads, progress=progress, held=_held(table), perform=perform)
-
-
-def _held(table: Any) -> str | None:
-    """The master key that a table was opened with."""
-    io = getattr(table, "io", None)
-    found: str | None = None if io is None else io.properties.get(TABLE_KEY_ID)
     return found
 
 
@@ -462,7 +440,7 @@ def _relocation(table: CatalogTable, state: TableState, target_location: str, ke
     metadata = TableMetadata(state.document.fields)
     location = target_location.rstrip("/")
     # A copy may go back to where the table was.
-    if not location or below(f"{location}/x", moved(metadata.location, table.io_properties)) == "x":
+    if not location or below(f"{location}/x", moved(metadata.location, table.expected.moved_from)) == "x":
         raise ValueError(f"{target_location} is the directory of the table itself: name another one")
     return ConversionGoal(RELOCATE, key_id or metadata.key_id, None, location)
 

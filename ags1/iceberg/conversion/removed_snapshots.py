@@ -19,7 +19,7 @@ from ags1.iceberg.conversion.journal import DIRECTORY
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.locations import TableLocations, location_of
+from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import directories_of, metadata_document
 from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
@@ -62,7 +62,7 @@ def older_documents(
     def read(path: str) -> Document | Exception | None:
         try:
             places.check(path)
-            found = metadata_document(path, bytes(read_whole(location_of(path, table.io_properties), MAX_DOCUMENT)))
+            found = metadata_document(path, bytes(read_whole(table.place(path), MAX_DOCUMENT)))
             if found.fields.get("table-uuid") != own:
                 return None
             # One that somebody has planted must not end the search.
@@ -163,7 +163,7 @@ def removed_snapshots(
         if not left or kms is None:
             continue
         old = TableState(path, document, None, None, state.locations)
-        source = SnapshotFiles.of(old, kms, table.io_properties, is_old=True)
+        source = SnapshotFiles.of(old, kms, table, is_old=True)
         for snapshot in left:
             number = snapshot["snapshot-id"]
             try:

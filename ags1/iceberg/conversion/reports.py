@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 _LISTED = 20
 _KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
-_DECRYPTED = "until then ags1 reads the table only with `allow_plaintext=True`, because its metadata still names keys"
 _ENGINES = {
     True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
     "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
     False: "read afterwards by every engine that reads format version 3, and written by those that write it, such as "
-    "Spark; PyIceberg 0.12 only reads it",
+    "Spark; PyIceberg 0.12 only reads it, and ags1 only with `allow_plaintext=True`",
 }
 
 
@@ -167,7 +166,6 @@ class ConversionPlan(Report):
         else:
             count = self.maybe_plaintext if self.change == "encrypt" else self.old_snapshots
             lines = [f"{_old_snapshots(count)} stay {held} until they are expired"] if count else []
-            lines += [_DECRYPTED] if self.change == "decrypt" else []
             lines += _lines("statistics file that stays until then", self.statistics)
             lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
         if self.change == "rekey" or (self.change == "encrypt" and self.maybe_plaintext):
@@ -353,7 +351,7 @@ class ConversionReport(Report):
         if self.change == "encrypt":
             old = _old_snapshots(self.maybe_plaintext)
             return f"NOT all encrypted yet: {old} may be plaintext until {_EXPIRE}"
-        return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}\n{_DECRYPTED}"
+        return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}"
 
 
 @dataclass

@@ -23,7 +23,7 @@ from typing import Any
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError, TruncatedError
-from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.metadata.locations import location_of, moved
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.native.thrift import Struct
@@ -59,14 +59,15 @@ _MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01"}
 
 @dataclass(frozen=True)
 class Places:
-    """Properties, under PyIceberg's names, of the source and the target storage."""
+    """Properties, under PyIceberg's names, of the source and the target storage; and whether the source is a copy."""
 
     source: Mapping[str, str] = field(default_factory=dict)
     target: Mapping[str, str] = field(default_factory=dict)
+    moved_from: tuple[str, str] | None = None
 
     def of_source(self, path: str) -> Location:
         """Return the location of a source file."""
-        return location_of(path, self.source)
+        return location_of(moved(path, self.moved_from), self.source)
 
     def of_target(self, path: str, root: str | None = None) -> Location:
         """Return the location of a target file; no link below `root` is followed."""

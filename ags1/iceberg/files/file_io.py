@@ -17,17 +17,20 @@ import gzip
 import io
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ags1 import layout
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg.catalogs import TableState
+from ags1.expected import Expected
+from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_keys import KnownFile, TableFileKeys, known_file, known_manifest
 from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.metadata.locations import TableLocations, allowed_in, location_of
+from ags1.iceberg.metadata.locations import TableLocations, location_of, moved
 from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry, read_entries, read_manifest, readable
-from ags1.iceberg.metadata.metadata_document import KEY_ID, check_hash, metadata_document, seems_decrypted
+from ags1.iceberg.metadata.metadata_document import KEY_ID, check_expected, metadata_document, properties_of
 from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_compressed
 from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
@@ -37,10 +40,7 @@ try:
 except ImportError as error:
     raise ImportError("Iceberg tables need PyIceberg: pip install 'ags1[iceberg]'", name=error.name) from None
 
-LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
-KMS, TABLE_KEY_ID = "ags1.kms", "ags1.table-key-id"
-ALLOW_PLAINTEXT, LENGTH_POLICY = "ags1.allow-plaintext", "ags1.length-policy"
-METADATA_HASH = "ags1.metadata-hash"
+KMS = "ags1.kms"
 ROW_GROUP_LIMIT = "ags1.row-group-limit"
 _ROW_GROUP_LIMIT = 4 << 30
 _GZIP, _BLANK = b"\x1f\x8b", b" \t\r\n\xef\xbb\xbf"
@@ -64,6 +64,8 @@ class EncryptedFileIO(FileIO):
         by default. Endpoints and credentials have PyIceberg's names; :mod:`ags1.storage` reads the files.
     kms : object, optional
         A KMS client, instead of ``ags1.kms``.
+    expected : Expected, optional
+        What the caller knows beforehand, instead of those properties.
 
     Examples
     --------
@@ -78,39 +80,33 @@ class EncryptedFileIO(FileIO):
     deletion vectors by the footers of their files. :func:`open_table` binds them by the manifests.
     """
 
-    def __init__(self, properties: Mapping[str, str] = {}, *, kms: Any = None) -> None:
+    def __init__(
+        self, properties: Mapping[str, str] = {}, *, kms: Any = None, expected: Expected | None = None
+    ) -> None:
         super().__init__(dict(properties))
-        self.length_policy = properties.get(LENGTH_POLICY, "trusted")
-        if self.length_policy not in LENGTH_POLICIES:
-            raise ValueError(f"{LENGTH_POLICY} must be one of {', '.join(LENGTH_POLICIES)}, got {self.length_policy!r}")
         row_group_limit(properties)
-        self.allow_plaintext = _as_flag(properties.get(ALLOW_PLAINTEXT, "false"), ALLOW_PLAINTEXT)
-        self.metadata_hash: str | None = None
-        if METADATA_HASH in properties:
-            self.metadata_hash = check_hash(properties[METADATA_HASH])
+        self.expected = Expected.of(properties) if expected is None else expected
         if kms is None and KMS in properties:
             from ags1.kms import load
 
             kms = load(properties[KMS])
         self.kms = kms
-        # PyIceberg adds the properties of the table when it makes the FileIO that reads it.
-        promised = bool(properties.get(KEY_ID))
-        self.keys = TableFileKeys(kms, table_key_id=properties.get(TABLE_KEY_ID), promised=promised)
-        self.locations = TableLocations(allowed_in(properties), properties)
+        self.keys = TableFileKeys(kms, self.expected)
+        self.locations = TableLocations(self.expected.allowed_locations, self.expected.moved_from)
         self._loaded: dict[str, Document] = {}
-        self._decrypted = False
+        self._encrypted = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         if KMS not in self.properties:
             raise TypeError(
                 "an EncryptedFileIO with a KMS client cannot be pickled: name the KMS in the property ags1.kms"
             )
-        return EncryptedFileIO, (dict(self.properties),)
+        return partial(EncryptedFileIO, expected=self.expected), (dict(self.properties),)
 
     def place(self, location: str) -> Location:
         """Return where a file is; UnsupportedError: outside the directories that the table's files may be in."""
         self.locations.check(location)
-        return location_of(location, self.properties)
+        return location_of(moved(location, self.expected.moved_from), self.properties)
 
     def stored(self, location: str, expected: int | None = None) -> StoredFile:
         """Open a file as it is stored; `expected` is its length, as far as the file above says it.
@@ -142,8 +138,8 @@ class EncryptedFileIO(FileIO):
 
         Raises
         ------
-        AuthenticationError
-            It is not the one that the metadata hash names.
+        AuthenticationError, KeyAccessError
+            It has another hash or master key than expected.
         FormatError
             It is not the metadata of a table, or its properties set how tables are read.
         """
@@ -158,9 +154,10 @@ class EncryptedFileIO(FileIO):
                     f"is a directory, and not a metadata file: open it with `load_table(None, {location!r}, kms=...)`"
                 )
                 raise IsADirectoryError(error.errno, text, location) from None
-            document = metadata_document(location, data, self.metadata_hash)
+            document = metadata_document(location, data)
+        check_expected(self.expected, location, document)
         self.locations.believe(document.fields)
-        self._decrypted = seems_decrypted(document.fields)
+        self._encrypted = bool(properties_of(document.fields).get(KEY_ID))
         self.keys.learn_metadata(location, document)
         return document
 
@@ -169,19 +166,13 @@ class EncryptedFileIO(FileIO):
         return EncryptedInputFile(location, self)
 
     def refuse_plaintext(self, known: KnownFile) -> None:
-        """Raise a KeyAccessError if the table promises that this file is encrypted, and plaintext is not allowed."""
-        if known.key_metadata is not None or not known.encrypted_table or self.allow_plaintext:
+        """Raise a KeyAccessError if this file is not encrypted, and plaintext is not allowed."""
+        if known.key_metadata is not None or self.expected.allow_plaintext:
             return
         what = f"{known.path}: this {known.kind} file is not encrypted"
-        if self._decrypted and not self.keys.required:
-            raise KeyAccessError(
-                f"{what}, and the table has no master key, but older snapshots that are encrypted. If you have "
-                "decrypted it, `expire_snapshots` removes those; until then, open it with `allow_plaintext=True`"
-            )
-        raise KeyAccessError(
-            f"{what}, although its table is: it was added without "
-            "encryption, or somebody wants you to believe that; open the table with `allow_plaintext=True` to read it"
-        )
+        if self._encrypted:
+            what += ", although its table is: it was added without encryption, or somebody wants you to believe that"
+        raise KeyAccessError(f"{what}; open the table with `allow_plaintext=True` to read it")
 
     def new_output(self, location: str) -> OutputFile:
         """Always raises: PyIceberg cannot record the key of an encrypted file."""
@@ -283,7 +274,7 @@ class EncryptedInputFile(InputFile):
             raise
 
     def _length(self, known: KnownFile) -> int | None:
-        policy = self._io.length_policy
+        policy = self._io.expected.length_policy
         if policy == "trusted":
             raise FormatError(
                 f"{self.location}: the key metadata of this {known.kind} has no file length, so that a cut at its end "
@@ -343,11 +334,11 @@ class EncryptedInputFile(InputFile):
             # A JSON object is table metadata, whatever its name.
             file.close()
             return self._metadata()
-        if self._io.keys.promised and not self._io.allow_plaintext and magic not in _MAGICS:
+        if magic not in _MAGICS and not self._io.expected.allow_plaintext:
             file.close()
             raise KeyAccessError(
-                f"{self.location}: nothing that was read of the table names this file, and it is not encrypted, "
-                "although the table is; open the table with `allow_plaintext=True` to read it"
+                f"{self.location}: nothing that was read of the table names this file, and it is not encrypted; open "
+                "the table with `allow_plaintext=True` to read it"
             )
         if magic in _MAGICS:
             file.close()
@@ -367,22 +358,13 @@ def client_of(kms: Any) -> Any:
     return load(kms)
 
 
-def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any) -> EncryptedFileIO:
-    """Return the FileIO of a table in a state that its catalog has read and compared with its stored hash."""
-    given = {name: text for name, text in properties.items() if name != METADATA_HASH}
+def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any, expected: Expected) -> EncryptedFileIO:
+    """Return the FileIO of a table in a state that its catalog has read and compared with what it stores."""
     if state.table_key_id is not None:
-        given[TABLE_KEY_ID] = state.table_key_id
-    file_io = EncryptedFileIO(given, kms=kms)
+        expected = replace(expected, table_key_id=state.table_key_id)
+    file_io = EncryptedFileIO(properties, kms=kms, expected=expected)
     file_io.hold_metadata(state.metadata_location, state.document, state.locations)
     return file_io
-
-
-def io_settings(
-    properties: Mapping[str, str], length_policy: str, allow_plaintext: bool, table_key_id: str | None
-) -> dict[str, str]:
-    """The properties of a FileIO with the arguments of :func:`open_table`."""
-    given = {**properties, LENGTH_POLICY: length_policy, ALLOW_PLAINTEXT: "true" if allow_plaintext else "false"}
-    return given if table_key_id is None else given | {TABLE_KEY_ID: table_key_id}
 
 
 def plaintext_length_of(size: int) -> int | None:
@@ -401,13 +383,6 @@ def row_group_limit(properties: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _as_flag(value: object, name: str) -> bool:
-    text = str(value).lower()
-    if text not in ("true", "false"):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
-    return text == "true"
-
-
 class SnapshotFiles:
     """Opens the files of a snapshot by a FileIO that has read the table's metadata. Safe to share between threads.
 
@@ -419,14 +394,15 @@ class SnapshotFiles:
         self.io = self._io = file_io
 
     @classmethod
-    def of(
-        cls, state: TableState, kms: Any, io_properties: Mapping[str, str], *, is_old: bool = False
-    ) -> SnapshotFiles:
+    def of(cls, state: TableState, kms: Any, table: CatalogTable, *, is_old: bool = False) -> SnapshotFiles:
         """Open a table in a state, also if some of its files are plaintext.
 
         An old state, for which nobody vouches, says nothing to other readers of this process.
         """
-        file_io = file_io_at(state, {**io_properties, ALLOW_PLAINTEXT: "true"}, kms)
+        # An old state may be under an old master key.
+        key_id = None if is_old else table.expected.table_key_id
+        where = table.expected.allowed_locations, table.expected.moved_from
+        file_io = file_io_at(state, table.io_properties, kms, Expected(key_id, None, True, "trusted", *where))
         if is_old:
             file_io.keys.learn_metadata(state.metadata_location, state.document, shared=False)
         else:
@@ -440,24 +416,24 @@ class SnapshotFiles:
             raise FormatError(f"snapshot {snapshot.get('snapshot-id')} has no manifest list: its engine must write one")
         known = self._io.keys.find(path)
         if known is None:
-            known = KnownFile(path, "manifest list", "avro", None, None, self._io.keys.promised)
+            known = KnownFile(path, "manifest list", "avro", None, None)
         return self._io.keys.learn_manifest_list(known, self._read(known))
 
     def manifest(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:
         """Return a manifest of a list, in memory; with or without the metrics of its files."""
-        data = self._read(known_manifest(listed, self._io.keys.promised))
+        data = self._read(known_manifest(listed))
         with naming(listed["manifest_path"]):
             return read_manifest(data, listed, metrics=metrics)
 
     def entries(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Iterator[ManifestEntry]:
         """The entries of a manifest one by one."""
-        data = self._read(known_manifest(listed, self._io.keys.promised))
+        data = self._read(known_manifest(listed))
         with naming(listed["manifest_path"]):
             yield from read_entries(data, listed, metrics=metrics)
 
     def known(self, file: Mapping[str, Any]) -> KnownFile:
         """Return a manifest's facts about a data or delete file."""
-        return known_file(file, self._io.keys.promised)
+        return known_file(file)
 
     def open(self, file: Mapping[str, Any]) -> Any:
         """Return the plaintext of a data or delete file, decrypted where it is read."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.expected import NOTHING, Expected
 from ags1.iceberg.keys._document import Document
 from ags1.iceberg.keys._entries import shown
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -47,8 +48,6 @@ class KnownFile:
     length_hint : int or None
         Bytes, as the file above has them: the stored ones by Java, those of the plaintext for iceberg-rust's
         manifests.
-    encrypted_table : bool
-        Whether its table is an encrypted one.
     record_count : int or None
         Rows, or deleted rows.
     snapshots : tuple of (int, int or None)
@@ -60,7 +59,6 @@ class KnownFile:
     file_format: str
     key_metadata: KeyMetadata | None
     length_hint: int | None
-    encrypted_table: bool
     record_count: int | None = None
     snapshots: tuple[tuple[int, int | None], ...] = ()
 
@@ -78,12 +76,11 @@ class KnownFile:
 class _Table:
     """The keys in a table's metadata, all wrapped."""
 
-    __slots__ = ("encrypted", "keys", "manifest_lists")
+    __slots__ = ("keys", "manifest_lists")
 
     def __init__(self, document: Document) -> None:
         self.keys = EncryptionKeys(document.entries())
-        self.encrypted = claims_encryption(document.fields)
-        self._refuse_own_rules(properties_of(document.fields))
+        _refuse_own_rules(document.fields)
         # Snapshot id, key id and sequence number of those that have a list.
         self.manifest_lists: dict[str, list[tuple[int, str | None, Any]]] = {}
         key_ids = document.snapshots().key_ids
@@ -93,16 +90,18 @@ class _Table:
                 known = (number, key_ids[number], snapshot.get("sequence-number"))
                 self.manifest_lists.setdefault(path, []).append(known)
 
-    def _refuse_own_rules(self, properties: Mapping[str, Any]) -> None:
-        """PyIceberg lets a table's properties replace the catalog's, and nothing protects those of the table."""
-        ours = [name for name in properties if name.startswith("ags1.")]
-        if self.encrypted and properties.get(IO_IMPLEMENTATION, _OURS) != _OURS:
-            ours.append(IO_IMPLEMENTATION)
-        if ours:
-            raise FormatError(
-                f"the table's own properties set {', '.join(map(shown, ours))}: how a table is read is not for the "
-                "table to say; remove them there, and give them to the catalog or to open_table()"
-            )
+
+def _refuse_own_rules(fields: Mapping[str, Any]) -> None:
+    """PyIceberg lets a table's properties replace the catalog's, and nothing protects those of the table."""
+    properties = properties_of(fields)
+    ours = [name for name in properties if name.startswith("ags1.")]
+    if claims_encryption(fields) and properties.get(IO_IMPLEMENTATION, _OURS) != _OURS:
+        ours.append(IO_IMPLEMENTATION)
+    if ours:
+        raise FormatError(
+            f"the table's own properties set {', '.join(map(shown, ours))}: how a table is read is not for the "
+            "table to say; remove them there, and give them to the catalog or to open_table()"
+        )
 
 
 _tables = RecentlyUsed(_KEPT_TABLES)
@@ -111,31 +110,18 @@ _tables = RecentlyUsed(_KEPT_TABLES)
 class TableFileKeys:
     """Keys of files by their paths. Safe to share between threads; it holds plaintext keys, so it cannot be pickled.
 
-    The KMS unwraps key encryption keys; without one only plaintext is learned. `table_key_id` is the master key that
-    every hierarchy must end in; `promised` says that the table is an encrypted one, whatever its metadata says.
+    The KMS unwraps key encryption keys; without one only plaintext is learned. Every hierarchy must end in the
+    `expected` master key.
     """
 
-    def __init__(self, kms: Any, *, table_key_id: str | None = None, promised: bool = False) -> None:
-        self._kms = kms
-        self._table_key_id = table_key_id
-        self._promised = promised or table_key_id is not None
+    def __init__(self, kms: Any, expected: Expected = NOTHING) -> None:
+        self._kms, self._expected = kms, expected
         self._own: dict[str, _Table] = {}
         self._files: dict[str, KnownFile] = {}
         self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("the keys of a table's files cannot be pickled: open the table where it is read")
-
-    @property
-    def required(self) -> bool:
-        """Whether the caller or the catalog says that the table is encrypted, whatever its metadata says."""
-        return self._promised
-
-    @property
-    def promised(self) -> bool:
-        """Whether files must be encrypted: a master key was given, or the table promises it."""
-        with self._lock.lock:
-            return self._promised or any(each.encrypted for each in self._own.values())
 
     def learn_metadata(self, location: str, metadata: bytes | Document, *, shared: bool = True) -> None:
         """Learn the keys of a metadata file; unless it is `shared`, for this object alone."""
@@ -173,12 +159,11 @@ class TableFileKeys:
             if self._kms is None:
                 raise KeyAccessError(f"snapshot {snapshot_id} is encrypted with key {shown(key_id)}: give `kms`")
             try:
-                key_metadata = table.keys.unwrap(key_id, self._kms, table_key_id=self._table_key_id)
+                key_metadata = table.keys.unwrap(key_id, self._kms, table_key_id=self._expected.table_key_id)
             except Ags1Error as error:
                 raise type(error)(f"snapshot {snapshot_id} (key-id {shown(key_id)}): {error}") from error
-        promised = table.encrypted or self._promised
         snapshots = tuple((number, sequence_number) for number, _, sequence_number in of)
-        known = KnownFile(path, "manifest list", "avro", key_metadata, None, promised, snapshots=snapshots)
+        known = KnownFile(path, "manifest list", "avro", key_metadata, None, snapshots=snapshots)
         with self._lock.lock:
             self._files[path] = known
         return known
@@ -194,29 +179,29 @@ class TableFileKeys:
         with naming(above.path):
             check_list(list_header(data), above.snapshots)
             listed = read_list(data)
-            self.learn([known_manifest(each, above.encrypted_table) for each in listed])
+            self.learn([known_manifest(each) for each in listed])
         return listed
 
     def learn_manifest(self, above: KnownFile, data: bytes) -> list[KnownFile]:
         """Learn the keys in the plaintext of a manifest; return its files, including deleted ones."""
         with naming(above.path):
             entries = read_entries(data, {}, metrics=False)
-            found = [known_file(each.file, above.encrypted_table) for each in entries]
+            found = [known_file(each.file) for each in entries]
         self.learn(found)
         return found
 
 
-def known_manifest(listed: Mapping[str, Any], encrypted_table: bool) -> KnownFile:
+def known_manifest(listed: Mapping[str, Any]) -> KnownFile:
     """Return a manifest list's facts about a manifest."""
     path, key = listed["manifest_path"], listed.get("key_metadata")
-    return KnownFile(path, "manifest", "avro", _key_metadata(key, path), listed.get("manifest_length"), encrypted_table)
+    return KnownFile(path, "manifest", "avro", _key_metadata(key, path), listed.get("manifest_length"))
 
 
-def known_file(file: Mapping[str, Any], encrypted_table: bool) -> KnownFile:
+def known_file(file: Mapping[str, Any]) -> KnownFile:
     """Return a manifest's facts about a data or delete file."""
     path, key = file["file_path"], _key_metadata(file.get("key_metadata"), file["file_path"])
     size, rows = file.get("file_size_in_bytes"), file["record_count"]
-    return KnownFile(path, kind_of(file), file["file_format"].lower(), key, size, encrypted_table, rows)
+    return KnownFile(path, kind_of(file), file["file_format"].lower(), key, size, rows)
 
 
 def _key_metadata(data: bytes | None, path: str) -> KeyMetadata | None:

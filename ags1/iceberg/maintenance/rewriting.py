@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow
@@ -19,10 +19,10 @@ import pyarrow.parquet
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from ags1.expected import Expected
 from ags1.iceberg.files.file_io import KMS, row_group_limit
 from ags1.iceberg.maintenance.selection import TOO_LARGE, Bin
 from ags1.iceberg.metadata._naming import naming
-from ags1.iceberg.metadata.locations import allowing
 from ags1.iceberg.metadata.manifests import ManifestEntry
 from ags1.iceberg.scan._planning import ScanTask
 from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE, ROW_ID
@@ -53,6 +53,8 @@ class RewriteJob:
         The table's state that was planned with: where its metadata file is, and its text.
     properties : mapping
         Of the FileIO.
+    expected : Expected
+        Of the FileIO, with all directories that the table's files may be in.
     ref, target_bytes, sort_by
         Arguments of :class:`BinRewriter`.
     directory : str
@@ -62,6 +64,7 @@ class RewriteJob:
     metadata_location: str
     metadata: str = field(repr=False)
     properties: Mapping[str, str] = field(repr=False)
+    expected: Expected
     ref: str
     target_bytes: int | None
     sort_by: Sequence[str] | None
@@ -122,9 +125,9 @@ class BinRewriter:
         table = self._table
         # The KMS is not asked there: keys of files come with the bins.
         properties = {name: text for name, text in table.io.properties.items() if name != KMS}
-        properties = allowing(properties, table.io.locations.roots)
+        expected = replace(table.io.expected, allowed_locations=table.io.locations.roots)
         location, text = table.metadata_location, table.document.text
-        return RewriteJob(location, text, properties, self._ref, self.layout.target_size, sort_by, directory)
+        return RewriteJob(location, text, properties, expected, self._ref, self.layout.target_size, sort_by, directory)
 
     def may_move(self, task: ScanTask) -> bool:
         """Whether a file may have row groups to move."""

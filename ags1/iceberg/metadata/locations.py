@@ -9,7 +9,6 @@ adls.sas-token.ACCOUNT.HOST      sas_token
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -52,10 +51,6 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 _ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
-ALLOWED_LOCATIONS = "ags1.allowed-locations"
-"""A property of a FileIO: further directories that a table's files may be in, as a JSON list of paths and URLs."""
-MOVED_FROM = "ags1.moved-from"
-"""A property of a FileIO: where a copied table says that it is, and where the copy is, as a JSON list."""
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
 _METADATA = "metadata"
@@ -167,7 +162,6 @@ def storage_options_of(io_properties: Mapping[str, Any], url: str) -> dict[str, 
 
 def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Location:
     """Where a file of a table is: a path, a URL, or ``file:/path`` as Hadoop writes it."""
-    url = moved(url, io_properties or {})
     path = local_path(url)
     if path is not None:
         return Location(path)
@@ -208,15 +202,15 @@ class TableLocations:
 
     Parameters
     ----------
-    directories : iterable of str
+    directories : iterable of str, optional
         Paths and URLs that are allowed. Without any, and until :meth:`add`, every place is.
-    properties : mapping, optional
-        Those of the FileIO, which may read a copy of the table.
+    moved_from : (str, str), optional
+        As for :class:`ags1.expected.Expected`.
     """
 
-    def __init__(self, directories: Iterable[str] = (), properties: Mapping[str, str] = {}) -> None:
-        self._properties = properties
-        self._roots = tuple(dict.fromkeys(_place(each) for each in directories))
+    def __init__(self, directories: Iterable[str] | None = (), moved_from: tuple[str, str] | None = None) -> None:
+        self._moved_from = moved_from
+        self._roots = tuple(dict.fromkeys(_place(each) for each in directories or ()))
         self._known = False
         self._table = ""
         self._copied_from: str | None = None
@@ -258,13 +252,13 @@ class TableLocations:
 
     def shown(self, path: str) -> str:
         """Return where a file is that the table names."""
-        return moved(path, self._properties)
+        return moved(path, self._moved_from)
 
     def check(self, path: str) -> None:
         """Raise an UnsupportedError if a file is outside the directories."""
         if not self._known:
             return
-        path = moved(path, self._properties)
+        path = moved(path, self._moved_from)
         place = _place(path)
         if not place.startswith(tuple(f"{each.rstrip('/')}/" for each in self._roots)) or _steps_out(path):
             if (said := self.of_original(path)) is not None:
@@ -298,46 +292,22 @@ class TableLocations:
         return located
 
 
-def allowing(properties: Mapping[str, str], directories: Iterable[str] | None) -> dict[str, str]:
-    """Return the properties of a FileIO with further directories that a table's files may be in."""
-    if directories is None:
-        return dict(properties)
-    if isinstance(directories, str):
-        raise TypeError("allowed_locations must be a list of directories, not one text")
-    return {**properties, ALLOWED_LOCATIONS: json.dumps([*allowed_in(properties), *directories])}
-
-
-def allowed_in(properties: Mapping[str, str]) -> list[str]:
-    """Return the directories that the properties of a FileIO allow; a ValueError if it is no list of texts."""
-    text = properties.get(ALLOWED_LOCATIONS)
-    try:
-        found = [] if text is None else json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
-        raise ValueError(f"{ALLOWED_LOCATIONS} must be a JSON list of paths and URLs, got {text!r}")
-    return found
-
-
-def moving(properties: Mapping[str, str], original: str | None, table: str) -> dict[str, str]:
-    """Return the properties of a FileIO that reads a copy, given by its metadata file or directory, of `original`."""
+def moving(original: str | None, table: str) -> tuple[str, str] | None:
+    """Return the directory of a copied table's original, and that of the copy, which a file or directory names."""
     if original is None:
-        return dict(properties)
+        return None
     if not original.strip("/"):
         raise ValueError("moved_from must be the directory that the copied table was in")
-    copy = table_of(table if table.endswith((".json", f"/{_METADATA}")) else f"{table.rstrip('/')}/")
-    return {**properties, MOVED_FROM: json.dumps([original, copy])}
+    return original, table_of(table if table.endswith((".json", f"/{_METADATA}")) else f"{table.rstrip('/')}/")
 
 
-def moved(location: str, properties: Mapping[str, str]) -> str:
-    """Return where a file of a table is that was copied to another place, by the properties of a FileIO."""
-    text = properties.get(MOVED_FROM)
-    if text is None:
+def moved(location: str, moved_from: tuple[str, str] | None) -> str:
+    """Return where a file of a copied table is."""
+    original, copy = moved_from or ("", "")
+    if not original or below(f"{location}/x", copy) is not None:
         return location
-    original, copy = json.loads(text)
-    if below(f"{location}/x", copy) is not None or (rest := below(f"{location}/x", original)) is None:
-        return location
-    return f"{copy.rstrip('/')}/{rest}".removesuffix("/x")
+    rest = below(f"{location}/x", original)
+    return location if rest is None else f"{copy.rstrip('/')}/{rest}".removesuffix("/x")
 
 
 def _copy(said: str) -> str:
@@ -345,10 +315,10 @@ def _copy(said: str) -> str:
     return "a path that is relative to another directory than this one" if relative else "it is a copy"
 
 
-def refuse_change(name: str, properties: Mapping[str, str]) -> None:
+def refuse_change(name: str, moved_from: tuple[str, str] | None) -> None:
     """Refuse to change a copy that is read in the place of a table elsewhere."""
-    if MOVED_FROM in properties:
-        original, copy = json.loads(properties[MOVED_FROM])
+    if moved_from is not None:
+        original, copy = moved_from
         raise UnsupportedError(
             f"{name}: is the copy of a table that was in {original}, and its files name each other there: it can be "
             f"read, and in Python `relocate_table` makes a table of it; nothing else can change it in {copy}"

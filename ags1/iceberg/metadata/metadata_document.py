@@ -9,15 +9,14 @@ Fields"; Iceberg Java's HiveTableOperations, for the parameter ``metadata_hash``
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
-import hmac
 import io
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
 from ags1.errors import AuthenticationError, FormatError, UnsupportedError
+from ags1.expected import Expected
 from ags1.iceberg.keys._document import Document
 from ags1.iceberg.keys._entries import shown
 
@@ -46,49 +45,50 @@ RESERVED_NAMES = frozenset(
 
 # Objects whose names are the users'.
 _FREE = frozenset(("properties", "summary", "initial-default", "write-default", "encryption-keys"))
-_HASH_BYTES = 32
 _DIGITS = 18
 
 
-def metadata_document(location: str, data: bytes, metadata_hash: str | None = None) -> Document:
+def metadata_document(location: str, data: bytes) -> Document:
     """Parse a metadata file, as it is stored; `location` is for messages.
 
     Raises
     ------
-    AuthenticationError
-        The SHA-256 of its JSON text is not what `metadata_hash` says in base64.
     FormatError
         Not the metadata of a table, or with fields that two readers would take for different things.
     """
     try:
         document = Document(data)
-        if metadata_hash is not None:
-            found = text_hash(document.text)
-            if not hmac.compare_digest(found.encode(), metadata_hash.encode("utf-8")):
-                raise AuthenticationError(
-                    f"has the hash {found}, and {metadata_hash} was expected: it was changed, or is not the "
-                    "one that the catalog means"
-                )
         _refuse_python_names(document.fields)
-    except (FormatError, AuthenticationError) as error:
+    except FormatError as error:
         raise type(error)(f"{location}: {error}") from None
     return document
+
+
+def check_expected(expected: Expected, location: str, document: Document) -> None:
+    """Refuse a metadata file that is not as its reader expects it.
+
+    Raises
+    ------
+    AuthenticationError
+        It has another hash.
+    KeyAccessError
+        The table, or the key of its current snapshot, is under another master key.
+    """
+    expected.check_hash(location, text_hash(document.text))
+    if expected.table_key_id is None:
+        return
+    expected.check_key(location, properties_of(document.fields).get(KEY_ID) or None)
+    snapshots = document.snapshots()
+    entries = {each.key_id: each for each in document.entries()}
+    entry = entries.get(snapshots.key_ids.get(snapshots.current) or "")
+    kek = None if entry is None else entries.get(entry.encrypted_by_id or "")
+    if kek is not None:
+        expected.check_key(f"{location}: key encryption key {shown(kek.key_id)}", kek.encrypted_by_id)
 
 
 def text_hash(text: str) -> str:
     """Return the hash of a metadata file's text, in the form of the Hive parameter metadata_hash."""
     return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
-def check_hash(metadata_hash: str) -> str:
-    """The hash, or a ValueError if it is no base64 of 32 bytes."""
-    try:
-        length = len(base64.b64decode(metadata_hash, validate=True))
-    except (binascii.Error, ValueError):
-        length = 0
-    if length != _HASH_BYTES:
-        raise ValueError("the metadata hash must be the base64 of 32 bytes, as the Hive parameter metadata_hash has it")
-    return metadata_hash
 
 
 def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:

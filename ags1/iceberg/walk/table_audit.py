@@ -173,7 +173,7 @@ class _Audit:
         self._now_ms = now_ms
         self._data_key_length = _DEFAULT_KEY_LENGTH
         # A caller with allow_plaintext=True expects such files.
-        self._plain = self._warning if file_io.allow_plaintext else self._error
+        self._plain = self._warning if file_io.expected.allow_plaintext else self._error
         self._partitions = partition_names(found.document.fields)
         # Paths of files that show partition values.
         self._shown: list[str] = []
@@ -358,7 +358,7 @@ class _Audit:
             self._shut.add(key_id)
             return
         try:
-            self._found.keys.unwrap(key_id, self._io.keys._kms, table_key_id=self._io.keys._table_key_id)
+            self._found.keys.unwrap(key_id, self._io.keys._kms, table_key_id=self._io.expected.table_key_id)
         except Ags1Error as error:
             self._shut.add(key_id)
             code = "kek-missing" if isinstance(error, MissingKekError) else "key-does-not-open"

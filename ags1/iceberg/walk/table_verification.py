@@ -273,7 +273,7 @@ class FileChecker:
 
     def refusal(self, file: TableFile) -> Exception | None:
         """Why a plaintext file is a failure."""
-        if self._io.allow_plaintext:
+        if self._io.expected.allow_plaintext:
             return None
         return _not_protected(
             KeyAccessError(
@@ -343,7 +343,7 @@ class FileChecker:
                 "Parquet, Avro and Puffin"
             )
         length = known.key_metadata.file_length
-        if length is None and self._io.length_policy != "file":
+        if length is None and self._io.expected.length_policy != "file":
             length = self._io.new_input(file.path)._length(known)
         key, aad_prefix = known.key_metadata.encryption_key, known.key_metadata.aad_prefix or b""
         checked = Checked()
@@ -420,9 +420,9 @@ class _Verification:
 
     def run(self, threads: int, progress: Progress | None) -> None:
         found, report = self._found, self._report
-        for fault, snapshot_ids in table_faults(found, self._io.allow_plaintext):
+        for fault, snapshot_ids in table_faults(found, self._io.expected.allow_plaintext):
             report.add_failure(_failure(found.location, "table", fault, 0, snapshot_ids))
-        if not found.encrypted and not self._io.allow_plaintext:
+        if not found.encrypted and not self._io.expected.allow_plaintext:
             return
         files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
         place = self._io.place(found.location)
@@ -474,7 +474,7 @@ class _Verification:
         report.partition_paths += partition_in(file.path, self._partitions)
         report.by_kind[file.kind] = report.by_kind.get(file.kind, 0) + 1
         if file.trusted_length is None and file.encryption != PARQUET:
-            report.untrusted_length += self._io.length_policy == "file"
+            report.untrusted_length += self._io.expected.length_policy == "file"
 
 
 def _failure(path: str, kind: str, fault: Exception, failed: int, snapshot_ids: tuple[int, ...]) -> FileFailure:

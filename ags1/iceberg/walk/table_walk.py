@@ -79,7 +79,7 @@ class TableFile:
     """
 
     __slots__ = (
-        "_encrypted_table", "_key_metadata", "above", "conflict", "file_format", "key_bits", "kind", "length_hint",
+        "_key_metadata", "above", "conflict", "file_format", "key_bits", "kind", "length_hint",
         "path", "records", "trusted_length", "vectors",
     )  # fmt: skip
 
@@ -96,7 +96,6 @@ class TableFile:
         self.trusted_length = None if key is None else key.file_length
         self.key_bits = None if key is None else key.encryption_key.bits
         self._key_metadata = None if key is None else key.encode()
-        self._encrypted_table = known.encrypted_table
         self.above: tuple[ReadFile, ...] = ()
         self.conflict: str | None = None
         self.vectors: tuple[DeletionVector, ...] = ()
@@ -108,9 +107,7 @@ class TableFile:
     def known(self) -> KnownFile:
         """What the file above says, with the key."""
         key = None if self._key_metadata is None else KeyMetadata.decode(self._key_metadata)
-        return KnownFile(
-            self.path, self.kind, self.file_format, key, self.length_hint, self._encrypted_table, self.records
-        )
+        return KnownFile(self.path, self.kind, self.file_format, key, self.length_hint, self.records)
 
     @property
     def what(self) -> str:
@@ -362,7 +359,7 @@ def _manifest_list(
         except Ags1Error as fault:
             known, error = None, fault
         if known is None:
-            known = KnownFile(path, "manifest list", "avro", None, None, found.encrypted or file_io.keys.promised)
+            known = KnownFile(path, "manifest list", "avro", None, None)
         file = found.manifest_lists[path] = ReadFile(known)
         file.key_id, file.error = key_id, error
         if key_id is not None and key_id in found.keys:
@@ -415,7 +412,7 @@ def _manifests(above: ReadFile, data: bytes) -> list[ReadFile]:
     header = list_header(data)
     above.nameless = header[0] is None
     check_list(header, above.known.snapshots)
-    return [ReadFile(known_manifest(each, above.known.encrypted_table), each) for each in read_list(data)]
+    return [ReadFile(known_manifest(each), each) for each in read_list(data)]
 
 
 def _files(above: ReadFile, data: bytes) -> list[tuple[TableFile, int | None, DeletionVector | FormatError | None]]:
@@ -425,7 +422,7 @@ def _files(above: ReadFile, data: bytes) -> list[tuple[TableFile, int | None, De
     for each in read_entries(data, above.listed, metrics=False):
         count += 1
         if each.is_live:
-            file = TableFile(known_file(each.file, above.known.encrypted_table))
+            file = TableFile(known_file(each.file))
             found.append((file, each.sequence_number, _vector(each.file) if file.file_format == "puffin" else None))
     above.records = count
     return found

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Manifest, ManifestEntry
 from ags1.iceberg.metadata.metadata_document import number_property
 from ags1.iceberg.writing.commit import commit
@@ -148,7 +146,7 @@ class WriteTarget:
             )
         self._table, self._catalog, self.ref = table, table.catalog_table, ref
         self._catalog.check_can_encrypt()
-        self._locate = partial(location_of, io_properties=self._catalog.io_properties)
+        self._locate = self._catalog.place
         table.refresh()
         self._metadata(table)
 

@@ -24,11 +24,11 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.versions import latest_number
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_client, kms_reference
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_client, kms_reference
 from ags1.spark.source._directories import is_hidden
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Plain
+from ags1.spark.source.options import SourceOptions
 from ags1.storage import Location, in_order, list_files, match, status
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
 from ags1.streams.stream import Reader
@@ -226,14 +226,14 @@ def no_dataset(location: Location) -> FileNotFoundError:
     while above and not above.endswith(("/", ":")):
         if _is_dataset(Location(above, location.storage_options)):
             text = f"this is inside of the dataset {above}: load that, with the option prefix={below}"
-            return FileNotFoundError(errno.ENOENT, text, location.text)
+            return FileNotFoundError(errno.ENOENT, text, location.shown)
         above, _, name = above.rpartition("/")
         below = f"{name}/{below}"
     text = (
         "there is no ags1 dataset here, or its first run was not completed (for single AGS1 files give the option "
         "keyref, for encrypted Parquet files decode=parquet)"
     )
-    return FileNotFoundError(errno.ENOENT, text, location.text)
+    return FileNotFoundError(errno.ENOENT, text, location.shown)
 
 
 def _left_out(name: str, options: SourceOptions) -> bool:

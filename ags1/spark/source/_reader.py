@@ -17,13 +17,13 @@ from pyspark.sql.types import StructType
 
 from ags1 import layout
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
-from ags1.spark.engine._runner import forget_archives
+from ags1.spark.engine.runner import forget_archives
 from ags1.spark.source._directories import constant, inferred, values_of
 from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles, cached_input, open_input
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source._splits import Place, Split, packed, plan, plan_leaves, splits_of, unpacked
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
-from ags1.spark.source.decoders._types import find
+from ags1.spark.source.decoders.types import find
+from ags1.spark.source.options import SourceOptions
 
 # Of a row with the metadata of a file, besides its path.
 _METADATA_BYTES = 64

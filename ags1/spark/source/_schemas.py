@@ -14,9 +14,9 @@ from ags1.codec import encrypt
 from ags1.core.gcm import Key
 from ags1.spark.source._directories import values_of
 from ags1.spark.source._inputs import open_input
-from ags1.spark.source._options import SourceOptions, WriteOptions
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
 from ags1.spark.source.encoders import encoding_for
+from ags1.spark.source.options import SourceOptions, WriteOptions
 from ags1.streams.stream import Reader
 
 

@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 from ags1.dataset import Leaf
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders.text import is_gzip
+from ags1.spark.source.options import SourceOptions
 
 T = TypeVar("T")
 

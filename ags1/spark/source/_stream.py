@@ -31,12 +31,12 @@ from ags1.dataset import DatasetEntry
 from ags1.dataset.names import sort_key
 from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
-from ags1.spark.engine._captured import CapturedSession
-from ags1.spark.engine._locations import locate
+from ags1.spark.engine.captured import CapturedSession
+from ags1.spark.engine.locations import locate
 from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset
-from ags1.spark.source._options import StreamOptions
 from ags1.spark.source._reader import read_partition
 from ags1.spark.source._splits import packed, plan
+from ags1.spark.source.options import StreamOptions
 
 _log = logging.getLogger("ags1.spark")
 _MOST_WAITING = 100_000

@@ -31,14 +31,14 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest
 from ags1.errors import ConflictError, FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.spark.engine._captured import CapturedSession
-from ags1.spark.engine._locations import locate
-from ags1.spark.engine._sealing import kms_client, kms_reference, run_keys
-from ags1.spark.source._options import WriteOptions
+from ags1.spark.engine.captured import CapturedSession
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.sealing import kms_client, kms_reference, run_keys
 from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
 from ags1.spark.source.encoders import Encoding, encoding_for
+from ags1.spark.source.options import WriteOptions
 from ags1.storage import Location, Unsynced, make_parent, remove
 from ags1.streams.stream import Writer
 
@@ -69,11 +69,11 @@ def writer_for(
     if base is None:
         if not checked.key_id:
             text = "there is no ags1 dataset yet: give the option key_id, the master key that it is to be under"
-            raise FileNotFoundError(errno.ENOENT, text, location.text)
+            raise FileNotFoundError(errno.ENOENT, text, location.shown)
         key = WrappedKey(checked.key_id)
     else:
         key = base.key
-        base.authenticate(DatasetKeys(key, client, location.text), location.text)
+        base.authenticate(DatasetKeys(key, client, location.shown), location.shown)
         if checked.key_id and checked.key_id != base.key_id:
             raise ValueError(
                 f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "

@@ -104,10 +104,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from ags1.spark.engine._captured import CapturedSession, capture
-from ags1.spark.engine._sessions import Session
-from ags1.spark.source._options import SourceOptions, StreamOptions
+from ags1.spark.engine.captured import CapturedSession, capture
+from ags1.spark.engine.sessions import Session
 from ags1.spark.source._reader import SourceReader, infer_schema
+from ags1.spark.source.options import SourceOptions, StreamOptions
 
 if TYPE_CHECKING:
     from typing import Any

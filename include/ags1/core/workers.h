@@ -142,6 +142,7 @@ typedef struct {
     ags1_start start;
     ags1_task *first; /* the one being done, and those that wait */
     ags1_task *last;
+    int is_busy; /* the first is being done */
     int exists; /* the thread must be joined */
     int ends;   /* the thread takes no more tasks */
 } ags1_helper;
@@ -153,7 +154,7 @@ static inline void ags1_helper_init(ags1_helper *helper)
     pthread_mutex_init(&helper->lock, NULL);
     pthread_cond_init(&helper->changed, NULL);
     helper->first = helper->last = NULL;
-    helper->exists = helper->ends = 0;
+    helper->is_busy = helper->exists = helper->ends = 0;
 }
 
 static inline void *ags1_helper_thread(void *argument)
@@ -165,9 +166,11 @@ static inline void *ags1_helper_thread(void *argument)
     while (helper->first != NULL || !helper->ends) {
         if (helper->first != NULL) {
             ags1_task *task = helper->first;
+            helper->is_busy = 1;
             pthread_mutex_unlock(&helper->lock);
             task->work(task->job);
             pthread_mutex_lock(&helper->lock);
+            helper->is_busy = 0;
             helper->first = task->next;
             task->under_way = 0;
             timed_out = 0;
@@ -237,6 +240,39 @@ static inline int ags1_is_late(ags1_helper *helper)
     is_late = helper->first != NULL && helper->first->next != NULL;
     pthread_mutex_unlock(&helper->lock);
     return is_late;
+}
+
+/* Take back a task that was given: 0 if it is begun or done. Then the owner may do it. */
+static inline int ags1_take_back(ags1_helper *helper, ags1_task *task)
+{
+    ags1_task *before = NULL;
+    int is_taken;
+    pthread_mutex_lock(&helper->lock);
+    is_taken = task->under_way && !(helper->is_busy && helper->first == task);
+    if (is_taken) {
+        if (helper->first == task) {
+            helper->first = task->next;
+        } else {
+            for (before = helper->first; before->next != task; before = before->next)
+                continue;
+            before->next = task->next;
+        }
+        if (helper->last == task)
+            helper->last = before;
+        task->under_way = 0;
+    }
+    pthread_mutex_unlock(&helper->lock);
+    return is_taken;
+}
+
+/* Whether a task that was given is neither done nor taken back. */
+static inline int ags1_is_under_way(ags1_helper *helper, ags1_task *task)
+{
+    int is_under_way;
+    pthread_mutex_lock(&helper->lock);
+    is_under_way = task->under_way;
+    pthread_mutex_unlock(&helper->lock);
+    return is_under_way;
 }
 
 /* Return when a task that was given is done. */

@@ -32,6 +32,8 @@ cdef extern from "ags1/core/workers.h" nogil:
     void ags1_helper_init(ags1_helper *helper)
     bint ags1_give(ags1_helper *helper, ags1_task *task)
     bint ags1_is_late(ags1_helper *helper)
+    bint ags1_take_back(ags1_helper *helper, ags1_task *task)
+    bint ags1_is_under_way(ags1_helper *helper, ags1_task *task)
     void ags1_await(ags1_helper *helper, ags1_task *task)
     void ags1_dismiss(ags1_helper *helper)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1.spark.source._options import SourceOptions
+from ags1.spark.source.options import SourceOptions
 
 __all__ = ["Decoder", "Plain", "decoder_for"]
 

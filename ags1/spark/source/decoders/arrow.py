@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ags1.errors import FormatError
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._types import conformed, find, spark_schema
+from ags1.spark.source.decoders.types import conformed, find, spark_schema
 
 _MAGIC = b"ARROW1"
 

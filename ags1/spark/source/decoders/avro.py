@@ -17,7 +17,7 @@ import pyarrow as pa
 from ags1.avro import PlainContainer, check_schema, plain_blocks, read_header
 from ags1.errors import Ags1Error, FormatError
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._types import conformed, find, spark_schema
+from ags1.spark.source.decoders.types import conformed, find, spark_schema
 
 _ROWS = 1 << 14
 _PRIMITIVES = {

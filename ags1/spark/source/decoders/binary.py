@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._lines import read_buffer
+from ags1.spark.source.options import SourceOptions
 
 SCHEMA = pa.schema([("path", pa.string()), ("offset", pa.int64()), ("content", pa.binary())])
 METADATA_SCHEMA = pa.schema(

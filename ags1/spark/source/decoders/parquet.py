@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 import ags1.parquet.view.view as _view
 from ags1.errors import Ags1Error, FormatError
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._types import conformed, find, spark_schema, without_columns
+from ags1.spark.source.decoders.types import conformed, find, spark_schema, without_columns
+from ags1.spark.source.options import SourceOptions
 
 _MAX_ROWS = 1 << 16
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"

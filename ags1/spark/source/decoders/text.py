@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError
-from ags1.spark.source._options import SourceOptions
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._lines import BOM, chunks, chunks_of_stream, read_buffer, refuse_compressed
-from ags1.spark.source.decoders._types import conformed
+from ags1.spark.source.decoders.types import conformed
+from ags1.spark.source.options import SourceOptions
 
 _SCHEMA = pa.schema([("value", pa.string())])
 _MAX_TEXT = (1 << 31) - 1

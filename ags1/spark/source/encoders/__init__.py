@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ags1.spark.source._options import WriteOptions
+from ags1.spark.source.options import WriteOptions
 
 __all__ = ["Encoding", "FileEncoder", "encoding_for", "refuse"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, FileEncoder
+from ags1.spark.source.options import WriteOptions
 
 
 def make(options: WriteOptions, schema: pa.Schema) -> Encoding:

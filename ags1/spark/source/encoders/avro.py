@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, FileEncoder, refuse
+from ags1.spark.source.options import WriteOptions
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Number of rows from Arrow to Python at once.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ags1.spark.source._options import WriteOptions
-from ags1.spark.source.decoders._types import conformed
+from ags1.spark.source.decoders.types import conformed
 from ags1.spark.source.encoders import Encoding, FileEncoder, refuse
+from ags1.spark.source.options import WriteOptions
 
 
 def make(options: WriteOptions, schema: pa.Schema) -> Encoding:

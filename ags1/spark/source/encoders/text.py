@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ags1.spark.source._options import WriteOptions
 from ags1.spark.source.encoders import Encoding, FileEncoder
+from ags1.spark.source.options import WriteOptions
 
 _LEVEL = 6
 _GZIP_WINDOW = 31

@@ -1,0 +1,343 @@
+"""One run over a tree of Parquet files, on the driver: list, check, refuse, have workers do the work, and record it.
+
+    list  -->  try the KMS  -->  refuse what is no Parquet  -->  Parquet files (workers)  -->  markers and copies
+
+Memory does not grow with the number of files: the list, and the work that is left to the end, are on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import time
+import warnings
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+from ags1.core.gcm import Key
+from ags1.dataset.selection import Filter, Patterns
+from ags1.dataset.sources import place_of, scan
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.kms.asking import reported
+from ags1.parquet.keys.key_material import is_key_material_name
+from ags1.parquet.keys.kms_keys import as_key_service
+from ags1.parquet.rewrite.operations import OTHER, refuse_missing_columns, refuse_others
+from ags1.parquet.rewrite.trees import NO_PARQUET
+from ags1.parquet.structure.footer import read_footer
+from ags1.parquet.verify.expected import Expected, ExpectedFiles
+from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
+from ags1.spark.engine.locations import locate
+from ags1.spark.engine.parquet_work import (
+    LEFT_OUT,
+    Copying,
+    Examining,
+    Looking,
+    ReadingSettings,
+    Transferring,
+    TransferSettings,
+    Verifying,
+    WritingSettings,
+    unit_of,
+)
+from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.runner import Engine, Outcome, Work
+from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
+from ags1.storage import Location, PipeSource, directories_like, inside, open_source, refuse_twins
+from ags1.support.arguments import at_least_one, one_of
+from ags1.support.words import LINK, counted
+
+Tree: TypeAlias = str | os.PathLike[str]
+
+_SUFFIXES = (".parquet", ".parq")
+# So few small files take less time than the start of a Spark job.
+_FEW, _SMALL = 8, 64 << 10
+_TRIED = 3
+_NOTES = 1000
+
+
+class ParquetRun:
+    """A run over a tree of Parquet files: it lists them, has tasks do the work, and collects the rows."""
+
+    def __init__(
+        self,
+        spark: Any,
+        source: Tree,
+        target: Tree | None,
+        include: Patterns,
+        exclude: Patterns,
+        parallelism: int | None,
+        on_error: str,
+        progress: Any,
+    ) -> None:
+        one_of(on_error, ("fail", "collect"), "on_error")
+        self._spark = spark
+        self._source = locate(source, spark)
+        self._target = None if target is None else locate(target, spark)
+        if self._target is not None:
+            _refuse_overlap(self._source, self._target)
+        self._wanted = Filter(include, exclude)
+        self._parallelism = parallelism
+        self._on_error = on_error
+        self._progress = progress
+        self._verb = ""
+        self._seal: Sealer | None = None
+
+    def transfer(self, verb: str, how: TransferSettings, transfer_key_id: str | None = None) -> Result:
+        """Encrypt, decrypt or re-key the files of the source into the target."""
+        assert self._target is not None
+        reading, writing = how.reading, how.writing
+        if writing is not None:
+            _try_to_wrap(writing)
+            if writing.kms is not None and (self._source.storage_options or self._target.storage_options):
+                # Credentials of the storage may be among them.
+                self._seal = Sealer.create(writing.kms, writing.footer_key_id)
+        elif reading is not None:
+            self._seal = sealer_under(reading.kms, transfer_key_id)
+        work = Transferring(verb, self._source, self._target, how)
+        with self._recording(verb) as recorder, closing(_Spool()) as files, closing(_Spool()) as later:
+            if writing is not None and writing.kms is not None:
+                reported(recorder.result, kms_client(writing.kms))
+            self._list(files, recorder)
+            refuse_twins((each.path for each in files), self._target)
+            if reading is not None:
+                self._try_to_read(reading, files)
+            if how.others == "error":
+                self._refuse_others(files)
+            if writing is not None and writing.columns and (how.missing_columns == "skip" or self._on_error == "fail"):
+                self._refuse_missing_columns(work, files)
+            places = ((each.path, place_of(self._source, each.data[0])) for each in files)
+            with directories_like(self._source, self._target.as_root(), places):
+                self._transfer(work, files, later, recorder)
+        return recorder.result
+
+    def _transfer(self, work: Transferring, files: _Spool, later: _Spool, recorder: Recorder) -> None:
+        with closing(self._engine(work).run(files)) as waves:
+            for outcomes in waves:
+                put_off = [each for each in outcomes if _is_put_off(each)]
+                later.fill(each.detail for each in put_off)
+                self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
+        if not recorder.result.counts.keys() - {LEFT_OUT}:
+            warnings.warn(NO_PARQUET.format(self._source), stacklevel=4)
+        if recorder.result.ok:
+            copying = Copying("copy", self._source, work.target, work.how.resume)
+            with closing(self._few_or_engine(copying, later)) as waves:
+                for outcomes in waves:
+                    self._record(recorder, outcomes)
+        else:
+            reason = "a file before it failed"
+            self._record(recorder, (Outcome(each.path, status=LEFT_OUT, error=reason) for each in later))
+
+    def verify(
+        self,
+        reading: ReadingSettings,
+        missing_keys: str,
+        threads: int,
+        *,
+        require_encrypted: Iterable[Any] = (),
+        allow_unauthenticated_pages: bool = False,
+        expected: Expected | None = None,
+        transfer_key_id: str | None = None,
+    ) -> Result:
+        """Authenticate the files of the source."""
+        at_least_one(threads, "threads")
+        self._seal = sealer_under(reading.kms, transfer_key_id)
+        wanted = None if expected is None else ExpectedFiles(expected)
+        required = as_names(require_encrypted, "require_encrypted")
+        work = Verifying("verify", self._source, reading, missing_keys, threads, required, allow_unauthenticated_pages)
+        compared = reading.aad_prefix is not None or (wanted is not None and wanted.by_prefix)
+        uncompared = 0
+        with self._recording("verify") as recorder, closing(_Spool()) as files:
+            self._list(files, recorder)
+            if reading.kms is not None and missing_keys == "error":
+                self._try_to_read(reading, files)
+            with closing(self._engine(work).run(files)) as waves:
+                for outcomes in waves:
+                    rows = list(outcomes)
+                    uncompared += sum(not compared and bool(each.detail and each.detail[0]) for each in rows)
+                    if wanted is not None:
+                        for each in rows:
+                            _take_expected(wanted, each)
+                    self._record(recorder, rows)
+            if not recorder.result.counts.keys() - {LEFT_OUT}:
+                # Else a set whose files were all removed would pass.
+                text = f"nothing was checked: {NO_PARQUET.format('it')}"
+                self._record(recorder, [Outcome(self._source.text, status="error", error=text, kind="FormatError")])
+            if wanted is not None:
+                text = "it is expected, but not there"
+                gone = (Outcome(each, status="error", error=text, kind="FormatError") for each in wanted.missing())
+                self._record(recorder, gone)
+            if uncompared:
+                recorder.result.notes.append((self._source.text, f"{counted(uncompared, 'file')}: {NOT_COMPARED}"))
+        return recorder.result
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _list(self, files: _Spool, recorder: Recorder) -> None:
+        """List the files of the source; those that cannot be read have failed."""
+
+        def leave_out(path: str, reason: str) -> None:
+            recorder.result.links += reason == LINK
+            self._record(recorder, [Outcome(path, status=LEFT_OUT, error=f"it {reason}")])
+
+        def units() -> Iterator[Unit]:
+            for each in scan(self._source, "", self._wanted, self._target, leave_out):
+                unit = unit_of(each.path, each.source, each.identity)
+                if each.error is None:
+                    yield unit
+                else:
+                    self._record(recorder, [Outcome.failed(unit, each.error)])
+
+        files.fill(units())
+
+    def _try_to_read(self, reading: ReadingSettings, files: _Spool) -> None:
+        """Open the footers of the first files: with wrong keys, every task would fail, one after the other."""
+        likely = (each for each in files if each.path.endswith(_SUFFIXES))
+        refusal = None
+        for unit in list(islice(likely, _TRIED)) or list(islice(files, _TRIED)):
+            try:
+                place = place_of(self._source, unit.data[0])
+                opened = open_source(place)
+                try:
+                    if not isinstance(opened, PipeSource):
+                        read_footer(opened, reading.config(unit.path).for_file(place))
+                        return
+                finally:
+                    opened.close()
+            except KeyAccessError as error:
+                refusal = refusal or error
+            except (Ags1Error, OSError, ValueError):
+                # The row of the file will have the error.
+                continue
+        if refusal is not None:
+            raise refusal
+
+    def _refuse_others(self, files: _Spool) -> None:
+        """Open the files whose names and sizes do not show what they are, before anything is written."""
+        doubtful = (each for each in files if not _is_clear(each))
+        names: list[str] = []
+        with closing(self._few_or_engine(Examining("examine", self._source), doubtful)) as waves:
+            for outcomes in waves:
+                names += [each.path for each in outcomes if each.detail == OTHER]
+                if len(names) > _FEW:
+                    break
+        refuse_others(names, "`others='copy'` copies them unencrypted, `others='skip'` leaves them out")
+
+    def _refuse_missing_columns(self, work: Transferring, files: _Spool) -> None:
+        """Read the schema of every file, before anything is written."""
+        with closing(self._few_or_engine(Looking("look at", self._source, work), files)) as waves:
+            found = (each.detail for outcomes in waves for each in outcomes if each.detail is not None)
+            way_out = "`missing_columns='skip'` encrypts those that a file has"
+            refuse_missing_columns(found, work.how.missing_columns, way_out)
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def _engine(self, work: Work, progress: Any = None) -> Engine:
+        shown = self._progress if progress is None else progress
+        return Engine(self._spark, work, parallelism=self._parallelism, progress=shown, seal=self._seal)
+
+    def _few_or_engine(self, work: Work, units: Iterable[Unit]) -> Generator[list[Outcome], None, None]:
+        """Do secondary work: on the driver, if it takes less time than the start of a Spark job."""
+        remaining = iter(units)
+        first = list(islice(remaining, _FEW + 1))
+        if len(first) <= _FEW and sum(each.size for each in first) <= _SMALL:
+            if first:
+                yield list(work.run(first, lambda files, size: None))
+            return
+        # The caller's function gets the progress of the main work only: its numbers must not restart.
+        shown = self._progress if isinstance(self._progress, bool) else False
+        with closing(self._engine(work, shown).run(chain(first, remaining))) as waves:
+            yield from waves
+
+    @contextmanager
+    def _recording(self, verb: str) -> Iterator[Recorder]:
+        self._verb = verb
+        recorder = Recorder(self._spark, verb)
+        started = time.monotonic()
+        try:
+            yield recorder
+        finally:
+            recorder.close(time.monotonic() - started)
+
+    def _record(self, recorder: Recorder, outcomes: Iterable[Outcome]) -> None:
+        """Add rows. With ``on_error="fail"``, raise the first error among them."""
+        rows = list(outcomes)
+        recorder.add(rows)
+        notes = recorder.result.notes
+        for each in rows:
+            if each.status == LEFT_OUT and len(notes) < _NOTES:
+                notes.append((each.path, f"was left out: {each.error}"))
+        if self._on_error == "fail":
+            failed = next((each for each in rows if each.status in ("error", NOT_PROTECTED)), None)
+            if failed is not None:
+                raise_for(failed, self._verb, recorder.result, keeps=self._target is not None)
+
+
+class _Spool:
+    """Files of a tree on the driver's disk: there may be more than its memory holds."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def fill(self, units: Iterable[Unit]) -> None:
+        self._file.seek(0, os.SEEK_END)
+        for each in units:
+            pickle.dump(each, self._file)
+
+    def __iter__(self) -> Iterator[Unit]:
+        self._file.seek(0)
+        with suppress(EOFError):
+            while True:
+                yield pickle.load(self._file)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def as_names(given: Iterable[Any], what: str) -> tuple[Any, ...]:
+    """Names of columns that travel to workers."""
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"{what} must be an iterable of column names, not one name")
+    return tuple(given)
+
+
+def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
+    """Add a file of the set; one that does not belong to it has failed."""
+    if outcome.status == LEFT_OUT:
+        return
+    prefix, checked = outcome.detail or (None, False)
+    why = wanted.take(outcome.path, prefix, checked=checked)
+    if why is not None and outcome.status != "error":
+        outcome.status, outcome.kind, outcome.error = "error", "FormatError", f"it is not expected: {why}"
+
+
+def _is_put_off(outcome: Outcome) -> bool:
+    return isinstance(outcome.detail, Unit)
+
+
+def _is_clear(unit: Unit) -> bool:
+    """Whether a file's name and size show that it would not be refused."""
+    name = unit.path.rpartition("/")[2]
+    if name.endswith(_SUFFIXES) or is_key_material_name(name):
+        return True
+    return name.startswith(("_", ".")) and unit.size == 0
+
+
+def _refuse_overlap(source: Location, target: Location) -> None:
+    """Refuse a source that is the target or lies in it: a new file could replace a source file."""
+    where = inside(target, source)
+    if where == "":
+        raise ValueError(f"source and target are the same directory ({source}): write to another, then rename")
+    if where is not None:
+        raise ValueError(f"the source ({source}) lies in the target ({target}): write to another directory")
+
+
+def _try_to_wrap(writing: WritingSettings) -> None:
+    """Wrap something with each master key: if the KMS refuses, every file would fail, one after the other."""
+    assert writing.kms is not None
+    service = as_key_service(kms_client(writing.kms))
+    for master_key_id in writing.master_key_ids:
+        service.wrap(Key.generate(128), master_key_id)

@@ -1,0 +1,247 @@
+"""The results of a run, file by file: collected on the driver's disk, and made a DataFrame on request.
+
+The run is over when there is a result: reading it again repeats no work.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import ags1.errors as errors
+import ags1.kms as kms
+from ags1.spark.engine.runner import Outcome
+from ags1.support.reports import Report
+from ags1.support.words import counted, size_text, with_name
+
+SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("target", pa.string()),
+        ("plaintext_length", pa.int64()),
+        ("file_length", pa.int64()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("attempt", pa.int32()),
+        ("seconds", pa.float64()),
+        ("bytes_per_second", pa.float64()),
+    ]
+)
+_ERRORS = 1000
+_ROWS = 50_000
+_ERRNO = re.compile(r"\[Errno ([0-9]+)\]")
+
+
+class Result(Report):
+    """What a run did.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether no file failed.
+    counts : dict of str to int
+        Files by status: "ok", "skipped" (done before), "left out", "error",
+        "not protected" (by verification); and "unchanged", which get no row: files that the target already had.
+    plaintext_bytes : int
+        Of the files that were done.
+    seconds : float
+        From the beginning to the end.
+    errors : list of (str, str)
+        Paths and messages of the first thousand files that failed.
+    notes : list of (str, str)
+        What was left out, and why; other remarks.
+    links : int
+        Links that were left out: what they lead to was not looked at.
+    version : int or None
+        Version of the dataset, where there is one.
+    kinds : set of str or None
+        Classes of the errors of files that failed; None of files that are not protected.
+    """
+
+    def __init__(self, spark: Any, verb: str, file: str) -> None:
+        self._spark = spark
+        self._verb = verb
+        self._file = file
+        self._remove = weakref.finalize(self, Path(file).unlink, missing_ok=True)
+        self.counts: dict[str, int] = {}
+        self.plaintext_bytes = 0
+        self.seconds = 0.0
+        self.errors: list[tuple[str, str]] = []
+        self.notes: list[tuple[str, str]] = []
+        self.links = 0
+        self.version: int | None = None
+        self.kinds: set[str | None] = set()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no file failed, and none is less protected than allowed."""
+        return not (self.counts.get("error") or self.counts.get("not protected"))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, in batches."""
+        with pa.memory_map(self._file) as source:
+            for batch in pa.ipc.open_stream(source):
+                yield pa.Table.from_batches([batch])
+
+    def table(self) -> pa.Table:
+        """All rows, as an Arrow table."""
+        with pa.memory_map(self._file) as source:
+            return pa.ipc.open_stream(source).read_all()
+
+    @property
+    def dataframe(self) -> Any:
+        """All rows, as a DataFrame.
+
+        Columns: path, target, plaintext_length, file_length, status, error, attempt, seconds, and bytes_per_second,
+        which is of plaintext.
+        """
+        return self._spark.createDataFrame(self.table())
+
+    def write_report(self, path: str) -> None:
+        """Write the rows to a Parquet file, or, with the ending ``.json``, as JSON lines."""
+        if path.endswith((".json", ".jsonl")):
+            import json
+
+            with open(path, "w", encoding="utf-8") as text:
+                for table in self.tables():
+                    text.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
+            return
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(path, SCHEMA) as writer:
+            for table in self.tables():
+                writer.write_table(table)
+
+    def _text(self) -> str:
+        done = self.counts.get("ok", 0)
+        rate = self.plaintext_bytes / self.seconds if self.seconds > 0 else 0.0
+        parts = [
+            f"{counted(done, 'file')} ({size_text(self.plaintext_bytes)}) in {self.seconds:.1f} s, {size_text(rate)}/s"
+        ]
+        names = {"skipped": "done before", "unchanged": "unchanged", "left out": "left out", "error": "failed"}
+        names["not protected"] = "not protected"
+        parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]
+        if self.version is not None:
+            parts.append(f"version {self.version}")
+        lines = [f"ags1 {self._verb}: " + ", ".join(parts)]
+        lines += [f"  {path}: {message}" for path, message in self.errors[:5]]
+        count = self.counts.get("error", 0) + self.counts.get("not protected", 0)
+        if len(self.errors) > 5:
+            lines.append(f"  ... and {count - 5:,} more: see the rows with status 'error'")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<{str(self).splitlines()[0]}>"
+
+
+class Recorder:
+    """Collects outcomes; its memory does not grow with their number."""
+
+    def __init__(self, spark: Any, verb: str) -> None:
+        descriptor, file = tempfile.mkstemp(prefix="ags1-result-", suffix=".arrows")
+        os.close(descriptor)
+        self.result = Result(spark, verb, file)
+        self._sink = pa.OSFile(file, "wb")
+        self._writer = pa.ipc.new_stream(self._sink, SCHEMA)
+        self._rows: list[Outcome] = []
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Add rows: one for each file."""
+        result = self.result
+        for each in outcomes:
+            self._rows.append(each)
+            result.counts[each.status] = result.counts.get(each.status, 0) + 1
+            if each.status == "ok":
+                result.plaintext_bytes += each.plaintext_length
+            elif each.status in ("error", "not protected"):
+                result.kinds.add((each.kind or "AuthenticationError") if each.status == "error" else None)
+                if len(result.errors) < _ERRORS:
+                    result.errors.append((each.path, each.error or ""))
+            if len(self._rows) >= _ROWS:
+                self._write()
+
+    def count(self, status: str, files: int = 1) -> None:
+        """Count files that get no row."""
+        self.result.counts[status] = self.result.counts.get(status, 0) + files
+
+    def _write(self) -> None:
+        rows, self._rows = self._rows, []
+        columns: list[list[Any]] = [
+            [_printable(each.path) for each in rows],
+            [_printable(each.target) for each in rows],
+            [each.plaintext_length for each in rows],
+            [each.file_length for each in rows],
+            [each.status for each in rows],
+            [None if each.error is None else _printable(each.error) for each in rows],
+            [each.attempt for each in rows],
+            [each.seconds for each in rows],
+            [each.plaintext_length / each.seconds if each.seconds > 0 else None for each in rows],
+        ]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+    def close(self, seconds: float) -> Result:
+        """Write the last rows, and return the result."""
+        self._write()
+        self._writer.close()
+        self._sink.close()
+        self.result.seconds = seconds
+        return self.result
+
+
+def _printable(text: str) -> str:
+    """A name as text; bytes that are not UTF-8 are escaped."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+class FailedFiles(Exception):
+    """Mixed into the errors of a run: `result` is what the run did before."""
+
+    result: Result | None = None
+
+
+def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool = True) -> None:
+    """Raise the error of a failed outcome, of the class that it had in the worker.
+
+    It is RuntimeError if the class is neither this package's nor Python's. The exception has the attribute ``result``.
+    """
+    text = with_name(outcome.path, outcome.error or "")
+    if keeps:
+        text += ". What was done is kept: run it again to continue, or with `on_error='collect'` to do the others."
+    raised = _made(outcome, f"{verb}: {text}")
+    raised.result = result
+    raise raised
+
+
+def error_of(outcome: Outcome) -> FailedFiles:
+    """The exception of a failed outcome, if its class is available here."""
+    return _made(outcome, outcome.error or "")
+
+
+def _made(outcome: Outcome, text: str) -> FailedFiles:
+    name = outcome.kind or ""
+    kind = next((found for module in (errors, kms, builtins) if (found := getattr(module, name, None))), None)
+    if not (isinstance(kind, type) and issubclass(kind, (errors.Ags1Error, OSError, ValueError))):
+        kind = RuntimeError
+    try:
+        made = _with_result(kind, text)
+    except TypeError:
+        # UnicodeDecodeError, for example, cannot be made of a message alone.
+        made = _with_result(RuntimeError, text)
+    number = _ERRNO.match(outcome.error or "")
+    if isinstance(made, OSError) and number is not None:
+        made.errno = int(number[1])
+    return made
+
+
+def _with_result(kind: type[Exception], text: str) -> FailedFiles:
+    made: FailedFiles = type(kind.__name__, (kind, FailedFiles), {"__module__": kind.__module__})(text)
+    return made
