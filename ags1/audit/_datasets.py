@@ -82,7 +82,7 @@ class DatasetMembership(Membership):
         """Authenticate the versions, and collect the objects that they need."""
         needed: set[str] = set()
         looked_at: set[str] = set()
-        keys = DatasetKeys(versions[-1].key, self._kms, self._location.text)
+        keys = DatasetKeys(versions[-1].key, self._kms, self._location.shown)
         for version in reversed(versions):
             name = version_name(version.version)
             try:

@@ -86,7 +86,7 @@ class _Audit:
         self._location = location
         self._allowed = allowed
         self._kms = kms
-        self._report = AuditReport(location.text)
+        self._report = AuditReport(location.shown)
 
     def run(self, at_once: int, whole: bool, progress: Progress | None) -> AuditReport:
         report = self._report
@@ -106,8 +106,8 @@ class _Audit:
                 progress(done, total)
         report.add_up()
         if not report.files and not report.findings:
-            text = f"{self._location.text}: there are no files here, so nothing was inspected"
-            report.add("warning", "nothing-found", self._location.text, text)
+            text = f"{self._location}: there are no files here, so nothing was inspected"
+            report.add("warning", "nothing-found", self._location.shown, text)
         report.sort_findings()
         return report
 

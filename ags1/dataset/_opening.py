@@ -239,7 +239,7 @@ def open(
         if found is None:
             raise no_dataset(location)
         _expect(location, found, expected_version, expected_uuid, expected_digest, key_id)
-        keys = DatasetKeys(found.key, client, location.text)
+        keys = DatasetKeys(found.key, client, location.shown)
         if pins is not None:
             last = found if version is None else read_latest(location)
             assert last is not None
@@ -247,8 +247,8 @@ def open(
                 # The caller names the new master key.
                 pins = pins.under(last.key_id)
             pins.check(last, location)
-            keys = DatasetKeys(last.key, client, location.text)
-            last.authenticate(keys, location.text)
+            keys = DatasetKeys(last.key, client, location.shown)
+            last.authenticate(keys, location.shown)
             if last.version > found.version and made_since(location, last, found.version - 1)[0] != found:
                 raise AuthenticationError(f"version {found.version} of {location} is not one that the last follows")
             pins = pins.holding(last)

@@ -174,7 +174,7 @@ def refuse_different(
     if count:
         differ = "file in it differs" if count == 1 else "files in it differ"
         text = f"{count:,} {differ} from what would be written, such as {example}, and nothing was written"
-        raise FileExistsError(errno.EEXIST, f"{text}: `overwrite=True` replaces the files there", target.text)
+        raise FileExistsError(errno.EEXIST, f"{text}: `overwrite=True` replaces the files there", target.shown)
 
 
 def _status(target: Location, entry: DatasetEntry) -> os.stat_result | None:

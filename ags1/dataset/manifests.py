@@ -255,14 +255,14 @@ class Manifests:
             or not files
         ):
             raise FormatError(f"{place}: a manifest of another level is in this object")
-        return found, Items(found, files, place.text)
+        return found, Items(found, files, place.shown)
 
     def write(self, level: int, items: list[Item], run: str) -> ManifestNode:
         """Write a manifest under a new name."""
         fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": [each.to_json() for each in items]}
         plain = json.dumps(fields, separators=(",", ":")).encode("ascii")
         if len(plain) > _MAX_BYTES // 2:
-            raise OSError(errno.EFBIG, f"a manifest would have {len(plain):,} bytes", self.location.text)
+            raise OSError(errno.EFBIG, f"a manifest would have {len(plain):,} bytes", self.location.shown)
         metadata = KeyMetadata.generate()
         data = encrypt(plain, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
         name = new_manifest_name(run)

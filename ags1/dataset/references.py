@@ -20,7 +20,8 @@ _MOST_UNNAMED = 10_000_000
 class ListedReference(NamedTuple):
     """An item of a listing: its name, relative to the dataset, and its kind.
 
-    The kind is "file", "leftover" (a temporary file) or "other" (a link, a pipe, a socket, a device). `size` and
+    The kind is "file", "leftover" (a temporary file) or "other" (a link, a pipe, a socket, a device, an object whose
+    name cannot be listed). `size` and
     `modified` (in nanoseconds) are -1 for a local file until :meth:`looked_at` reads them.
     """
 
@@ -40,8 +41,11 @@ class ListedReference(NamedTuple):
 def walk(location: Location) -> Iterator[ListedReference]:
     """List everything in a dataset, in about the order of paths."""
     if not location.is_local:
-        for each in iterate_files(location):
+        unlisted: list[OSError] = []
+        for each in iterate_files(location, unlisted.append):
             yield ListedReference(each.name, _kind_of(each.name), each.size, each.modified)
+        for error in unlisted:
+            yield ListedReference(str(error.filename).removeprefix(f"{location.shown.rstrip('/')}/"), "other")
         return
     with Directories(location.path) as directories:
         for name, is_file, _ in directories.walk(stats=False):

@@ -110,7 +110,7 @@ def scan(
 def refuse_missing(source: Location) -> None:
     """Raise a FileNotFoundError if a local source is missing, also where nothing of it is read."""
     if source.is_local and not os.path.exists(source.path):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source.text)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source.shown)
 
 
 def _refuse_reserved(path: str, source: Location, name: str) -> None:
@@ -152,7 +152,7 @@ class _Local:
         elif stat.S_ISDIR(mode):
             yield from self._scan(path, "")
         else:
-            raise OSError(errno.EINVAL, "is neither a file nor a directory", self._source.text)
+            raise OSError(errno.EINVAL, "is neither a file nor a directory", self._source.shown)
 
     def _scan(self, directory: str, relative: str) -> Iterator[Found]:
         wanted = self._wanted or None
@@ -304,9 +304,9 @@ def read_same(place: Location, identity: SourceIdentity) -> Buffer:
     try:
         data, found = read_identified(place, identity.size)
     except FormatError:
-        raise refuse_changed(place.text) from None
+        raise refuse_changed(place.shown) from None
     if not _is_same_entry(found, identity) or memoryview(data).nbytes != identity.size:
-        raise refuse_changed(place.text, identity)
+        raise refuse_changed(place.shown, identity)
     return data
 
 
@@ -370,16 +370,16 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
             etag = getattr(source, "etag", None)
             same = etag == identity.etag if etag and identity.etag else _is_same_entry(status(place), identity)
         if not same or source.size != identity.size:
-            raise refuse_changed(place.text, None if place.is_local else identity)
+            raise refuse_changed(place.shown, None if place.is_local else identity)
 
     try:
         check()
         yield source, check
     except TruncatedError:
-        raise refuse_changed(place.text) from None
+        raise refuse_changed(place.shown) from None
     except OSError as error:
         if error.errno in (None, errno.ESTALE):
-            raise refuse_changed(place.text) from error
+            raise refuse_changed(place.shown) from error
         raise
     finally:
         source.close()

@@ -147,9 +147,9 @@ class Transaction:
                 f"the dataset {location} is under the master key {base.key_id!r}, not {key_id!r}: name that, or rewrap "
                 "the dataset"
             )
-        keys = DatasetKeys(key, access.kms, location.text)
+        keys = DatasetKeys(key, access.kms, location.shown)
         if base is not None:
-            base.authenticate(keys, location.text)
+            base.authenticate(keys, location.shown)
         if key_id is not None:
             # Whoever names a master key encrypts under no other one.
             access = replace(access, pins=pins.under(key_id))
@@ -325,7 +325,7 @@ class Transaction:
                 return None
             # Ours, if the reply to its creation was lost: then its objects must not be removed.
             text = f"version {version.version} was expired at once: whether it was this one is unknown"
-            raise OSError(errno.EIO, text, self.location.text) from None
+            raise OSError(errno.EIO, text, self.location.shown) from None
         return made if found.digest == made.digest and not self._is_stale(made) else None
 
     def _is_stale(self, made: Version) -> bool:
@@ -344,7 +344,7 @@ class Transaction:
                 status(place)
             except FileNotFoundError:
                 text = f"version {made.version} was expired at once: whether it was the last one is unknown"
-                raise OSError(errno.EIO, text, self.location.text) from None
+                raise OSError(errno.EIO, text, self.location.shown) from None
         remove([place])
         return True
 
@@ -387,15 +387,15 @@ class Transaction:
         """The last version, and its files with the changes of this transaction."""
         head = read_latest(self.location)
         if head is None:
-            raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.text)
+            raise FileNotFoundError(errno.ENOENT, "the dataset was removed meanwhile", self.location.shown)
         self._access.pins.check(head, self.location)
         if head.uuid != self._uuid and self.base is not None:
             raise AuthenticationError(
                 f"{self.location} is another dataset than the one that this began on: nothing was committed"
             )
         is_mine = head.uuid == self._uuid
-        theirs = self.keys if is_mine else DatasetKeys(head.key, self._access.kms, self.location.text)
-        head.authenticate(theirs, self.location.text)
+        theirs = self.keys if is_mine else DatasetKeys(head.key, self._access.kms, self.location.shown)
+        head.authenticate(theirs, self.location.shown)
         before, digest = (0, None) if self._looked_at is None else (self._looked_at.version, self._looked_at.digest)
         since = self._refuse_fenced(self._runs, head, before) if head.version > before else []
         if not since or since[0].parent != digest:

@@ -250,7 +250,7 @@ def read_version(location: Location, number: int) -> Version:
         if error.errno not in _NO_FILE:
             raise
         raise _no_file(place) from None
-    return Version.parse(data, number, place.text)
+    return Version.parse(data, number, place.shown)
 
 
 def _no_file(place: Location) -> FormatError:
@@ -263,13 +263,13 @@ def expired(location: Location, number: int) -> FileNotFoundError:
     if not newest:
         return no_dataset(location)
     why = "it may have been expired" if number <= newest else f"the newest one is {newest}"
-    return FileNotFoundError(errno.ENOENT, f"the dataset has no version {number}: {why}", location.text)
+    return FileNotFoundError(errno.ENOENT, f"the dataset has no version {number}: {why}", location.shown)
 
 
 def no_dataset(location: Location) -> FileNotFoundError:
     """The error for a place where nothing was committed."""
     return FileNotFoundError(
-        errno.ENOENT, "there is no ags1 dataset here, or its first run was not completed", location.text
+        errno.ENOENT, "there is no ags1 dataset here, or its first run was not completed", location.shown
     )
 
 
@@ -362,7 +362,7 @@ def publish(location: Location, version: Version, keys: DatasetKeys, *, durable:
     place = _place(location, version.version)
     if len(data) > _MAX_BYTES or len(version.fenced) > _MAX_FENCED:
         text = f"version {version.version} would have more than {_MAX_BYTES:,} bytes or {_MAX_FENCED:,} fenced runs"
-        raise OSError(errno.EFBIG, text, place.text)
+        raise OSError(errno.EFBIG, text, place.shown)
     make_parent(place)
     if version.single_writer:
         _create_alone(place, data)
@@ -383,4 +383,4 @@ def _create_alone(place: Location, data: bytes) -> None:
             output.write(data)
             output.commit(durable=True)
         return
-    raise FileExistsError(errno.EEXIST, "File exists", place.text)
+    raise FileExistsError(errno.EEXIST, "File exists", place.shown)

@@ -407,7 +407,7 @@ class ReadingWorker(Worker):
 
     def _missing(self, part: Part) -> FileNotFoundError:
         text = "is in the manifest, but missing from the dataset"
-        return FileNotFoundError(errno.ENOENT, text, self._dataset.join(part.name).text)
+        return FileNotFoundError(errno.ENOENT, text, self._dataset.join(part.name).shown)
 
     def _open_one(self, entry: DatasetEntry, data: Buffer, key: Any) -> memoryview | Exception:
         try:

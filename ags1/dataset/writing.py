@@ -119,7 +119,7 @@ def refuse_lost(target: Location) -> list[ListedReference]:
             f"{CONTROL}/v-*.json from a backup, or choose another directory; if no version was ever made, because a "
             "power cut ended the first run, or a first write of Spark failed, remove the objects"
         )
-        raise FileExistsError(errno.EEXIST, text, target.text)
+        raise FileExistsError(errno.EEXIST, text, target.shown)
     return listed
 
 
@@ -350,7 +350,7 @@ class _Writing:
                 text = "was changed since it was encrypted, so it cannot replace what is damaged: encrypt it instead"
                 if not found.identity.is_known:
                     text = "has neither an etag nor a time, so whether it was changed is unknown: encrypt it instead"
-                if not self._refuse(found, OSError(errno.ESTALE, text, found.location.text)):
+                if not self._refuse(found, OSError(errno.ESTALE, text, found.location.shown)):
                     return
             elif (pair := self._adoptable(found)) is not None:
                 self._take(partial(self._put, *pair))
@@ -515,7 +515,9 @@ class Present:
     def _size(self, name: str) -> int | None:
         if not self._location.is_local:
             if self._listing is None:
-                self._listing = SortedListing(self._location, outside=self._location.join(CONTROL))
+                # What cannot be listed counts as missing, and is written again.
+                outside = self._location.join(CONTROL)
+                self._listing = SortedListing(self._location, outside=outside, on_error=list[OSError]().append)
             return self._listing.size_of(name)
         directory, _, last = name.rpartition("/")
         opened = self._directories

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 
 from ags1.core.buffer import BufferView
 from ags1.core.gcm import Key
@@ -35,6 +35,7 @@ _LONGEST_PAUSE = 5.0
 _AES_SIZES = (16, 24, 32)
 _LONGEST_CAUSE = 300
 
+TOO_SLOW = "the answer was not complete at the end of all attempts: the service sends too slowly"
 DEADLINE: ContextVar[float | None] = ContextVar("until when an answer may arrive, by the monotonic clock", default=None)
 
 
@@ -283,17 +284,19 @@ class KeyManagementClient(Closing):
     @property
     def _connection(self) -> Any:
         """The SDK's client, made at first use."""
-        with self._lock:
+        with self._connecting:
             self._refuse_closed()
-            if self._connected is None:
-                self._connected = self._connect()
-            return self._connected
+            # Another thread may drop it.
+            found = self._connected
+            if found is None:
+                found = self._connected = self._connect()
+            return found
 
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _after_fork(self) -> None:
         """Start again: a child must not use its parent's keys, locks or connections."""
-        self._lock = threading.RLock()
+        self._lock, self._connecting = threading.RLock(), threading.RLock()
         self._connected = None
 
     def _drop_connection(self) -> None:
@@ -332,7 +335,7 @@ class KeyManagementClient(Closing):
         for attempt in range(1, self._attempts + 1):
             DEADLINE.set(deadline)
             try:
-                result = function()
+                result = function() if deadline is None else self._until(deadline, function)
                 self._log(action, started, attempt)
                 return result
             except (KeyAccessError, ImportError, NotImplementedError) as error:
@@ -362,6 +365,22 @@ class KeyManagementClient(Closing):
         if transient and self._attempts > 1:
             cause = f"{cause} (tried {self._attempts} times)"
         raise (ServiceRefusal if holds_for_all else KeyAccessError)(self._message(action, cause))
+
+    def _until(self, deadline: float, function: Callable[[], T]) -> T:
+        """Call on a thread that is left alone at the deadline: no SDK limits slow headers, or its own credentials."""
+        from ags1.storage import within
+
+        call = copy_context().run
+        try:
+            # One time-out more: where the service is silent, the SDK says so itself.
+            last = deadline + (self._timeout or 0)
+            return within(max(0.0, last - time.monotonic()), lambda: call(function))
+        except TimeoutError:
+            if time.monotonic() < last:
+                raise
+            # That thread still makes the connection, or uses it.
+            self._connected, self._connecting = None, threading.RLock()
+            raise Unusable(TOO_SLOW) from None
 
     def _log(self, action: str, started: float, attempts: int, failure: str | None = None) -> None:
         """Log a call: service, operation, key id, duration, outcome. `failure` has no key material."""

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections.abc import Mapping
 
-from ags1.kms._base import DEADLINE, Unusable
+from ags1.kms._base import DEADLINE, TOO_SLOW, Unusable
 from ags1.support.secrets import without_secrets
 from ags1.support.typing import Any
 
@@ -61,7 +61,7 @@ def _read(raw: Any) -> bytes:
             raise Unusable(f"the service returned more than {LARGEST:,} bytes")
         deadline = DEADLINE.get()
         if deadline is not None and time.monotonic() > deadline:
-            raise Unusable("the answer was not complete at the end of all attempts: the service sends too slowly")
+            raise Unusable(TOO_SLOW)
     return body
 
 

@@ -158,7 +158,7 @@ class AzureKms(KeyManagementClient):
                 from azure.identity import DefaultAzureCredential
             except ImportError as error:
                 raise missing_sdk(error, "AzureKms", "azure") from None
-            credential = DefaultAzureCredential()
+            credential = DefaultAzureCredential(transport=RequestsTransport(session=limit_session(Session())))
         # No retries in the SDK: the base class retries.
         options = {
             "retry_total": 0,

@@ -99,7 +99,7 @@ def clean(
     if pins is not None and last is not None:
         pins.check(last, location)
     if not names and not versions:
-        raise FileNotFoundError(2, "there is no ags1 dataset here, and no leftover of a run", location.text)
+        raise FileNotFoundError(2, "there is no ags1 dataset here, and no leftover of a run", location.shown)
     for run in () if dry_run else names:
         remove_record(location, run)
     removed = [f"{RUNS}/{run}" for run in sorted(names)]

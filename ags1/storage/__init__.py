@@ -25,7 +25,7 @@ from ags1.storage._clients import option_name, s3_environment
 from ags1.storage._creation import can_create, create, creates_once
 from ags1.storage._errors import as_os_error
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
-from ags1.storage._requests import Request, in_order, start
+from ags1.storage._requests import Request, in_order, start, within
 from ags1.storage.directories import Directories, below, change_mode
 from ags1.storage.durability import Unsynced
 from ags1.storage.listing import (
@@ -138,5 +138,6 @@ __all__ = [
     "start",
     "status",
     "temporary_name",
+    "within",
     "write_pins",
 ]

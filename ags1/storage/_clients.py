@@ -109,7 +109,7 @@ def _make(location: Location, options: dict[str, Any]) -> Any:
 
 def _checked(kind: Any, location: Location, container: str, config: dict[str, Any], common: dict[str, Any]) -> Any:
     try:
-        with naming(location.text):
+        with naming(location.shown):
             return kind(container, config=config, **common)
     except OSError as fault:
         if type(fault.__cause__).__name__ == "UnknownConfigurationKeyError":

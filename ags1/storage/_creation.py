@@ -120,13 +120,13 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
     elif location.scheme in _RENAMING:
         _rename_into_place(location, data)
     else:
-        raise OSError(errno.ENOTSUP, "this file system cannot create a file only if it is absent", location.text)
+        raise OSError(errno.ENOTSUP, "this file system cannot create a file only if it is absent", location.shown)
 
 
 def _rename_into_place(location: Location, data: bytes) -> None:
     file_system, path = file_system_of(location)
     temporary = temporary_name(path)
-    with naming(location.text):
+    with naming(location.shown):
         file_system.unguarded.pipe_file(temporary, data)
         try:
             answer = file_system.unguarded._call("RENAME", method="put", path=temporary, destination=path)
@@ -135,7 +135,7 @@ def _rename_into_place(location: Location, data: bytes) -> None:
             if file_system.unguarded.cat_file(path) == data:
                 # The request was repeated because its first response was lost.
                 return
-            raise FileExistsError(errno.EEXIST, "File exists", location.text)
+            raise FileExistsError(errno.EEXIST, "File exists", location.shown)
         finally:
             try:
                 file_system.unguarded.rm_file(temporary)

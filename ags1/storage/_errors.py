@@ -11,6 +11,7 @@ import errno
 import re
 
 from ags1.storage._responses import BY_STATUS, explained
+from ags1.storage.location import is_url, shown
 from ags1.support.secrets import without_secrets
 from ags1.support.typing import Self
 
@@ -49,6 +50,8 @@ _BY_NAME = {
 }
 # obstore's text has pages of debug output after this. It may have a signed URL, which is a secret.
 _DEBUG = re.compile(r"\n+Debug source:.*", re.DOTALL)
+_PRIVATE = re.compile("[@?]")
+_URL = re.compile(r"\w+://[^\s\"'<>]+")
 _QUERY = re.compile(r"(?<!<)\?[^\s\"')<]*")
 _CUT_SHORT = ("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError", "ResponseStreamingError", "ProtocolError")
 _LONGEST = 300
@@ -60,8 +63,9 @@ def as_os_error(error: BaseException, name: str | None = None) -> OSError | None
     if isinstance(error, FileNotFoundError) and isinstance(cause, PermissionError) and cause.filename:
         # fsspec says of every refusal, also of our own, that there is no such file.
         return cause
+    name = name if name is None or not is_url(name) else shown(name)
     if isinstance(error, OSError) and error.errno is not None and error.strerror and error.filename is not None:
-        return error
+        return error if not is_url(error.filename) else OSError(error.errno, error.strerror, shown(error.filename))
     client = any(_root(kind) in _CLIENTS for kind in type(error).__mro__)
     if not client and not isinstance(error, (OSError, TimeoutError)):
         return None
@@ -72,8 +76,12 @@ def as_os_error(error: BaseException, name: str | None = None) -> OSError | None
             number = _errno_of(error)
         said = number, _text_of(error, number)
     # OSError chooses the subclass by the errno: ConnectionResetError, PermissionError, ...
-    number, text = said[0], without_secrets(said[1])
-    return OSError(number, text) if name is None else OSError(number, text, without_secrets(name))
+    number, text = said[0], without_secrets(_without_queries(said[1]))
+    return OSError(number, text) if name is None else OSError(number, text, name)
+
+
+def _without_queries(text: str) -> str:
+    return _URL.sub(lambda found: shown(found[0]), text)
 
 
 def _root(kind: type) -> str:
@@ -155,7 +163,8 @@ class naming:
             return
         fault = as_os_error(error, self._name)
         if fault is not None and fault is not error:
-            raise fault from error
+            # A traceback would show users and queries of URLs that a client names.
+            raise fault from None if _PRIVATE.search(str(error)) else error
 
 
 def changed(name: str | None) -> OSError:

@@ -129,7 +129,7 @@ def file_system_of(location: Location) -> tuple[RemoteFiles, str]:
     except ImportError as error:
         raise ImportError(f"reading or writing {location} needs fsspec: pip install 'ags1[fsspec]'") from error
     try:
-        with naming(location.text):
+        with naming(location.shown):
             file_system, path = fsspec.core.url_to_fs(location.text, **_options_of(location))
     except ValueError as error:
         if "Protocol not known" not in str(error):

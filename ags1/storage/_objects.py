@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ import ags1.storage._opaque_keys as _opaque_keys
 from ags1.errors import TruncatedError
 from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import changed, naming
-from ags1.storage._opaque_keys import is_path
+from ags1.storage._opaque_keys import CONTROL, is_path
 from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location
 from ags1.support.interrupts import NOTICE_SECONDS
@@ -46,6 +47,7 @@ _CREATE_ATTEMPTS = 3
 _DELETED_AT_ONCE = 1000
 # What obstore says of a key in a listing.
 _NO_PATH = ("empty path segment", "parsing path segment", "parsing Path")
+_NAMED_KEY = re.compile(r'Path "(.*)"(?: contained empty|: Encountered illegal)', re.DOTALL)
 _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE)
 
 
@@ -64,12 +66,12 @@ def _store_of(location: Location) -> tuple[Any, Any, str]:
     if location.scheme == "s3" and key:
         return _opaque_keys, _opaque_keys.client_of(location), key
     text = "this name cannot be used, because a part of it is empty, . or .., or not printable: copy it to another name"
-    raise OSError(errno.EINVAL, text, location.text)
+    raise OSError(errno.EINVAL, text, location.shown)
 
 
 def _call(location: Location, call: Callable[[], Result]) -> Result:
     """Run a call on a request thread, so that a signal can interrupt the caller."""
-    with naming(location.text):
+    with naming(location.shown):
         return call() if on_request_thread() else start(call).result()
 
 
@@ -93,15 +95,15 @@ def _get(location: Location, begin: int, end: int, etag: str | None) -> tuple[An
     found = store.get(client, key, options=options)
     meta = found.meta
     if found.range[0] != begin:
-        raise OSError(errno.EIO, "the server ignored the requested range", location.text)
+        raise OSError(errno.EIO, "the server ignored the requested range", location.shown)
     if etag is not None and meta.get("e_tag") not in (None, etag):
-        raise changed(location.text)
+        raise changed(location.shown)
     data = found.bytes()
     wanted = min(end, int(meta["size"])) - begin
     if len(data) != wanted:
         # The headers of the response were correct, its body was not.
         text = f"the server sent {len(data)} of {wanted} bytes at {begin}: try again"
-        raise OSError(errno.EIO, text, location.text)
+        raise OSError(errno.EIO, text, location.shown)
     return data, meta
 
 
@@ -212,29 +214,113 @@ def _delete(location: Location, keys: str | list[str]) -> None:
     _call(location, lambda: store.delete(client, keys))
 
 
-def list_objects(location: Location) -> Iterator[tuple[str, int, str | None, int]]:
+Listed = tuple[str, int, "str | None", int]
+"""Key, length, etag and time of an object."""
+
+
+def list_objects(location: Location, on_error: Callable[[OSError], object] | None = None) -> Iterator[Listed]:
     """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order.
 
     obstore's listing ends at a key that is no path. In S3, boto3 lists what is behind the last key before that.
+    Elsewhere, `on_error` is called with what is wrong, and the listing goes on (:func:`_around`).
 
-    OSError EINVAL: there is such a key, and this is not S3. EIO: pages come a second time, so the listing would not
-    end. ETIMEDOUT: the next 1000 keys take longer than ten times the timeout.
+    OSError EINVAL: there is such a key, this is not S3, and there is no `on_error`. EIO: pages come a second time, so
+    the listing would not end. ETIMEDOUT: the next 1000 keys take longer than ten times the timeout.
     """
-    last = ""
+    last, prefix = "", location.path.rstrip("/")
+    if on_error is not None and location.scheme != "s3":
+        yield from _around(location, prefix, "", on_error)
+        return
     try:
-        for found in _listed_paths(location):
-            last = max(last, found["path"])
-            yield (found["path"], *_meta(found))
+        for found in _listed_paths(location, prefix):
+            last = max(last, found[0])
+            yield found
     except OSError as error:
         if not _is_no_path(error):
             raise
         if location.scheme != "s3":
             raise _unlistable(location, error) from None
-        prefix = location.path.rstrip("/")
-        with naming(location.text):
-            for found in _opaque_keys.list_objects(location, prefix and f"{prefix}/", last):
-                if found["size"] or not found["path"].endswith("/"):
-                    yield (found["path"], *_meta(found))
+        with naming(location.shown):
+            for each in _opaque_keys.list_objects(location, prefix and f"{prefix}/", last):
+                if each["size"] or not each["path"].endswith("/"):
+                    yield (each["path"], *_meta(each))
+
+
+def _around(location: Location, directory: str, done: str, on_error: Callable[[OSError], object]) -> Iterator[Listed]:
+    """List a directory from the key `done` on, around keys that are no paths, with nothing but obstore.
+
+    obstore returns nothing of a page with such a key. So directories are listed one by one. In the directory of such a
+    key, the listing goes on behind it, and keys before it on its page are not found. These keys begin with a character
+    before ``/`` if the key has an empty part, ``.`` or ``..``: `on_error` gets EINVAL for such a key, else EIO.
+    """
+    above, after, last = f"{directory}/" if directory else "", "", done
+    while True:
+        try:
+            for found in _listed_paths(location, directory, after):
+                if found[0] >= done:
+                    last = max(last, found[0])
+                    yield found
+            return
+        except OSError as error:
+            key = _key_of(error)
+        done = last
+        if not after:
+            try:
+                level = _level(location, directory)
+            except OSError as error:
+                nearest = _key_of(error)
+                key = key if key.startswith(nearest) else nearest
+            else:
+                yield from ((each["path"], *_meta(each)) for each in level["objects"] if each["path"] >= done)
+                for below in level["common_prefixes"]:
+                    yield from _around(location, below, done, on_error)
+                return
+        part = key[len(above) :].partition("/")[0]
+        behind = _behind(key, above + part)
+        if behind <= after:
+            # The service does not know where a listing is to begin.
+            on_error(_not_listed(location, key, errno.EIO, f"all others in {above}"))
+            return
+        if is_path(part):
+            # Another key, of this directory, keeps it from being listed without what is below.
+            yield from _around(location, above + part, done, on_error)
+            on_error(_not_listed(location, key, errno.EIO, f"others in {above} before {part}"))
+        elif part in ("", ".", ".."):
+            on_error(
+                _not_listed(location, key, errno.EINVAL, f"others in {above} that begin with a character before /")
+            )
+        else:
+            on_error(_not_listed(location, key, errno.EIO, f"others in {above} before {part}"))
+        after = behind
+        try:
+            yield (after, *head(_in_bucket(location, after)))
+        except FileNotFoundError:
+            continue
+
+
+def _behind(key: str, whole: str) -> str:
+    """The first path behind all keys that are no paths because of the same part as this one, which ends `whole`."""
+    control = CONTROL.search(whole)
+    if control is not None:
+        return f"{whole[: control.start()]} "
+    return f"{whole} " if key == whole else f"{whole}0"
+
+
+def _key_of(error: OSError) -> str:
+    """The key of which obstore says that it is no path."""
+    found = _NAMED_KEY.search(str(error.__context__)) if _is_no_path(error) else None
+    if found is None:
+        raise error
+    return found[1]
+
+
+def _in_bucket(location: Location, key: str) -> Location:
+    return Location(f"{location.text.partition('://')[0]}://{location.container}/{key}", location.storage_options)
+
+
+def _not_listed(location: Location, key: str, number: int, others: str) -> OSError:
+    text = f"obstore cannot list an object of this name, and perhaps {others}: copy it to another name, and remove it"
+    return OSError(number, text, _in_bucket(location, key).shown)
 
 
 def _is_no_path(error: OSError) -> bool:
@@ -246,14 +332,14 @@ def _unlistable(location: Location, error: OSError) -> OSError:
         f"an object below it has a name that obstore cannot list ({error.strerror}): copy it to a name without empty "
         "parts, . and .., and remove it"
     )
-    return OSError(errno.EINVAL, text, location.text)
+    return OSError(errno.EINVAL, text, location.shown)
 
 
-def _listed_paths(location: Location) -> Iterator[Any]:
+def _listed_paths(location: Location, directory: str, after: str = "") -> Iterator[Listed]:
     client = client_of(location)
     import obstore
 
-    batches = obstore.list(client, location.path or None, chunk_size=1000)
+    batches = obstore.list(client, directory or None, offset=after or None, chunk_size=1000)
     # Batches have one length, so pages that come again and again begin a second batch with the same key.
     begun: set[str] = set()
     while True:
@@ -264,27 +350,40 @@ def _listed_paths(location: Location) -> Iterator[Any]:
             key = batch[0]["path"]
             if key in begun:
                 text = f"the store lists {key} again and again, so its listing has no end: have the store repaired"
-                raise OSError(errno.EIO, text, location.text)
+                raise OSError(errno.EIO, text, location.shown)
             begun.add(key)
-        yield from batch
+        for found in batch:
+            yield (found["path"], *_meta(found))
+
+
+def _level(location: Location, directory: str) -> Any:
+    client = client_of(location)
+    import obstore
+
+    return _limited(location, lambda: obstore.list_with_delimiter(client, directory or None))
 
 
 def list_names(location: Location) -> list[str]:
     """Names of the objects directly below a prefix. OSError ETIMEDOUT: they take longer than ten times the timeout."""
-    client, prefix = client_of(location), location.path.rstrip("/")
-    import obstore
-
+    prefix = location.path.rstrip("/")
     try:
         if is_path(prefix or "root"):
-            found = _limited(location, lambda: obstore.list_with_delimiter(client, prefix or None))
-            return [each["path"].rpartition("/")[2] for each in found["objects"]]
+            return [each["path"].rpartition("/")[2] for each in _level(location, prefix)["objects"]]
     except OSError as error:
         if not _is_no_path(error):
             raise
         if location.scheme != "s3":
-            raise _unlistable(location, error) from None
-    with naming(location.text):
+            skipped = len(prefix) + 1 if prefix else 0
+            names = [key[skipped:] for key, *_ in _around(location, prefix, "", _refuse_loss)]
+            return [name for name in names if "/" not in name]
+    with naming(location.shown):
         return _opaque_keys.list_names(location, prefix and f"{prefix}/")
+
+
+def _refuse_loss(error: OSError) -> None:
+    """No file whose directory is listed for its names has one that begins with a character before ``/``."""
+    if error.errno != errno.EINVAL:
+        raise error
 
 
 def _limited(location: Location, call: Callable[[], Result]) -> Result:
@@ -294,7 +393,7 @@ def _limited(location: Location, call: Callable[[], Result]) -> Result:
     and the process is aborted if the interpreter shuts down before that thread is finished.
     """
     seconds = 10 * timeout_of(location.storage_options)
-    with naming(location.text):
+    with naming(location.shown):
         try:
             return within(seconds, call)
         except TimeoutError:
@@ -302,7 +401,7 @@ def _limited(location: Location, call: Callable[[], Result]) -> Result:
                 f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, or "
                 "have the store repaired, or set a longer timeout in `storage_options`"
             )
-            raise OSError(errno.ETIMEDOUT, text, location.text) from None
+            raise OSError(errno.ETIMEDOUT, text, location.shown) from None
 
 
 class Upload:
@@ -340,11 +439,11 @@ class Upload:
             raise OSError(
                 errno.EFBIG,
                 f"an object of unknown size can have at most {self._part * _MOST_PARTS} bytes: write it from a file",
-                self._location.text,
+                self._location.shown,
             )
         with self._lock:
             if self._aborted:
-                raise OSError(errno.EPIPE, "the upload was aborted", self._location.text)
+                raise OSError(errno.EPIPE, "the upload was aborted", self._location.shown)
             self._pieces.append(piece)
             self._held += size
             if self._request is None and self._held >= self._part:
@@ -355,9 +454,9 @@ class Upload:
             while self._request is not None and self._held > self._part and not self._over and not self._aborted:
                 self._condition.wait(NOTICE_SECONDS)
         if self._over and self._request is not None:
-            with naming(self._location.text):
+            with naming(self._location.shown):
                 self._request.result()
-            raise OSError(errno.EIO, "the upload ended before all data was written", self._location.text)
+            raise OSError(errno.EIO, "the upload ended before all data was written", self._location.shown)
 
     def _put_parts(self) -> Any:
         try:
@@ -398,13 +497,13 @@ class Upload:
             made = _call(self._location, lambda: self._store.put(self._client, self._key, data, use_multipart=False))
             return made.get("e_tag")  # type: ignore[no-any-return]
         try:
-            with naming(self._location.text):
+            with naming(self._location.shown):
                 return self._request.result().get("e_tag")  # type: ignore[no-any-return]
         except FileNotFoundError:
             # The response to the last request was lost. The service no longer knew the upload when it was repeated.
             if self._sent and head(self._location)[0] == self._written:
                 text = "the response to the last request was lost: an object of this length exists, check its content"
-                raise OSError(errno.EIO, text, self._location.text) from None
+                raise OSError(errno.EIO, text, self._location.shown) from None
             raise
 
     def abort(self) -> None:

@@ -7,6 +7,7 @@ names, arguments and results of obstore's, as far as :mod:`ags1.storage._objects
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +19,12 @@ from ags1.support.recently_used import RecentlyUsed
 # Bytes of an object of unknown length that stay in memory.
 _SPOOLED = 64 << 20
 _clients = RecentlyUsed(8)
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_path(key: str) -> bool:
     """Whether obstore names an object of this key."""
-    return all(part not in ("", ".", "..") for part in key.split("/")) and all(ord(each) >= 32 for each in key)
+    return all(part not in ("", ".", "..") for part in key.split("/")) and not CONTROL.search(key)
 
 
 def client_of(location: Location) -> Any:

@@ -83,7 +83,7 @@ def status(location: Location) -> Entry:
     if location.is_local:
         found = os.stat(location.path)
         if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "Is a directory", location.text)
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", location.shown)
         return Entry(location.name, location, found.st_size, found.st_mtime_ns)
     if location.is_object:
         import ags1.storage._objects as _objects
@@ -91,10 +91,10 @@ def status(location: Location) -> Entry:
         size, etag, modified = _objects.head(location)
         return Entry(location.name, location, size, modified, etag)
     file_system, path = file_system_of(location)
-    with naming(location.text):
+    with naming(location.shown):
         info = file_system.unguarded.info(path)
     if info.get("type") == "directory":
-        raise IsADirectoryError(errno.EISDIR, "Is a directory", location.text)
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", location.shown)
     return Entry(location.name, location, int(info.get("size") or 0), _modified(info), _etag(info))
 
 
@@ -149,9 +149,9 @@ def is_directory(location: Location) -> bool:
     if location.is_local:
         return os.path.isdir(location.path)
     if location.is_object:
-        return next(_objects_below(location), None) is not None
+        return next(_objects_below(location, list[OSError]().append), None) is not None
     file_system, path = file_system_of(location)
-    with naming(location.text):
+    with naming(location.shown):
         return bool(file_system.isdir(path))
 
 
@@ -166,10 +166,10 @@ def list_files(
     """All files below a directory or prefix, by name; without links to directories and directory markers.
 
     Files below `outside` are left out. OSError: there is no such directory, it or one below it cannot be read, or it
-    has a pipe, socket or device. With `on_error`, the listing continues after such errors and has temporary files too.
-    `on_error` is called with the error for each directory below `location` that cannot be read, for each pipe, socket,
-    device and broken link, and with ENOTDIR for each link to a directory. With `on_link`, no link is followed: it is
-    called with the name of each.
+    has a pipe, socket or device, or an object whose name cannot be listed. With `on_error`, the listing continues after
+    such errors and has temporary files too. `on_error` is called with the error for each directory below `location`
+    that cannot be read, for each pipe, socket, device, broken link and object whose name cannot be listed, and with
+    ENOTDIR for each link to a directory. With `on_link`, no link is followed: it is called with the name of each.
 
     Below a root (:meth:`Location.as_root`), only regular files are listed: links and special files are left out. With
     `temporary`, those are listed too that are being written, or whose writer was killed.
@@ -181,7 +181,7 @@ def list_files(
     elif location.is_local:
         found = list(_local_files(location, outside, on_error, on_link))
     else:
-        found = [_entry(location, row) for row in remote_rows(location, outside)]
+        found = [_entry(location, row) for row in remote_rows(location, outside, on_error)]
     found.sort(key=lambda entry: entry.name)
     return _without_marks(list(apart(found))) if location.is_object else found
 
@@ -230,8 +230,10 @@ def is_directory_mark(listed: Entry) -> bool:
     return found.size != 0 and found.etag != listed.etag
 
 
-def iterate_files(location: Location) -> Iterator[Entry]:
+def iterate_files(location: Location, on_error: Callable[[OSError], object] | None = None) -> Iterator[Entry]:
     """Yield the files of :func:`list_files` one by one, so that they are never all in memory.
+
+    `on_error`, for an object store, as there.
 
     They come roughly in the order of their names: as the service lists them, or directory by directory. For a URL, a
     directory that does not exist has no files.
@@ -240,7 +242,7 @@ def iterate_files(location: Location) -> Iterator[Entry]:
         return _files_below(location)
     if location.is_local:
         return _local_files(location, None, None, None)
-    return (_entry(location, row) for row in _rows(location))
+    return (_entry(location, row) for row in _rows(location, on_error))
 
 
 def _entry(location: Location, row: Row) -> Entry:
@@ -248,22 +250,31 @@ def _entry(location: Location, row: Row) -> Entry:
     return Entry(name, location.join(name), size, modified, etag)
 
 
-def remote_rows(location: Location, outside: Location | None) -> Iterator[Row]:
+def remote_rows(
+    location: Location, outside: Location | None, on_error: Callable[[OSError], object] | None = None
+) -> Iterator[Row]:
     """The files of :func:`list_files` for a URL, in the order of the service; it raises the same errors."""
     above = None if outside is None or outside.is_local else f"{outside.text.rstrip('/')}/"
     here = f"{location.text.rstrip('/')}/"
     found = False
-    for row in _rows(location):
+
+    def tell(error: OSError) -> None:
+        nonlocal found
+        assert on_error is not None
+        found = True
+        on_error(error)
+
+    for row in _rows(location, on_error and tell):
         found = True
         if above is None or not (here + row[0]).startswith(above):
             yield row
     # A store has no directories: this listing has said all there is.
     if not found and (location.is_object or not is_directory(location)):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location.text)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location.shown)
 
 
-def _rows(location: Location) -> Iterator[Row]:
-    return _objects_below(location) if location.is_object else _fsspec_files(location)
+def _rows(location: Location, on_error: Callable[[OSError], object] | None) -> Iterator[Row]:
+    return _objects_below(location, on_error) if location.is_object else _fsspec_files(location)
 
 
 def _raise(error: OSError) -> NoReturn:
@@ -319,12 +330,12 @@ def _files_below(location: Location, temporary: bool = False) -> Iterator[Entry]
             yield Entry(relative, location.join(relative), found.st_size, found.st_mtime_ns)
 
 
-def _objects_below(location: Location) -> Iterator[Row]:
+def _objects_below(location: Location, on_error: Callable[[OSError], object] | None) -> Iterator[Row]:
     import ags1.storage._objects as _objects
 
     prefix = location.path.rstrip("/")
     skipped = len(prefix) + 1 if prefix else 0
-    for key, size, etag, modified in _objects.list_objects(location):
+    for key, size, etag, modified in _objects.list_objects(location, on_error):
         name = key[skipped:]
         if name:
             yield name, size, modified, etag
@@ -333,7 +344,7 @@ def _objects_below(location: Location) -> Iterator[Row]:
 def _fsspec_files(location: Location) -> Iterator[Row]:
     file_system, path = file_system_of(location)
     base = path.rstrip("/") + "/"
-    with naming(location.text):
+    with naming(location.shown):
         file_system.invalidate_cache()
         for info in _fsspec_walk(file_system, path):
             full = info["name"]
@@ -373,7 +384,7 @@ def list_names(location: Location) -> list[str]:
 
         return _objects.list_names(location)
     file_system, path = file_system_of(location)
-    with naming(location.text):
+    with naming(location.shown):
         file_system.invalidate_cache()
         listed = file_system.ls(path, detail=True)
     return [each["name"].rpartition("/")[2] for each in listed if each.get("type") != "directory"]
@@ -462,7 +473,7 @@ def _remove_one(location: Location) -> None:
             os.unlink(location.path)
         else:
             file_system, path = file_system_of(location)
-            with naming(location.text):
+            with naming(location.shown):
                 file_system.rm_file(path)
     except FileNotFoundError:
         pass

@@ -22,6 +22,10 @@ from ags1.support.typing import Any
 
 # A URL with one slash would be a local directory, and success would say that it is in the bucket.
 _ONE_SLASH = re.compile(r"(s3a?|s3n|gcs|gs|az|abfss?|https?|hdfs|webhdfs):/(?!/)", re.IGNORECASE)
+# A bucket may look like a user, as in abfss://container@account, but has no password.
+_PASSWORD = re.compile(r"(^\w+://)[^/@:]*:[^/@]*@")
+_USER = re.compile(r"://[^/@]*@")
+_QUERY = re.compile(r"(://[^?]*)\?.*", re.DOTALL)
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "local": "file"}
 OBJECT_STORES = frozenset({"s3", "gs", "az", "abfss"})
 
@@ -38,6 +42,13 @@ def is_url(file: object) -> bool:
     return len(scheme) > 1 and scheme[0].isalpha() and all(each.isalnum() or each in "+.-" for each in scheme)
 
 
+def shown(url: str) -> str:
+    """A URL, or a chain of them, for messages: without users, passwords and queries. Keys of objects have no query."""
+    if url.partition("://")[0].lower() in ("s3", "s3a", "s3n", "gs", "gcs", "az", "abfs", "abfss"):
+        return _PASSWORD.sub(r"\1", url)
+    return _QUERY.sub(r"\1?...", _USER.sub("://", url))
+
+
 class Location:
     """A parsed path or URL, and the options that are needed to reach it. Immutable.
 
@@ -51,7 +62,7 @@ class Location:
     Attributes
     ----------
     text : str
-        The path or URL as it was given; messages show it.
+        The path or URL as it was given.
     scheme : str
         "file" for a path; "s3" for s3a and s3n, "gs" for gcs, "abfss" for abfs.
     container : str
@@ -80,9 +91,8 @@ class Location:
         self.container = ""
         if not is_url(given):
             if _ONE_SLASH.match(given):
-                raise ValueError(
-                    f"{given} is a URL with one slash: write {given.replace(':/', '://', 1)}, or ./{given}"
-                )
+                fixed = shown(given.replace(":/", "://", 1))
+                raise ValueError(f"this path looks like a URL with one slash: write {fixed}, or ./ before the path")
             self.scheme, self.path = "file", given
             return
         scheme, separator, rest = given.partition("://")
@@ -97,8 +107,10 @@ class Location:
         elif scheme in OBJECT_STORES:
             self.scheme = scheme
             self.container, _, self.path = rest.partition("/")
+            if _PASSWORD.match(given):
+                raise ValueError(f"{shown(given)}: a bucket has no user and password: give them in `storage_options`")
             if not self.container:
-                raise ValueError(f"{given} names no bucket: write {scheme}://BUCKET/NAME")
+                raise ValueError(f"{shown(given)} names no bucket: write {scheme}://BUCKET/NAME")
         else:
             self.scheme, self.path = scheme, given
 
@@ -111,6 +123,11 @@ class Location:
     def is_object(self) -> bool:
         """Whether this is in an object store that obstore supports."""
         return self.scheme in OBJECT_STORES
+
+    @property
+    def shown(self) -> str:
+        """The path or URL for messages, without the user, the password and the query of the URL."""
+        return self.text if self.is_local else shown(self.text)
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -164,14 +181,14 @@ class Location:
         return made
 
     def __repr__(self) -> str:
-        return f"Location({self.text!r})"
+        return f"Location({self.shown!r})"
 
     def __str__(self) -> str:
-        return self.text
+        return self.shown
 
     def __fspath__(self) -> str:
         if not self.is_local:
-            raise TypeError(f"{self.text} is not a local file")
+            raise TypeError(f"{self} is not a local file")
         return self.path
 
     def __eq__(self, other: object) -> bool:

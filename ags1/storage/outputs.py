@@ -131,7 +131,7 @@ def _of_location(location: Location, expected: int | None, mode: int | None) -> 
     if location.is_object:
         return ObjectOutput(location, expected)
     if not location.is_local:
-        return FsspecOutput(*file_system_of(location), location.text)
+        return FsspecOutput(*file_system_of(location), location.shown)
     if location.root is None:
         atomic = AtomicFile(location.path, mode=mode)
     else:
@@ -307,7 +307,7 @@ class ObjectOutput(Output):
     def __init__(self, location: Location, expected: int | None = None) -> None:
         from ags1.storage._objects import Upload
 
-        self.name = location.text
+        self.name = location.shown
         self._upload = Upload(location, expected)
 
     def _write(self, data: memoryview) -> None:

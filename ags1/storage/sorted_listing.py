@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from ags1.storage.listing import Entry, Row, apart, remote_rows
@@ -32,19 +32,25 @@ class SortedListing(Closing):
     """The files of a directory or prefix of a URL at the time of creation: one listing, and no request after it.
 
     For one thread. Close it, or use it in a ``with`` statement: many names are kept in an unnamed temporary file. Files
-    below `outside` are left out.
+    below `outside` are left out. `on_error`, for an object store, as of :func:`list_files`.
 
     FileNotFoundError: there is no such directory, and no object below the prefix. OSError: it cannot be listed, or the
     directory for temporary files is full.
     """
 
-    def __init__(self, location: Location, *, outside: Location | None = None) -> None:
+    def __init__(
+        self,
+        location: Location,
+        *,
+        outside: Location | None = None,
+        on_error: Callable[[OSError], object] | None = None,
+    ) -> None:
         self._location = location
         self._file = _temporary()
         # The piece that was read last.
         self._at, self._piece = -1, list[Row]()
         try:
-            self._pieces = self._sort(remote_rows(location, outside))
+            self._pieces = self._sort(remote_rows(location, outside, on_error))
         except BaseException:
             self.close()
             raise

@@ -123,7 +123,7 @@ def _of_location(location: Location, expected: int | None, ends: bool) -> Source
             return ObjectSource(location, expected=expected if ends else None)
         found = ObjectSource(location, SMALL)
         return found.held() or found
-    return FsspecSource(*file_system_of(location), location.text)
+    return FsspecSource(*file_system_of(location), location.shown)
 
 
 def _is_buffer(file: Any) -> bool:
@@ -456,7 +456,7 @@ class ObjectSource(Source):
     def __init__(self, location: Location, beginning: int = _BEGINNING, expected: int | None = None) -> None:
         import ags1.storage._objects as _objects
 
-        self.name = location.text
+        self.name = location.shown
         self._location = location
         self._get = _objects.get
         start_of_end = 0 if expected is None else max(beginning, expected - _BEGINNING)

@@ -42,4 +42,4 @@ def refuse_twins(names: Iterable[str], target: Location) -> None:
                 f"{above} and {name} cannot both be written here, because {above} would be a file and a directory; "
                 "nothing was written: leave one of the two out, or write to an object store"
             )
-            raise NotADirectoryError(errno.ENOTDIR, text, target.text)
+            raise NotADirectoryError(errno.ENOTDIR, text, target.shown)

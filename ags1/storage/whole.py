@@ -25,7 +25,7 @@ def read_whole(location: Location, maximum: int) -> Buffer:
         return read_identified(location, maximum)[0]
     else:
         file_system, path = file_system_of(location)
-        with naming(location.text):
+        with naming(location.shown):
             with file_system.open(path, "rb") as file:
                 data = file.read(maximum + 1)
     if memoryview(data).nbytes > maximum:

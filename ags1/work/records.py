@@ -192,7 +192,7 @@ class FoundRun:
             The service did not unwrap the key.
         """
         place = self.directory.join(_RUN)
-        fields = _parsed(read_whole(place, _MAX_RUN), place.text)
+        fields = _parsed(read_whole(place, _MAX_RUN), place.shown)
         if fields.get("format-version") != _VERSION or fields.get("kind") != kind:
             raise FormatError(f"{place}: is not the record of a run of the kind {kind!r}, format version {_VERSION}")
         found, wrapped, sealed = fields.get("owner"), fields.get("key"), fields.get("sealed")
@@ -204,8 +204,8 @@ class FoundRun:
             data = base64.b64decode(sealed, validate=True)
         except ValueError:
             raise FormatError(f"{place}: is damaged") from None
-        seal = RunSeal(unwrap(wrapped, self.directory.text), RunName(kind, found, self.run))
-        return OpenedRun(self, seal, wrapped, _parsed(seal.open(data, _RUN), place.text))
+        seal = RunSeal(unwrap(wrapped, self.directory.shown), RunName(kind, found, self.run))
+        return OpenedRun(self, seal, wrapped, _parsed(seal.open(data, _RUN), place.shown))
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,10 @@ class Drip(Answer):
     """The body comes byte after byte, and never ends, as long as the client waits."""
 
 
+class DripHeaders(Answer):
+    """So do the headers."""
+
+
 class LoopbackServer:
     """An HTTP server on a free loopback port. The next requests get what is in `script`; then :meth:`answer` does.
 
@@ -85,6 +89,9 @@ class LoopbackServer:
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
+                while isinstance(answer, DripHeaders) and not outer._released.wait(_DRIP):
+                    self.flush_headers()
+                    self.wfile.write(b"X")
                 is_endless = isinstance(answer, Drip)
                 self.send_header("Content-Length", str(1 << 20 if is_endless else len(answer.body)))
                 self.end_headers()

@@ -6,19 +6,20 @@ All four SDKs go through one policy, so each threat is tried on each of them.
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from google.oauth2.credentials import Credentials
 
 import ags1
-from ags1.kms import AwsKms, GcpKms, KeyManagementClient, ServiceRefusal, VaultKms
+from ags1.kms import AwsKms, AzureKms, GcpKms, KeyManagementClient, ServiceRefusal, VaultKms
 from tests.checks import KEY, every
 from tests.kms import test_azure
-from tests.kms.loopback import PATIENCE, Answer, Drip, FakeTime, LoopbackServer
+from tests.kms.loopback import PATIENCE, Answer, Drip, DripHeaders, FakeTime, LoopbackServer
 from tests.kms.stand_ins import StandInAzure
 
 LAKE = "projects/p/locations/europe-west3/keyRings/r/cryptoKeys/lake"
@@ -49,14 +50,17 @@ class Service(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def _azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInAzure]:
+def vault_of_azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInAzure]:
+    """A vault over TLS, with one key."""
     with StandInAzure(tmp_path_factory.mktemp("azure")) as server:
         server.make_key("lake")
         yield server
 
 
 @pytest.fixture
-def services(_azure: StandInAzure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Service]]:
+def services(
+    vault_of_azure: StandInAzure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[dict[str, Service]]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, TOKEN)
     with LoopbackServer() as server:
@@ -74,7 +78,7 @@ def services(_azure: StandInAzure, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             "aws": Service(
                 server, lambda **common: AwsKms(region="eu-central-1", endpoint=server.url, **common), "lake"
             ),
-            "azure": Service(_azure, lambda **common: test_azure.connected(_azure, **common), "lake"),
+            "azure": Service(vault_of_azure, lambda **common: test_azure.connected(vault_of_azure, **common), "lake"),
         }
 
 
@@ -82,6 +86,8 @@ def refused(service: Service, answer: Answer, time: FakeTime, *, timeout: float 
     """The message of a client that gets this answer."""
     service.answer(answer)
     with closing(service.connect(timeout=timeout, attempts=attempts, **time.common)) as client:
+        # What the SDK takes to load is no part of the test.
+        client._connection  # noqa: B018
         with pytest.raises(ags1.KeyAccessError) as caught:
             client.wrap_key(KEY, service.key_id)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
@@ -114,8 +120,52 @@ def test_an_answer_without_end_is_refused(services: dict[str, Service], time: Fa
         assert "returned more than 1,048,576 bytes" in refused(services[name], answer, time), what
     zipped = Answer(200, b"{}", {"Content-Encoding": "br"})
     assert "in the encoding 'br', which it was not asked for" in refused(services[name], zipped, time)
-    slow = refused(services[name], Drip(), time, timeout=0.3, attempts=2)
-    assert "not complete at the end of all attempts" in slow
+    for drip in (Drip(), DripHeaders()):
+        slow = refused(services[name], drip, time, timeout=0.3, attempts=2)
+        assert "not complete at the end of all attempts" in slow
+
+
+def clients_with_credentials_from(
+    url: str, vault: StandInAzure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> dict[str, Any]:
+    """Clients whose SDKs get their credentials from this address."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{url}/aws")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"{url}/azure")
+    monkeypatch.setenv("IDENTITY_HEADER", TOKEN)
+    account = {
+        "type": "external_account", "audience": "//iam.googleapis.com/a", "token_url": "https://sts.googleapis.com/v1/token",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "credential_source": {"url": f"{url}/google"},
+    }  # fmt: skip
+    (tmp_path / "account.json").write_text(json.dumps(account))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+    return {
+        "google": lambda **common: GcpKms(**common),
+        "aws": lambda **common: AwsKms(region="eu-central-1", **common),
+        "azure": lambda **common: AzureKms(vault.url, options=test_azure.options_for(vault), **common),
+    }
+
+
+@every("name", ["google", "aws", "azure"])
+def test_credentials_are_fetched_under_the_same_deadline_and_without_redirects(
+    vault_of_azure: StandInAzure, time: FakeTime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    # Other tests of this file may have told it what to answer.
+    honest = lambda request: StandInAzure.answer(vault_of_azure, request)  # noqa: E731
+    monkeypatch.setattr(vault_of_azure, "answer", honest)
+    with LoopbackServer() as server, LoopbackServer() as other:
+        connect = clients_with_credentials_from(server.url, vault_of_azure, monkeypatch, tmp_path)[name]
+        for answer in (Answer(302, b"{}", {"Location": f"{other.url}/elsewhere"}), Drip(), DripHeaders()):
+            server.requests.clear()
+            server.answer = lambda request, answer=answer: answer  # type: ignore[method-assign, misc]
+            with closing(connect(timeout=1.5, attempts=2, **time.common)) as client:
+                with pytest.raises(ags1.KeyAccessError):
+                    client.wrap_key(KEY, LAKE if name == "google" else "lake")
+            assert server.requests
+            assert not other.requests
 
 
 @every("name", ["vault", "google", "azure"])

@@ -40,8 +40,11 @@ class GcsServer:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls) -> Iterator[GcsServer]:
-        """Start a server for as long as the context lasts, with its objects in a temporary directory."""
+    def start(cls, backend: str = "filesystem") -> Iterator[GcsServer]:
+        """Start a server for as long as the context lasts, with its objects in a temporary directory.
+
+        With the `backend` "memory" they may have any name.
+        """
         program = install()
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-gcs-", ignore_cleanup_errors=True))
@@ -49,7 +52,7 @@ class GcsServer:
             def command(port: int) -> list[str]:
                 options = [
                     "-backend",
-                    "filesystem",
+                    backend,
                     "-filesystem-root",
                     where,
                     "-log-level",
@@ -59,11 +62,11 @@ class GcsServer:
                 ]
                 return [str(program), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), *options]
 
-            process, backend = start_on_free_port(command)
+            process, behind = start_on_free_port(command)
             stack.enter_context(process)
 
             def adapter(port: int) -> list[str]:
-                return [sys.executable, "-m", "tests.servers._gcs_xml", str(port), str(backend)]
+                return [sys.executable, "-m", "tests.servers._gcs_xml", str(port), str(behind)]
 
             process, port = start_on_free_port(adapter, env={"PYTHONPATH": str(ROOT)})
             stack.enter_context(process)

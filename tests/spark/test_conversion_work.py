@@ -126,10 +126,10 @@ def test_credentials_for_a_table_without_keys_go_to_tasks_sealed_or_not_at_all(
     table.append(rows)
     real = runner._run_bins
 
-    def made(function: Any, task: Any) -> Any:
+    def made(function: Any, *given: Any) -> Any:
         if function is real:
-            sent.append(cloudpickle.dumps(task))
-        return functools.partial(function, task)
+            sent.append(cloudpickle.dumps(given))
+        return functools.partial(function, *given)
 
     monkeypatch.setattr(runner, "partial", made)
     options: dict[str, Any] = {"kms": kms_url, "properties": properties, "allow_plaintext": True, "progress": False}

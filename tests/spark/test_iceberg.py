@@ -62,8 +62,13 @@ def test_every_file_of_a_table_is_verified(spark: SparkSession, spark_tables: Sp
 
 
 def test_one_snapshot_can_be_verified(
-    spark: SparkSession, spark_tables: SparkTables, kms: str, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    spark_tables: SparkTables,
+    kms: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("ags1.spark.engine.progress._is_watched", lambda: True)
     table = spark_tables["events"]
     first = table.snapshots[0].id
     expected = {each["path"] for each in open_table(table.metadata, MemoryKms(MASTER_KEYS)).files(first).to_pylist()}

@@ -46,7 +46,6 @@ from ags1.cli.transfer import (
     refuse_other_key,
     work_through,
 )
-from ags1.dataset.selection import Filter
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.parquet.rewrite.conversions import PlaintextColumnsError
@@ -239,6 +238,8 @@ def _jobs(
     paths: Namespace, choice: Namespace, work: Namespace, *, encrypting: bool
 ) -> tuple[list[Job], dict[str, tuple[str, str]]]:
     """What goes where, and what each source is (by its path)."""
+    from ags1.dataset.selection import Filter
+
     if STANDARD in paths.sources:
         raise UsageError("a Parquet file is read from its end, so standard input cannot be one: give a file")
     jobs = pair_up(paths, work, encrypting=encrypting, suffix="")

@@ -147,7 +147,7 @@ class FileTable(CatalogTable):
         except (OSError, FormatError):
             pass
         else:
-            raise self._conflict(old, where.text) from error
+            raise self._conflict(old, where.shown) from error
         raise OSError(
             f"{self.name}: it is not known whether {where} was created ({error}): load the table before doing it again"
         ) from error

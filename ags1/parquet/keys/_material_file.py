@@ -79,7 +79,7 @@ def read_key_material_file(place: Location) -> bytes:
     try:
         return bytes(memoryview(read_whole(place, _LONGEST)))
     except FormatError:
-        raise _too_long(place.text) from None
+        raise _too_long(place.shown) from None
 
 
 def _too_long(path: str) -> FormatError:
@@ -105,7 +105,7 @@ def add_key_material(source: Location, new: dict[str, str]) -> None:
     entries = key_material_entries(source)
     if not new.keys().isdisjoint(entries):
         text = "has keys of another process that writes the same file now; nothing was replaced: try again"
-        raise OSError(errno.EBUSY, text, key_material_location(source).text)
+        raise OSError(errno.EBUSY, text, key_material_location(source).shown)
     write_key_material_file(key_material_location(source), encode_entries(entries | new))
 
 
@@ -117,7 +117,7 @@ def drop_key_material(source: Location, replaced: frozenset[str], new: dict[str,
     entries = key_material_entries(source)
     if any(entries.get(name, text) != text for name, text in new.items()):
         text = "another process has written this file and its keys at the same moment: write it again"
-        raise FileExistsError(errno.EEXIST, text, source.text)
+        raise FileExistsError(errno.EEXIST, text, source.shown)
     kept = {name: text for name, text in entries.items() if name not in replaced} | new
     if kept != entries:
         write_key_material_file(key_material_location(source), encode_entries(kept))
@@ -154,7 +154,7 @@ def find_key_material(where: Location, *, recursive: bool) -> list[Location]:
         place = where.join(name)
         if is_key_material_name(name) or is_directory(place):
             text = f"{LINK}, so its keys would stay as they are: replace it by what it leads to"
-            raise OSError(errno.ENOTDIR, text, place.text)
+            raise OSError(errno.ENOTDIR, text, place.shown)
 
     return [
         where.as_root().join(each.name)

@@ -192,7 +192,7 @@ class KeyMetadataRewrapper:
         new = {name: self.rewrap_material(material) for name, material in parse_store(old).items()}
         if read_key_material_file(place) != old:
             # A Parquet file is being replaced, and its new keys must stay.
-            raise OSError(errno.EBUSY, "was changed while its keys were wrapped again: run it again", place.text)
+            raise OSError(errno.EBUSY, "was changed while its keys were wrapped again: run it again", place.shown)
         write_key_material_file(place, encode_store(new))
         return new
 

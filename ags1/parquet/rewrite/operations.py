@@ -277,7 +277,7 @@ def copy_file(source: Any, target: FilePath, *, progress: Progress | None = None
     """Copy a file unchanged; the target appears whole or not at all."""
     with seekable(source) as opened:
         if opened is None:
-            raise OSError(22, "it is a pipe, a socket or a device, which cannot be copied", Location(source).text)
+            raise OSError(22, "it is a pipe, a socket or a device, which cannot be copied", Location(source).shown)
         with open_output(target, mode=opened.mode) as output:
             copy_bytes(opened, opened.size, output, counting(progress, opened.size))
             opened.check()

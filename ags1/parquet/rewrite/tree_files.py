@@ -73,7 +73,7 @@ def _make_way(target: Location) -> bool:
         if os.path.islink(target.path):
             return False
         text = "is in the way, and not a regular file: move it away"
-        raise FileExistsError(errno.EEXIST, text, target.text) from None
+        raise FileExistsError(errno.EEXIST, text, target.shown) from None
     return True
 
 
@@ -85,7 +85,7 @@ def _refuse_other(target: Location) -> None:
         return
     if begin and begin not in (MAGIC, ENCRYPTED_MAGIC):
         text = "a file that is not Parquet is in the way: move it away"
-        raise FileExistsError(errno.EEXIST, text, target.text)
+        raise FileExistsError(errno.EEXIST, text, target.shown)
 
 
 def _refuse_changed(source: Entry) -> None:

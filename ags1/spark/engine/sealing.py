@@ -85,7 +85,7 @@ def run_keys(reference: RunReference, kms: str) -> RunKeys:
 def dataset_keys(key: WrappedKey, kms: str, location: Location) -> DatasetKeys:
     """What the key of a dataset opens; each process asks the KMS once."""
     name = ("dataset", kms, location, key.entry, key.key_id)
-    return of_process(name, lambda: DatasetKeys(key, kms_client(kms), location.text))
+    return of_process(name, lambda: DatasetKeys(key, kms_client(kms), location.shown))
 
 
 class Opener:

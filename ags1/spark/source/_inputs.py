@@ -226,14 +226,14 @@ def no_dataset(location: Location) -> FileNotFoundError:
     while above and not above.endswith(("/", ":")):
         if _is_dataset(Location(above, location.storage_options)):
             text = f"this is inside of the dataset {above}: load that, with the option prefix={below}"
-            return FileNotFoundError(errno.ENOENT, text, location.text)
+            return FileNotFoundError(errno.ENOENT, text, location.shown)
         above, _, name = above.rpartition("/")
         below = f"{name}/{below}"
     text = (
         "there is no ags1 dataset here, or its first run was not completed (for single AGS1 files give the option "
         "keyref, for encrypted Parquet files decode=parquet)"
     )
-    return FileNotFoundError(errno.ENOENT, text, location.text)
+    return FileNotFoundError(errno.ENOENT, text, location.shown)
 
 
 def _left_out(name: str, options: SourceOptions) -> bool:

@@ -69,11 +69,11 @@ def writer_for(
     if base is None:
         if not checked.key_id:
             text = "there is no ags1 dataset yet: give the option key_id, the master key that it is to be under"
-            raise FileNotFoundError(errno.ENOENT, text, location.text)
+            raise FileNotFoundError(errno.ENOENT, text, location.shown)
         key = WrappedKey(checked.key_id)
     else:
         key = base.key
-        base.authenticate(DatasetKeys(key, client, location.text), location.text)
+        base.authenticate(DatasetKeys(key, client, location.shown), location.shown)
         if checked.key_id and checked.key_id != base.key_id:
             raise ValueError(
                 f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
