@@ -68,9 +68,8 @@ columns = {"ssn": "lake"}  # each column with its master key
 key_table = {"kms": kms, "keys": f"{here}/column-keys", "row_key": "id"}
 ags1.spark.encrypt_columns(people, columns, **key_table).write.parquet(f"{here}/people.parquet")
 stored = spark.read.parquet(f"{here}/people.parquet")
-plain = ags1.spark.decrypt_columns(
-    stored.where("id = 1"), columns, **key_table
-)  # filter first: Spark moves no filter down
+# Filter first: Spark moves no filter below a decryption.
+plain = ags1.spark.decrypt_columns(stored.where("id = 1"), columns, **key_table)
 assert plain.collect() == people.where("id = 1").collect()
 
 # -- an Iceberg table --------------------------------------------------------------------------------------------------

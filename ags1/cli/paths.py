@@ -301,9 +301,8 @@ def made_directories(paths: Namespace, jobs: list[Job]) -> contextlib.AbstractCo
     from ags1.storage import Location, directories_like
 
     files = ((job.target[len(paths.target) :].lstrip("/"), Location(job.source)) for job in jobs)
-    source = paths.sources[0] if len(paths.sources) == 1 and not paths.files_from else ""
-    like = Location(source) if os.path.isdir(source) else None
-    return directories_like(like, Location(paths.target).as_root(), files)
+    one = Location(paths.sources[0]) if len(paths.sources) == 1 and not paths.files_from else None
+    return directories_like(one, Location(paths.target).as_root(), files)
 
 
 def _encrypted_name(name: str, target: str, encrypting: bool, suffix: str) -> str:

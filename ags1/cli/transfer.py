@@ -64,7 +64,7 @@ _NEEDS = "(--key-metadata PATH | ...)"
 def encrypt(
     paths: Namespace, key: Namespace, metadata: Namespace, block_length: int, again: bool, work: Namespace
 ) -> int:
-    """A directory stands for all files below it, and TARGET gets the same tree; links to directories are not followed.
+    """A directory stands for all files below it, and TARGET gets the same tree; links in it are left out.
     Every target appears whole or not at all. In a directory, each result has the name of its source and .ags1.
 
     examples:
@@ -155,9 +155,8 @@ def encrypt(
     fields="source, target, plaintext_length, seconds, length_trusted, error",
 )
 def decrypt(paths: Namespace, key: Namespace, length: Namespace, work: Namespace) -> int:
-    """A directory stands for the .ags1 files below it, and TARGET gets the same tree; links to directories are not
-    followed. Every target appears whole or not at all. In a directory, each result has the name of its source without
-    .ags1.
+    """A directory stands for the .ags1 files below it, and TARGET gets the same tree; links in it are left out.
+    Every target appears whole or not at all. In a directory, each result has the name of its source without .ags1.
 
     examples:
       ags1 decrypt sales.avro.ags1 sales.avro --key-metadata sales.key-metadata

@@ -47,9 +47,8 @@ def encrypt(
     Parameters
     ----------
     source : path or URL
-        A directory, or one file. A file that changes during the run is an error. The file that a link points to is
-        encrypted; links to directories, pipes, sockets and devices are skipped and reported. Empty directories of a
-        local source are kept.
+        A directory, or one file. A file that changes during the run is an error. Links, pipes, sockets and devices in
+        a directory are skipped and reported. Directories of a local source are kept with their modes, empty ones too.
     target : path or URL
         A directory, made if it is missing, or a prefix in an object store. If it has a dataset already, only files
         that are new or changed are encrypted, and those whose object is missing or has another length. Files that the

@@ -1,8 +1,7 @@
 """Sources: list the files of a tree in the order of a manifest, and detect a file that changed since the listing.
 
-Links to files are followed; links to directories are not. Anything else that is neither a file nor a directory is
-skipped and reported. A directory without any entry is found as one, if the caller asks for directories; behind a URL
-there are none.
+Links in a tree are not followed: they and anything else that is neither a file nor a directory are skipped and
+reported. Directories are found too, if the caller asks for them; behind a URL there are none.
 """
 
 from __future__ import annotations

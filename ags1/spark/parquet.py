@@ -58,8 +58,8 @@ def encrypt_parquet(
     spark : SparkSession
         Classic or Connect.
     source, target : path or URL
-        Trees. Files keep their names from the source; other files in the target stay. A target inside the source is
-        left out of the source.
+        Trees. Files keep their names from the source, and directories their modes; other files in the target stay.
+        Links, and a target inside the source, are left out of the source.
     kms : str
         URL of the key management service, as :func:`ags1.kms.load` takes it: each worker makes its own client.
     footer_key_id, column_key_ids

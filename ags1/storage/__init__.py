@@ -62,7 +62,7 @@ from ags1.storage.sources import (
     open_source,
 )
 from ags1.storage.stored_file import StoredFile
-from ags1.storage.tree_directories import TreeDirectories, directories_like, directory_mode
+from ags1.storage.tree_directories import TreeDirectories, directories_like, directory_mode, make_parent_like
 from ags1.storage.twins import Twins, refuse_twins
 from ags1.storage.whole import read_identified, read_whole
 
@@ -119,6 +119,7 @@ __all__ = [
     "list_names",
     "located",
     "make_parent",
+    "make_parent_like",
     "match",
     "no_pins",
     "octets",

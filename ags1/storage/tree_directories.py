@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from ags1.storage.directories import Directories, change_mode
+from ags1.storage.listing import make_parent
 from ags1.storage.location import Location
 from ags1.support.closing import Closing
 
@@ -42,10 +43,13 @@ class TreeDirectories(Closing):
             return
         path = os.path.abspath(root.path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with suppress(FileExistsError):
+        try:
             os.mkdir(path, _while_written(mode))
             self._narrow_later("", mode)
-        self._directories = Directories(root.path)
+            self._directories = Directories(root.path)
+        except FileExistsError:
+            self._directories = Directories(root.path)
+            self._reopen("", mode)
 
     def close(self) -> None:
         """Give back the descriptors."""
@@ -86,8 +90,10 @@ class TreeDirectories(Closing):
     def _reopen(self, name: str, mode: int | None) -> None:
         """Let the owner write into a directory that an earlier run has made, and perhaps finished."""
         seen, directory = self._enter(name)
+        if mode is None or mode & _OWNER == _OWNER or (not name and seen & _OWNER == _OWNER):
+            return
         # One that others may use in a way that the mode does not allow is not of an earlier run.
-        if mode is not None and mode & _OWNER != _OWNER and not seen & _OTHERS & ~mode:
+        if not seen & _OTHERS & ~mode:
             self._narrow[name] = mode & (seen | ~_OWNER)
             change_mode(".", seen | _OWNER, directory)
 
@@ -103,9 +109,22 @@ def _while_written(mode: int | None) -> int:
 
 
 def directory_mode(directory: Location) -> int | None:
-    """Permission bits of a local directory; None for anything else."""
-    found = os.stat(directory.path).st_mode if directory.is_local else 0
-    return stat.S_IMODE(found) if stat.S_ISDIR(found) else None
+    """Permission bits of a local directory; None for anything else, and if it is missing."""
+    is_directory = directory.is_local and os.path.isdir(directory.path)
+    return stat.S_IMODE(os.stat(directory.path).st_mode) if is_directory else None
+
+
+def make_parent_like(target: Location, source: Location) -> None:
+    """Make the directory of a file, and those above it; a new one below a root gets the mode of the source's."""
+    directory = Location(os.path.dirname(os.path.abspath(source.path)))
+    if target.root is not None and source.is_local:
+        mode = directory_mode(directory)
+        with TreeDirectories(Location(target.root), mode) as made:
+            names = target.name_below.split("/")[:-1]
+            for count in range(len(names)):
+                made.make("/".join(names[: count + 1]), mode)
+    else:
+        make_parent(target)
 
 
 @contextmanager

@@ -373,7 +373,7 @@ def test_a_log_gets_lines_that_are_asked_for_and_no_bar(large: Path) -> None:
     for options, lines in (((), 0), (("--progress", "always"), 1)):
         result = subprocess.run([*command, *options], capture_output=True, check=True, timeout=DEADLINE)
         assert (b"\x1b" in result.stderr, result.stderr.count(b"encrypting: ") >= lines) == (False, True)
-        assert bool(result.stderr) == bool(lines)
+        assert (b"encrypting" in result.stderr) == bool(lines)
         assert result.stdout.startswith(b"large -> out  67.1 MB in ")
         assert len(result.stdout.splitlines()) == 1
 

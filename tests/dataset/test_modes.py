@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 import stat
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from ags1 import dataset
-from ags1.storage import Location, TreeDirectories
 from tests import modes
 from tests.dataset.conftest import CountingKms, fresh, killed_at, read_tree, write_tree
 
@@ -153,17 +151,3 @@ def test_a_file_system_without_modes_is_no_reason_to_fail(
         for _ in range(2):
             assert vault.decrypt(tmp_path / "plain").ok
         assert read_tree(tmp_path / "plain") == read_tree(raw)
-
-
-def test_a_link_that_comes_in_the_place_of_a_directory_changes_nothing_outside(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir(mode=0o700)
-    with modes.umask(0o022), TreeDirectories(Location(tmp_path / "plain")) as made:
-        made.make("sub", 0o500)
-        made.make("sub/deep", 0o400)
-        shutil.rmtree(tmp_path / "plain/sub")
-        (tmp_path / "plain/sub").symlink_to(outside)
-        made.finish()
-        with pytest.raises(NotADirectoryError):
-            made.make("sub", 0o500)
-    assert stat.S_IMODE(outside.stat().st_mode) == 0o700

@@ -17,6 +17,7 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import FileTable
 from ags1.kms import MemoryKms
 from ags1.storage import Location, list_files, read_whole
+from tests import modes
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.conversions import LINEAGE, PLAINTEXT, beginning_with, read_rows, writable
 from tests.iceberg_tables.warehouse import SparkTables, local_path
@@ -209,3 +210,16 @@ def test_a_bucket_in_which_nothing_may_be_deleted_is_converted_and_cleaned_later
     ]
     assert owned.verify().ok
     assert owned.scan().count() == 200
+
+
+def test_directories_of_a_table_that_moves_have_the_old_modes(
+    spark_tables: SparkTables, tmp_path: Path, table_kms: MemoryKms
+) -> None:
+    root, place = tmp_path / "root", tmp_path / "copy"
+    iceberg.relocate_table(writable(spark_tables["events"], tmp_path / "old"), str(root), kms=table_kms)
+    for name, mode in {"": 0o700, "data": 0o750, "metadata": 0o711}.items():
+        (root / name).chmod(mode)
+    with modes.umask(0o022):
+        iceberg.relocate_table(catalog_table(None, str(root)), str(place), kms=table_kms)
+        found = {name: (place / name).stat().st_mode & 0o777 for name in ("", "data", "metadata")}
+        assert found == {"": 0o700, "data": 0o750, "metadata": 0o711}

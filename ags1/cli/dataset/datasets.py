@@ -258,7 +258,7 @@ def repair(where: Namespace, source: str, prefix: str, how: Namespace, said: Nam
 def decrypt(where: Namespace, plain: str, choice: Namespace, how: Namespace, said: Namespace) -> int:
     """Files of the same names in TARGET that differ are refused before anything is written, unless --overwrite is
     given; those of the same length and time, as of an earlier run, stay as they are. Files have the modes and times of
-    the sources. Nothing is written through a link.
+    the sources, directories their modes. Nothing is written through a link.
 
     examples:
       ags1 dataset decrypt vault/ plain/ --include 'day=7/*'

@@ -28,6 +28,7 @@ from ags1.iceberg.metadata.metadata_document import claims_encryption
 from ags1.iceberg.writing.commit import PATIENT, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
+from ags1.storage import TreeDirectories, directory_mode
 from ags1.streams.files import Progress
 
 REWRAPPED = (
@@ -355,6 +356,7 @@ def relocate_table(
     view = conversion.look(state)
     conversion.plan(view)
     conversion.refuse()
+    _make_directories(conversion, TableMetadata(state.document.fields).location)
     conversion.move(view)
     metadata = TableMetadata(state.document.fields)
     files = TableFiles(metadata, conversion.places.of_target)
@@ -379,6 +381,15 @@ def relocate_table(
     conversion.prove(new, created)
     conversion.forget()
     return conversion.finished(new)
+
+
+def _make_directories(conversion: Conversion, old: str) -> None:
+    """Make the directories of a table at its new location, with the modes of the old ones."""
+    places, new = conversion.places, conversion.change.location
+    for name in ("", "/data", "/metadata"):
+        mode = directory_mode(places.of_source(f"{old}{name}"))
+        if mode is not None:
+            TreeDirectories(places.of_target(f"{new}{name}"), mode).close()
 
 
 def _new_table(conversion: Conversion, catalog: Any, identifier: Any) -> CatalogTable:

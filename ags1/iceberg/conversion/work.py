@@ -36,7 +36,7 @@ from ags1.storage import (
     StoredFile,
     Unsynced,
     identity_of,
-    make_parent,
+    make_parent_like,
     open_output,
     open_regular,
     open_source,
@@ -174,7 +174,7 @@ def run(
     arbitrary units.
     """
     target = places.of_target(task.target, task.root)
-    make_parent(target)
+    make_parent_like(target, places.of_source(task.source))
     old = _source_key(task, seal)
     new = old if task.copy else KeyMetadata.generate(task.key_bits) if task.key_bits else None
     if content is not None:

@@ -155,7 +155,8 @@ def encrypt_tree(
     ----------
     source, target : path or URL
         Directories. Files keep their names; other files in the target are not changed. A link in the target is replaced
-        where a file is written, and refused in the way to it: nothing is written outside of the target.
+        where a file is written, and refused in the way to it: nothing is written outside of the target. Links in the
+        source are left out. Directories have the modes of the source's.
     encryption : EncryptionConfig or callable
         One configuration for all files, or a function that returns one for the name of a file, with ``/`` between its
         parts: ``lambda name: config.with_aad_prefix(name.encode())`` binds each file to its place.
