@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     )
     from ags1.iceberg.conversion.reports import CleanReport, ConversionPlan, ConversionReport, ExpiryReport
     from ags1.iceberg.files.file_io import EncryptedFileIO, UntrustedLengthWarning
-    from ags1.iceberg.keys._entries import EncryptedKey
     from ags1.iceberg.keys.encryption_keys import (
         EncryptionKeys,
         KeyRewrapReport,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         MissingKekError,
         PruneReport,
     )
+    from ags1.iceberg.keys.entries import EncryptedKey
     from ags1.iceberg.maintenance.compaction import CompactionOptions
     from ags1.iceberg.maintenance.maintaining import MaintenancePolicy
     from ags1.iceberg.maintenance.reports import CompactionReport, MaintenanceReport, ManifestReport
@@ -77,7 +77,7 @@ __all__ = [
 _get, __dir__ = lazy_names(
     __name__,
     {
-        "keys._entries": ("EncryptedKey",),
+        "keys.entries": ("EncryptedKey",),
         "conversion.expiry": ("clean", "expire_snapshots"),
         "conversion.old_keys": ("OldKeyReport",),
         "conversion.operations": (

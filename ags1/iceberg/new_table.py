@@ -21,7 +21,7 @@ from pyiceberg.types import transform_dict_value_to_str
 
 from ags1.iceberg.catalogs import catalog_table, loaded
 from ags1.iceberg.files.file_io import client_of
-from ags1.iceberg.keys._kek import make_kek
+from ags1.iceberg.keys.kek import make_kek
 from ags1.iceberg.metadata.locations import local_path
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH, refuse_reserved
 from ags1.iceberg.tables import EncryptedTable, load_table

@@ -16,20 +16,20 @@ from ags1.expected import Expected
 from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_io import EncryptedFileIO, client_of, file_io_at
-from ags1.iceberg.maintenance._table_maintenance import TableMaintenance
+from ags1.iceberg.maintenance.table_maintenance import TableMaintenance
 from ags1.iceberg.metadata.locations import io_properties_of, moving
 from ags1.iceberg.metadata.metadata_document import text_hash
-from ags1.iceberg.scan._appends import appends_between
-from ags1.iceberg.scan._projection import LINEAGE
-from ags1.iceberg.scan._row_filter import RowFilter, parsed
-from ags1.iceberg.scan._table_scan import EncryptedTableScan
+from ags1.iceberg.scan.appends import appends_between
 from ags1.iceberg.scan.parsing import metadata_text
-from ags1.iceberg.writing._table_changes import TableChanges
+from ags1.iceberg.scan.projection import LINEAGE
+from ags1.iceberg.scan.row_filter import RowFilter, parsed
+from ags1.iceberg.scan.table_scan import EncryptedTableScan
+from ags1.iceberg.writing.table_changes import TableChanges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.iceberg.walk._table_tree import TreeNode
     from ags1.iceberg.walk.table_audit import TableAuditReport
+    from ags1.iceberg.walk.table_tree import TreeNode
     from ags1.iceberg.walk.table_verification import TableVerifyReport
     from ags1.iceberg.walk.table_walk import Snapshots, TableWalk
     from ags1.streams.files import Progress
@@ -447,7 +447,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
         ValueError
             No such snapshot.
         """
-        from ags1.iceberg.walk._table_tree import table_tree
+        from ags1.iceberg.walk.table_tree import table_tree
 
         return table_tree(self._walk(snapshot_id))
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ags1 import parquet
 from ags1.parquet.native.pages import PageList
-from ags1.parquet.structure._source_file import SourceFile
+from ags1.parquet.structure.source_file import SourceFile
 from bench import parquet_files, parquet_samples, report
 
 NBYTES = 2 << 20

@@ -28,7 +28,7 @@ from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms import MemoryKms
 from ags1.parquet import EncryptionConfig, encrypt_file
 from ags1.parquet.native.thrift import I64, Struct
-from ags1.parquet.structure._fields import FileMetaData, RowGroup
+from ags1.parquet.structure.fields import FileMetaData, RowGroup
 from tests.iceberg_tables.arrow_tables import RandomRows, further_types
 from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
 from tests.iceberg_tables.test_store_requests import options

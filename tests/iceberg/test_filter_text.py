@@ -11,7 +11,7 @@ from pyiceberg.expressions import EqualTo, NotEqualTo, StartsWith
 from pyiceberg.expressions.parser import parse
 
 from ags1.iceberg import EncryptedTable, create_table
-from ags1.iceberg.scan._row_filter import parsed
+from ags1.iceberg.scan.row_filter import parsed
 from ags1.kms import MemoryKms
 from tests.checks import every
 from tests.iceberg_tables.keys import MASTER_KEYS

@@ -35,8 +35,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from ags1.iceberg.scan._row_filter import RowFilter
 from ags1.iceberg.scan._value_range import of_file, of_partition, of_summaries
+from ags1.iceberg.scan.row_filter import RowFilter
 from ags1.iceberg.writing.single_values import raw_of
 from tests.iceberg.avro_lake import optional, required
 from tests.iceberg.delete_lake import DeleteLake

@@ -39,7 +39,7 @@ from pyiceberg.types import (
 )
 
 from ags1.iceberg import create_table
-from ags1.iceberg.scan._row_filter import RowFilter, parsed
+from ags1.iceberg.scan.row_filter import RowFilter, parsed
 from ags1.kms import MemoryKms
 from tests.iceberg.avro_lake import Lake, nullable, optional, record, required
 from tests.iceberg.delete_lake import DeleteLake

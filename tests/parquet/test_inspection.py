@@ -10,9 +10,9 @@ import pytest
 
 from ags1.errors import AuthenticationError, FormatError
 from ags1.parquet import DecryptionConfig, EncryptionConfig, encrypt_file, inspect
-from ags1.parquet.keys._key_description import KeyDescription
-from ags1.parquet.structure._schema import SchemaNode
+from ags1.parquet.keys.key_description import KeyDescription
 from ags1.parquet.structure.inspection import ColumnInspection, Inspection
+from ags1.parquet.structure.schema import SchemaNode
 from tests.checks import flip
 from tests.parquet import corpus, public_files
 from tests.parquet.key_tools import MASTERS, CountingKms

@@ -21,8 +21,7 @@ from ags1 import AuthenticationError, FormatError, Key, KeyAccessError
 from ags1.core.gcm import open_message, random_bytes, seal_message
 from ags1.kms import MemoryKms
 from ags1.parquet import inspect, read_table, verify_file, write_table
-from ags1.parquet.keys import _key_description, _material_file, key_material, kms_keys
-from ags1.parquet.keys._material_file import read_key_material
+from ags1.parquet.keys import key_description, key_material, kms_keys, material_file
 from ags1.parquet.keys.key_material import (
     KeyMaterial,
     key_material_path,
@@ -32,6 +31,7 @@ from ags1.parquet.keys.key_material import (
 )
 from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
 from ags1.parquet.keys.material import encode_reference, encode_store, unwrap_locally, wrap_locally
+from ags1.parquet.keys.material_file import read_key_material
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from tests.checks import flip, in_child, in_threads
 from tests.parquet.key_tools import COLUMNS, MASTERS, CountingKms
@@ -526,7 +526,7 @@ def test_material_beside_a_file_is_read_once_for_all_columns(tmp_path: Path, mon
         reads.append(source)
         return read_key_material(source)
 
-    for module in (kms_keys, _key_description):
+    for module in (kms_keys, key_description):
         monkeypatch.setattr(module, "read_key_material", counted)
     target = tmp_path / "x.parquet"
     config = EncryptionConfig.from_kms(
@@ -583,7 +583,7 @@ def test_where_key_material_lies(source: str, path: str) -> None:
 
 
 def test_an_absurdly_long_key_material_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_material_file, "_LONGEST", 10)
+    monkeypatch.setattr(material_file, "_LONGEST", 10)
     Path(key_material_path(tmp_path / "x")).write_bytes(b" " * 11)
     with pytest.raises(FormatError, match="is longer than 10 bytes, the limit for key material"):
         DecryptionConfig.from_kms(MemoryKms(MASTERS)).for_file(tmp_path / "x").footer_key(encode_reference("footerKey"))

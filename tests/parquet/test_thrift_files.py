@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ags1.parquet.native.thrift import BINARY, I64, LIST, STRUCT, List, Struct
-from ags1.parquet.structure._fields import ColumnChunk, ColumnMetaData, FileMetaData, KeyValue, PageHeader, RowGroup
+from ags1.parquet.structure.fields import ColumnChunk, ColumnMetaData, FileMetaData, KeyValue, PageHeader, RowGroup
 from tests.parquet import public_files
 from tests.parquet.thrift_trees import plain
 

@@ -17,7 +17,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType
 from ags1.errors import FormatError, LimitError
 from ags1.iceberg import EncryptedFileIO, EncryptedTable, open_table
 from ags1.parquet.native.thrift import I64, Struct
-from ags1.parquet.structure._fields import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
+from ags1.parquet.structure.fields import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from tests import peak_memory
 from tests.checks import every, in_child, run_python
 from tests.iceberg.delete_lake import DeleteLake

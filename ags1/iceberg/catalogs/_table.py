@@ -15,7 +15,7 @@ from typing import Any
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.expected import NOTHING, Expected
 from ags1.iceberg.catalogs.successor import NewMetadata, first, successor
-from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
+from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
 from ags1.iceberg.metadata.locations import TableLocations, location_of, moved, rooted
 from ags1.iceberg.metadata.metadata_document import (
     DATA_PATH,

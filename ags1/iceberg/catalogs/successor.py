@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
-from ags1.iceberg.keys._document import Document
+from ags1.iceberg.keys.document import Document
 from ags1.iceberg.metadata.metadata_document import properties_of, text_hash
 from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_compressed, version_of
 

@@ -22,7 +22,7 @@ from ags1.iceberg.conversion.journal import DIRECTORY, KIND, moved, planned, rem
 from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, removed_snapshots
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
-from ags1.iceberg.keys._document import MAX_DOCUMENT
+from ags1.iceberg.keys.document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import unwrapping_under
 from ags1.iceberg.metadata.locations import refuse_change, rooted

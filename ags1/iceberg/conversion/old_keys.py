@@ -21,10 +21,10 @@ from ags1.iceberg.catalogs.file import as_the_table_spells_it
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
 from ags1.iceberg.conversion.removed_snapshots import logged, older_documents
 from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
-from ags1.iceberg.keys._document import Document
-from ags1.iceberg.keys._entries import EncryptedKey
-from ags1.iceberg.keys._kek import kept_kek
+from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
+from ags1.iceberg.keys.entries import EncryptedKey
+from ags1.iceberg.keys.kek import kept_kek
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.iceberg.metadata.metadata_document import metadata_document
 from ags1.iceberg.metadata.metadata_names import is_metadata_file

@@ -17,7 +17,7 @@ from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
+from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.metadata.manifests import kind_of

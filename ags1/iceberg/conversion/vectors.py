@@ -17,8 +17,8 @@ from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.conversion.contents import is_position_delete
 from ags1.iceberg.deletes import DeleteIndex, DeletionVector, FileScope
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.manifests import DATA, EXISTING, POSITION_DELETES, Manifest, ManifestEntry
+from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
 

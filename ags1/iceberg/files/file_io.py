@@ -26,12 +26,12 @@ from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.expected import Expected
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_keys import KnownFile, TableFileKeys, known_file, known_manifest
-from ags1.iceberg.keys._document import MAX_DOCUMENT, Document
-from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
 from ags1.iceberg.metadata.locations import TableLocations, location_of, moved
 from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry, read_entries, read_manifest, readable
 from ags1.iceberg.metadata.metadata_document import KEY_ID, check_expected, metadata_document, properties_of
 from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_compressed
+from ags1.iceberg.metadata.naming import naming
 from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
 

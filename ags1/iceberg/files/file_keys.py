@@ -18,13 +18,13 @@ from typing import Any
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
 from ags1.expected import NOTHING, Expected
-from ags1.iceberg.keys._document import Document
-from ags1.iceberg.keys._entries import shown
+from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.keys.entries import shown
 from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
 from ags1.iceberg.metadata.manifests import kind_of, read_entries, read_list
 from ags1.iceberg.metadata.metadata_document import check_list, claims_encryption, list_header, properties_of
+from ags1.iceberg.metadata.naming import naming
 from ags1.keys import KeyMetadata
 from ags1.support.forks import ForkSafeLock
 from ags1.support.recently_used import RecentlyUsed

@@ -20,9 +20,9 @@ from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
-from ags1.iceberg.keys._document import Document, Metadata
-from ags1.iceberg.keys._entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, list_to_json, shown
-from ags1.iceberg.keys._kek import check_kms, kept_kek, make_kek, wrap_kek
+from ags1.iceberg.keys.document import Document, Metadata
+from ags1.iceberg.keys.entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, list_to_json, shown
+from ags1.iceberg.keys.kek import check_kms, kept_kek, make_kek, wrap_kek
 from ags1.iceberg.keys.key_hierarchy import (
     MissingKekError,
     closure,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ags1.core.gcm import open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
-from ags1.iceberg.keys._entries import KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP, EncryptedKey, shown
+from ags1.iceberg.keys.entries import KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.keys import Key, KeyMetadata
 
 NONCE_LENGTH = 12

@@ -30,7 +30,7 @@ from ags1.iceberg.maintenance.reports import CompactionReport
 from ags1.iceberg.maintenance.rewriting import BinRewriter, RewriteJob, Rewritten
 from ags1.iceberg.maintenance.selection import Bin, Selection, is_as_planned
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry
-from ags1.iceberg.scan._planning import ScanTask
+from ags1.iceberg.scan.planning import ScanTask
 from ags1.iceberg.writing.change import RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.asking import reported

@@ -22,10 +22,10 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from ags1.expected import Expected
 from ags1.iceberg.files.file_io import KMS, row_group_limit
 from ags1.iceberg.maintenance.selection import TOO_LARGE, Bin
-from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.manifests import ManifestEntry
-from ags1.iceberg.scan._planning import ScanTask
-from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE, ROW_ID
+from ags1.iceberg.metadata.naming import naming
+from ags1.iceberg.scan.planning import ScanTask
+from ags1.iceberg.scan.projection import LAST_UPDATED, LINEAGE, ROW_ID
 from ags1.iceberg.writing.data_files import DataFiles, TableLayout
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles

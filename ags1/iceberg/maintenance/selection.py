@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.iceberg.metadata.manifests import ManifestEntry
-from ags1.iceberg.scan._planning import ScanTask
+from ags1.iceberg.scan.planning import ScanTask
 
 _SMALL, TOO_LARGE = 0.75, 1.8
 # Share of rows that a vector deletes.

@@ -17,8 +17,8 @@ from urllib.parse import unquote_plus
 
 from ags1.errors import AuthenticationError, FormatError, UnsupportedError
 from ags1.expected import Expected
-from ags1.iceberg.keys._document import Document
-from ags1.iceberg.keys._entries import shown
+from ags1.iceberg.keys.document import Document
+from ags1.iceberg.keys.entries import shown
 
 # The names of PyIceberg's attributes for fields that have another name in the file.
 PYTHON_NAMES = frozenset(

@@ -20,7 +20,7 @@ from pyiceberg.types import NestedField
 
 from ags1.errors import FormatError
 from ags1.iceberg.deletes import EqualityDeletes
-from ags1.iceberg.scan._projection import FurtherColumns
+from ags1.iceberg.scan.projection import FurtherColumns
 
 
 class DeletedKeys:

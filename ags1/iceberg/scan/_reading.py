@@ -26,11 +26,14 @@ from pyiceberg.table import FileScanTask
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.deletes import DeletionVector, EqualityDeletes
 from ags1.iceberg.files.file_io import row_group_limit
-from ags1.iceberg.metadata._naming import naming
+from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
 from ags1.iceberg.scan._file_ids import with_field_ids
-from ags1.iceberg.scan._planning import ScanTask
-from ags1.iceberg.scan._projection import (
+from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
+from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
+from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
+from ags1.iceberg.scan.planning import ScanTask
+from ags1.iceberg.scan.projection import (
     POSITION,
     ROW_ID,
     FileColumns,
@@ -38,10 +41,7 @@ from ags1.iceberg.scan._projection import (
     Projection,
     remaining,
 )
-from ags1.iceberg.scan._row_filter import RowFilter
-from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
-from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
-from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
+from ags1.iceberg.scan.row_filter import RowFilter
 from ags1.storage import Location, files_at_once
 from ags1.support.grouping import grouped
 from ags1.support.parallel import in_parallel, streams_in_parallel

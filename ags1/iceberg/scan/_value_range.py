@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow
 from pyiceberg import transforms, types
 
-from ags1.iceberg.scan._projection import LAST_UPDATED, LINEAGE_IDS
+from ags1.iceberg.scan.projection import LAST_UPDATED, LINEAGE_IDS
 
 _WHOLE: dict[type, tuple[int, ...]] = {
     types.BooleanType: (1,),

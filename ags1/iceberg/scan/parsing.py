@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from ags1.iceberg.keys._document import Document
-from ags1.iceberg.scan._variant import without_variants
+from ags1.iceberg.keys.document import Document
+from ags1.iceberg.scan.variant import without_variants
 
 _KNOWN_TRANSFORM = re.compile(r"identity|void|year|month|day|hour|(bucket|truncate)\[[0-9]+\]")
 

@@ -11,7 +11,7 @@ from pyiceberg.expressions import AlwaysTrue
 
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.manifests import DATA
-from ags1.iceberg.scan._projection import POSITION
+from ags1.iceberg.scan.projection import POSITION
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import ChangeReport, RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles

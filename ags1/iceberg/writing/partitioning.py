@@ -21,7 +21,7 @@ from pyiceberg.transforms import UnknownTransform
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry
-from ags1.iceberg.scan._projection import path_to
+from ags1.iceberg.scan.projection import path_to
 from ags1.iceberg.writing.single_values import bound_of, raw_of
 from ags1.iceberg.writing.transforms import check_transform, transformed
 

@@ -16,7 +16,7 @@ import pyarrow.compute as compute
 from pyiceberg import expressions
 from pyiceberg import types as iceberg
 
-from ags1.iceberg.scan._projection import LINEAGE, POSITION, ROW_ID
+from ags1.iceberg.scan.projection import LINEAGE, POSITION, ROW_ID
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import ChangeReport, RowChange, WriteTarget, check_still_fits
 from ags1.iceberg.writing.data_files import DataFiles

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ags1.core.gcm import Key, random_bytes
 from ags1.core.typing import KeyLike
 from ags1.keys import KeyMetadata, as_octets
-from ags1.parquet.keys._columns import ColumnNames, named_values, names_in_list
-from ags1.parquet.keys._decryption_config import DecryptionConfig
+from ags1.parquet.keys.columns import ColumnNames, named_values, names_in_list
 from ags1.parquet.keys.config_arguments import (
     ALGORITHMS,
     CACHE_SECONDS,
@@ -21,6 +20,7 @@ from ags1.parquet.keys.config_arguments import (
     as_key_metadata,
     dotted,
 )
+from ags1.parquet.keys.decryption_config import DecryptionConfig
 from ags1.storage import Location
 from ags1.support.arguments import one_of
 from ags1.support.typing import Buffer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ags1.parquet.keys._columns import ColumnName, Path
+    from ags1.parquet.keys.columns import ColumnName, Path
     from ags1.parquet.keys.kms_keys import FileDataKeys, Kms
 
     FileKeys: TypeAlias = "_GivenKeys | FileDataKeys"

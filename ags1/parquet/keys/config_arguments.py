@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ags1.parquet.keys._columns import ColumnName
+    from ags1.parquet.keys.columns import ColumnName
 
 CACHE_SECONDS = 600.0
 """How long key encryption keys are kept, in seconds: the same as in parquet-java and PyArrow."""

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from ags1.errors import Ags1Error
 from ags1.kms import ServiceRefusal
 from ags1.kms.asking import reported
-from ags1.parquet.keys._material_file import (
+from ags1.parquet.keys.config_arguments import CACHE_SECONDS, with_text
+from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
+from ags1.parquet.keys.material import KeyMaterial, encode_store, parse_key_metadata, parse_store
+from ags1.parquet.keys.material_file import (
     find_key_material,
     is_key_material_name,
     key_material_path,
     read_key_material_file,
     write_key_material_file,
 )
-from ags1.parquet.keys.config_arguments import CACHE_SECONDS, with_text
-from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service, key_id
-from ags1.parquet.keys.material import KeyMaterial, encode_store, parse_key_metadata, parse_store
 from ags1.storage import Location
 from ags1.support.arguments import one_of
 from ags1.support.reports import Report

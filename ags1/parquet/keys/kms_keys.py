@@ -19,7 +19,6 @@ from ags1.core.gcm import Key, random_bytes
 from ags1.errors import FormatError, KeyAccessError
 from ags1.kms import key_cache_of, name_of_key
 from ags1.kms.asking import UnfitError, ask, checks_keys, has_methods, returned_key, returned_wrapping, wrap_key
-from ags1.parquet.keys._material_file import key_material_entries, read_key_material
 from ags1.parquet.keys.config_arguments import CACHE_SECONDS, HoldsKeys, as_flag
 from ags1.parquet.keys.material import (
     FOOTER_KEY,
@@ -32,6 +31,7 @@ from ags1.parquet.keys.material import (
     unwrap_locally,
     wrap_locally,
 )
+from ags1.parquet.keys.material_file import key_material_entries, read_key_material
 from ags1.support.arguments import one_of
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ properties classes of parquet-java and Arrow C++, whose rules these follow where
 
 from __future__ import annotations
 
-from ags1.parquet.keys._decryption_config import DecryptionConfig, FileDecryption
 from ags1.parquet.keys._encryption_config import ColumnKey, EncryptionConfig, FileEncryption
+from ags1.parquet.keys.decryption_config import DecryptionConfig, FileDecryption
 
 __all__ = ["ColumnKey", "DecryptionConfig", "EncryptionConfig", "FileDecryption", "FileEncryption"]

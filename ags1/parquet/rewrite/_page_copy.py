@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import Chunk, PageList
-from ags1.parquet.structure._source_file import PageWindows, SourceFile
+from ags1.parquet.structure.source_file import PageWindows, SourceFile
 from ags1.storage import DescriptorSource, MemorySource, Output
 
 # Bytes of pages that are converted at once: enough for every core, with progress many times a second.

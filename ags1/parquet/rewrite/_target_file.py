@@ -18,7 +18,7 @@ from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
 from ags1.parquet.native.thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct
 from ags1.parquet.rewrite._page_copy import move_chunks
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.fields import (
     ColumnChunk,
     ColumnCryptoMetaData,
     ColumnMetaData,
@@ -29,8 +29,9 @@ from ags1.parquet.structure._fields import (
     RowGroup,
     names_of,
 )
-from ags1.parquet.structure._schema import read_schema
-from ags1.parquet.structure._source_file import (
+from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, encode_footer
+from ags1.parquet.structure.schema import read_schema
+from ags1.parquet.structure.source_file import (
     DICTIONARY_ENCODINGS,
     INDEX_OFFSETS,
     SourceChunk,
@@ -38,7 +39,6 @@ from ags1.parquet.structure._source_file import (
     SourceRowGroup,
     foretells_dictionary,
 )
-from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, encode_footer
 from ags1.storage import Output
 from ags1.support.typing import Buffer
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ags1.errors import AlreadyEncryptedError, FormatError
-from ags1.parquet.keys._columns import ColumnNames, names_in_list
-from ags1.parquet.keys._material_file import add_key_material, drop_key_material
+from ags1.parquet.keys.columns import ColumnNames, names_in_list
 from ags1.parquet.keys.material import parse_entries
+from ags1.parquet.keys.material_file import add_key_material, drop_key_material
 from ags1.parquet.native.thrift import Struct
 from ags1.parquet.rewrite._target_file import TargetFile
-from ags1.parquet.structure._copying import counting
-from ags1.parquet.structure._fields import ColumnChunk, RowGroup
-from ags1.parquet.structure._source_file import SourceFile
+from ags1.parquet.structure.copying import counting
+from ags1.parquet.structure.fields import ColumnChunk, RowGroup
+from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import Output, located, open_output, refuse_same
 from ags1.streams.files import Progress
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from ags1.parquet.keys._columns import ColumnName
+    from ags1.parquet.keys.columns import ColumnName
     from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig, FileEncryption
 
 
@@ -101,7 +101,7 @@ def encrypt_file(
     """
     check_configs(encryption=encryption)
     places = located(source, storage_options), located(target, storage_options)
-    _rewrite(*places, None, encryption, threads, progress, durable)
+    _rewrite(places, None, encryption, threads, progress, durable)
 
 
 def decrypt_file(
@@ -143,7 +143,7 @@ def decrypt_file(
     """
     check_configs(decryption=decryption)
     places = located(source, storage_options), located(target, storage_options)
-    _rewrite(*places, decryption, None, threads, progress, durable, None, drop_bloom_filters)
+    _rewrite(places, decryption, None, threads, progress, durable, None, drop_bloom_filters)
 
 
 def rekey_file(
@@ -193,7 +193,7 @@ def rekey_file(
         raise TypeError("plaintext_columns must be an iterable of column names, not one name")
     allowed = list(plaintext_columns)
     places = located(source, storage_options), located(target, storage_options)
-    _rewrite(*places, decryption, encryption, threads, progress, durable, allowed, drop_bloom_filters)
+    _rewrite(places, decryption, encryption, threads, progress, durable, allowed, drop_bloom_filters)
 
 
 def check_configs(**configs: object) -> None:
@@ -207,8 +207,7 @@ def check_configs(**configs: object) -> None:
 
 
 def _rewrite(
-    source: Any,
-    target: Any,
+    places: tuple[Any, Any],
     decryption: DecryptionConfig | None,
     encryption: EncryptionConfig | None,
     threads: int | None,
@@ -217,6 +216,7 @@ def _rewrite(
     plaintext_columns: list[ColumnName] | None = None,
     drop_bloom_filters: bool = False,
 ) -> None:
+    source, target = places
     if not isinstance(source, (bytes, bytearray, memoryview)):
         refuse_same(source, target)
     with SourceFile(source, decryption, optional=decryption is None) as file:

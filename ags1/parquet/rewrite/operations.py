@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.kms import ServiceRefusal
-from ags1.parquet.keys._columns import MissingColumnsError
-from ags1.parquet.keys._material_file import is_key_material_name, key_material_entries
+from ags1.parquet.keys.columns import MissingColumnsError
 from ags1.parquet.keys.config_arguments import dotted
 from ags1.parquet.keys.material import KeyMaterial, parse_key_metadata
+from ags1.parquet.keys.material_file import is_key_material_name, key_material_entries
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.conversions import decrypt_file, encrypt_file, rekey_file
-from ags1.parquet.structure._copying import copy_bytes, counting, seekable
-from ags1.parquet.structure._source_file import SourceFile
+from ags1.parquet.structure.copying import copy_bytes, counting, seekable
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, Footer, read_footer
 from ags1.parquet.structure.inspecting import inspect
+from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import Entry, Location, open_output, status
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from ags1.core.gcm import Key
-    from ags1.parquet.keys._columns import ColumnName
+    from ags1.parquet.keys.columns import ColumnName
 
     Encryption: TypeAlias = EncryptionConfig | Callable[[str], EncryptionConfig]
     FilePath: TypeAlias = str | os.PathLike[Any]

@@ -9,13 +9,13 @@ The data keys stay the same, so anyone who has kept one can still read. New data
 from __future__ import annotations
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError
-from ags1.parquet.keys._decryption_config import DecryptionConfig
 from ags1.parquet.keys.config_arguments import with_text
+from ags1.parquet.keys.decryption_config import DecryptionConfig
 from ags1.parquet.keys.key_material import KeyMetadataRewrapper
 from ags1.parquet.keys.material import KeyMaterial, parse_key_metadata
 from ags1.parquet.native.thrift import BINARY, Struct
-from ags1.parquet.structure._copying import copy_bytes, counting, seekable
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.copying import copy_bytes, counting, seekable
+from ags1.parquet.structure.fields import (
     ColumnChunk,
     ColumnCryptoMetaData,
     EncryptionWithColumnKey,

@@ -11,7 +11,7 @@ import errno
 import os
 
 from ags1.parquet.rewrite.operations import FileOperation, copy_file, newer
-from ags1.parquet.structure._copying import seekable
+from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC
 from ags1.storage import Entry, Location, make_parent, status
 from ags1.support.typing import Any

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any, TypeAlias
 
-    from ags1.parquet.keys._columns import ColumnName
+    from ags1.parquet.keys.columns import ColumnName
     from ags1.parquet.rewrite.operations import Decryption, Encryption
     from ags1.parquet.verify.expected import Expected
     from ags1.parquet.verify.report import ParquetVerifyReport

@@ -16,9 +16,9 @@ from contextlib import closing
 from ags1.core.blocks import usable_cpus
 from ags1.parquet.rewrite._target_file import TargetFile
 from ags1.parquet.rewrite.conversions import check_configs, publish
-from ags1.parquet.structure._fields import FileMetaData
-from ags1.parquet.structure._schema import same_columns
-from ags1.parquet.structure._source_file import SourceFile
+from ags1.parquet.structure.fields import FileMetaData
+from ags1.parquet.structure.schema import same_columns
+from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import located, open_output
 from ags1.support.arguments import at_least_one
 from ags1.support.parallel import in_parallel

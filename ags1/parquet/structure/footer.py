@@ -14,7 +14,7 @@ from ags1.core.gcm import Key
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError, TruncatedError
 from ags1.parquet.native import modules
 from ags1.parquet.native.thrift import BINARY, BOOL, STRUCT, Struct
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.fields import (
     AesGcmV1,
     EncryptionAlgorithm,
     FileCryptoMetaData,

@@ -12,10 +12,10 @@ from __future__ import annotations
 from functools import cache, partial
 
 from ags1.errors import Ags1Error, LimitError
-from ags1.parquet.keys._key_description import describe_key, stored_material
+from ags1.parquet.keys.key_description import describe_key, stored_material
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.thrift import Struct
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.fields import (
     ColumnChunk,
     ColumnMetaData,
     DataPageHeaderV2,
@@ -24,14 +24,14 @@ from ags1.parquet.structure._fields import (
     PageHeader,
     RowGroup,
 )
-from ags1.parquet.structure._schema import schema_tree
-from ags1.parquet.structure._source_file import SourceChunk, SourceFile
 from ags1.parquet.structure.inspection import (
     ColumnInspection,
     EncryptionInspection,
     Inspection,
     RowGroupInspection,
 )
+from ags1.parquet.structure.schema import schema_tree
+from ags1.parquet.structure.source_file import SourceChunk, SourceFile
 from ags1.storage import located
 
 TYPE_CHECKING = False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from ags1.parquet.keys._key_description import KeyDescription
-from ags1.parquet.structure._schema import SchemaNode
+from ags1.parquet.keys.key_description import KeyDescription
+from ags1.parquet.structure.schema import SchemaNode
 from ags1.support.words import counted, printable, size_text, table_lines
 
 TYPE_CHECKING = False

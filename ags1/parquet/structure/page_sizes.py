@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ags1.parquet.native.pages import Chunk, PageList, PageSource
 from ags1.parquet.native.thrift import BINARY, I32, I64, LIST, STRUCT, List, Struct
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.fields import (
     ColumnChunk,
     ColumnMetaData,
     DataPageHeader,

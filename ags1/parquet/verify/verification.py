@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
 from ags1.kms import ServiceRefusal
-from ags1.parquet.keys._columns import ColumnNames, MissingColumnsError, names_in_list
+from ags1.parquet.keys.columns import ColumnNames, MissingColumnsError, names_in_list
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, Chunk, PageList
 from ags1.parquet.native.thrift import Struct
-from ags1.parquet.structure._consistency import (
+from ags1.parquet.structure.consistency import (
     FoundPages,
     column_index_disagreements,
     offset_index_disagreements,
@@ -26,8 +26,8 @@ from ags1.parquet.structure._consistency import (
     row_group_disagreements,
     visible_disagreements,
 )
-from ags1.parquet.structure._copying import seekable
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.copying import seekable
+from ags1.parquet.structure.fields import (
     BloomFilterHeader,
     ColumnChunk,
     ColumnCryptoMetaData,
@@ -37,7 +37,8 @@ from ags1.parquet.structure._fields import (
     PageHeader,
     RowGroup,
 )
-from ags1.parquet.structure._source_file import (
+from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
+from ags1.parquet.structure.source_file import (
     DICTIONARY_PAGE_TYPE,
     INDEX_OFFSETS,
     PageWindows,
@@ -45,7 +46,6 @@ from ags1.parquet.structure._source_file import (
     SourceFile,
     SourceRowGroup,
 )
-from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
 from ags1.parquet.verify.report import SIGNATURE, ColumnVerification, ParquetVerifyReport, VerifyFinding
 from ags1.storage import Source, located
 from ags1.support.arguments import one_of
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from ags1.parquet.keys._columns import ColumnName
+    from ags1.parquet.keys.columns import ColumnName
     from ags1.parquet.keys.properties import DecryptionConfig
-    from ags1.parquet.structure._schema import Element
+    from ags1.parquet.structure.schema import Element
     from ags1.streams.files import Progress
     from ags1.support.typing import Buffer
 

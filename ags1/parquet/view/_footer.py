@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ags1.errors import FormatError
 from ags1.parquet.native.thrift import BINARY, I32, LIST, STRUCT, List, Struct
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.fields import (
     ColumnChunk,
     FileMetaData,
     KeyValue,
@@ -16,9 +16,9 @@ from ags1.parquet.structure._fields import (
     SchemaElement,
     SortingColumn,
 )
-from ags1.parquet.structure._schema import Element
-from ags1.parquet.structure._source_file import SourceChunk, SourceFile
 from ags1.parquet.structure.footer import encode_footer
+from ags1.parquet.structure.schema import Element
+from ags1.parquet.structure.source_file import SourceChunk, SourceFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

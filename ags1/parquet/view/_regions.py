@@ -19,8 +19,8 @@ from ags1.parquet.native import modules
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.page_conversion import stretch
 from ags1.parquet.native.pages import Chunk, PageList, PageSource
-from ags1.parquet.structure._fields import ColumnMetaData
-from ags1.parquet.structure._source_file import SourceChunk, SourceFile
+from ags1.parquet.structure.fields import ColumnMetaData
+from ags1.parquet.structure.source_file import SourceChunk, SourceFile
 from ags1.support.recently_used import RecentlyUsed
 from ags1.support.typing import Buffer
 

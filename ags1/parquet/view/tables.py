@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.parquet.keys._columns import ColumnNames
+from ags1.parquet.keys.columns import ColumnNames
 from ags1.parquet.keys.properties import DecryptionConfig
 from ags1.parquet.verify.expected import Expected, ExpectedFiles, refuse_other_set
 from ags1.parquet.view.view import MISSING_KEYS, ParquetView, column_names, names_of, or_dropped
@@ -176,9 +176,8 @@ def _read_directory(
     needed = None
     if missing_keys == "error" and columns and not isinstance(filters, pyarrow.compute.Expression):
         needed = [*columns, *sorted(_filtered(filters))]
-    found, views = _dataset(
-        place.text, decryption, needed, missing_keys, expected, threads, None, place.storage_options, options
-    )
+    files = _Files(place.text, None, place.storage_options)
+    found, views = _dataset(files, decryption, needed, missing_keys, expected, threads, options)
     if columns is not None:
         unknown = [name for name in columns if not _has(found.schema, name)]
         lost = set().union(*(names_of(path) for path in views.missing))
@@ -273,20 +272,18 @@ def dataset(
     >>> people = dataset("s3://bucket/people", decryption)
     >>> people.to_table(columns=["name"], filter=pyarrow.compute.field("country") == "CH")
     """
-    return _dataset(paths, decryption, columns, missing_keys, expected, threads, filesystem, storage_options, options)[
-        0
-    ]
+    files = _Files(paths, filesystem, storage_options)
+    found, _ = _dataset(files, decryption, columns, missing_keys, expected, threads, options)
+    return found
 
 
 def _dataset(
-    paths: Any,
+    files: _Files,
     decryption: Keys,
     columns: Sequence[Any] | None,
     missing_keys: str,
     expected: Expected | None,
     threads: int | None,
-    filesystem: Any,
-    storage_options: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> tuple[pyarrow.dataset.FileSystemDataset, _Views]:
     import pyarrow.dataset
@@ -296,7 +293,6 @@ def _dataset(
 
     _refuse(options, _REFUSED_BY_DATASET)
     one_of(missing_keys, MISSING_KEYS, "missing_keys")
-    files = _Files(paths, filesystem, storage_options)
     form = options.pop("format", None)
     if form is None or form == "parquet":
         scan = pyarrow.dataset.ParquetFragmentScanOptions(pre_buffer=False)

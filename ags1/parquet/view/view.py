@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ags1.core import blocks
 from ags1.errors import FormatError, KeyAccessError
-from ags1.parquet.keys._columns import ColumnNames, names_in_list
-from ags1.parquet.structure._source_file import SourceFile
+from ags1.parquet.keys.columns import ColumnNames, names_in_list
 from ags1.parquet.structure.footer import MAGIC
+from ags1.parquet.structure.source_file import SourceFile
 from ags1.parquet.view._footer import encode_view_footer, kept_leaves
 from ags1.parquet.view._regions import MadeRegion, PartCache, Region, chunk_regions
 from ags1.storage import located

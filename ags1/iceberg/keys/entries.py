@@ -234,6 +234,7 @@ def entries_from_list(value: object) -> list[EncryptedKey]:
 
 
 def list_to_json(entries: Iterable[EncryptedKey]) -> str:
+    """Return the JSON text of `encryption-keys`."""
     return f"[{','.join(entry.to_json() for entry in entries)}]"
 
 

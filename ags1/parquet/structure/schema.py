@@ -8,7 +8,7 @@ from typing import Any
 
 from ags1.errors import FormatError, LimitError
 from ags1.parquet.native.thrift import STRUCT, Struct
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.fields import (
     DecimalType,
     FileMetaData,
     IntType,

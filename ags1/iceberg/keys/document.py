@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from ags1.errors import FormatError, KeyAccessError
-from ags1.iceberg.keys._entries import KNOWN_FIELDS, MAX_ENTRIES, EncryptedKey, entries_from_list, list_to_json, shown
+from ags1.iceberg.keys.entries import KNOWN_FIELDS, MAX_ENTRIES, EncryptedKey, entries_from_list, list_to_json, shown
 
 Metadata: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview | os.PathLike[str]
 
@@ -80,6 +80,7 @@ class Document:
 
     @property
     def fields(self) -> Mapping[str, Any]:
+        """All fields, as JSON has them."""
         return self._fields
 
     @property
@@ -168,6 +169,7 @@ class Snapshots:
         return refs if isinstance(refs, dict) else {}
 
     def is_branch(self, name: str) -> bool:
+        """Whether a ref is a branch; one that the table does not have is a branch too."""
         found = self.refs.get(name)
         return not isinstance(found, dict) or found.get("type") == "branch"
 

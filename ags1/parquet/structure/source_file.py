@@ -18,7 +18,7 @@ from ags1.kms import ServiceRefusal
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageSource
 from ags1.parquet.native.thrift import BINARY, Struct
-from ags1.parquet.structure._fields import (
+from ags1.parquet.structure.fields import (
     BloomFilterHeader,
     ColumnChunk,
     ColumnCryptoMetaData,
@@ -28,8 +28,8 @@ from ags1.parquet.structure._fields import (
     PageEncodingStats,
     RowGroup,
 )
-from ags1.parquet.structure._schema import Element, read_schema
 from ags1.parquet.structure.footer import Footer, read_footer
+from ags1.parquet.structure.schema import Element, read_schema
 from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
 from ags1.support.closing import Closing
 from ags1.support.typing import Buffer

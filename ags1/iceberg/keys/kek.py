@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ags1.iceberg.keys._entries import shown
+from ags1.iceberg.keys.entries import shown
 from ags1.keys import Key
 from ags1.kms import key_cache_of, name_of_key
 from ags1.kms.asking import ask, generate_key, has_methods, name_of, returned_key, wrap_key

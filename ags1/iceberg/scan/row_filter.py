@@ -26,9 +26,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, FloatType, NestedField, UUIDType
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
-from ags1.iceberg.scan._projection import LINEAGE, path_to
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange
-from ags1.iceberg.scan._variant import is_variant
+from ags1.iceberg.scan.projection import LINEAGE, path_to
+from ags1.iceberg.scan.variant import is_variant
 
 Arrays = Callable[[int], pyarrow.Array]
 Ranges = Callable[[FilteredColumn], Iterable[ValueRange]]

@@ -4,7 +4,7 @@
                   --> manifests of delete files         --> delete files that may apply to these --+
 
 Manifests are read side by side, entry by entry, and nothing is kept of files that are left out.
-:mod:`ags1.iceberg.scan._row_filter` decides what the row filter excludes.
+:mod:`ags1.iceberg.scan.row_filter` decides what the row filter excludes.
 
 Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics do not
 describe the rows that it deletes.
@@ -30,10 +30,10 @@ from pyiceberg.types import DecimalType, UUIDType
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.deletes import DeleteIndex, Deletes, FileScope
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.metadata._naming import naming
 from ags1.iceberg.metadata.manifests import ADDED, DATA, POSITION_DELETES, ManifestEntry, kind_of
-from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_lineage, of_partition, of_summaries
+from ags1.iceberg.scan.row_filter import RowFilter
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 

@@ -11,10 +11,10 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from ags1.iceberg.scan._planning import ScanTask, plan_scan
-from ags1.iceberg.scan._projection import LINEAGE
 from ags1.iceberg.scan._reading import WAITING, EncryptedArrowScan, FileRows
-from ags1.iceberg.scan._row_filter import RowFilter
+from ags1.iceberg.scan.planning import ScanTask, plan_scan
+from ags1.iceberg.scan.projection import LINEAGE
+from ags1.iceberg.scan.row_filter import RowFilter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ags1.errors import Ags1Error
-from ags1.parquet.keys._material_file import read_key_material
 from ags1.parquet.keys.material import KeyMaterial, parse_key_metadata, parse_store
+from ags1.parquet.keys.material_file import read_key_material
 from ags1.storage import is_url
 
 _LONGEST = 200

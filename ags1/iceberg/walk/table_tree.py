@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.iceberg.keys._entries import EncryptedKey, shown
+from ags1.iceberg.keys.entries import EncryptedKey, shown
 from ags1.iceberg.keys.key_hierarchy import milliseconds
 from ags1.iceberg.metadata.metadata_document import seems_decrypted
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
@@ -78,6 +78,7 @@ class TreeNode:
 
 
 def table_tree(found: TableWalk) -> TreeNode:
+    """Return the table and what it names, as a tree."""
     fields = found.document.fields
     facts = [f"format version {fields.get('format-version')}"]
     if found.table_key_id is not None:

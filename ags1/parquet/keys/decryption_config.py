@@ -9,7 +9,7 @@ from ags1.core.gcm import Key
 from ags1.core.typing import KeyLike
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.keys import KeyMetadata, as_octets
-from ags1.parquet.keys._columns import ColumnNames, named_values
+from ags1.parquet.keys.columns import ColumnNames, named_values
 from ags1.parquet.keys.config_arguments import (
     ALGORITHMS,
     CACHE_SECONDS,
