@@ -68,8 +68,8 @@ print(json.dumps([count, peak() - before, store.deleted, store.requests]))
 # Bytes for each file, and requests for each manifest and further ones: each step reads or writes a manifest so often.
 BOUNDS = {
     "plan": (3 << 10, 1, 8),
-    # Read for the plan, and with its metrics for the commit; written; read to count its rows. What old keys open is looked
-    # for in the old snapshot and in the new one.
+    # Read for the plan, and with its metrics for the commit; written; read to count its rows. What old keys open is
+    # looked for in the old snapshot and in the new one.
     "convert": (3 << 10, 6, 32),
     # The old snapshot and the new one, which is read twice: what it needs, and what it marks as deleted.
     "expire": (2 << 10, 3, 12),
