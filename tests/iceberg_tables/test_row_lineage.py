@@ -82,7 +82,7 @@ def test_rows_that_were_rewritten_before_they_had_numbers_have_those_of_spark(
         hive_lake.sql("ALTER TABLE rewritten SET TBLPROPERTIES ('format-version' = '3')")
         hive_lake.sql("INSERT INTO rewritten VALUES (3)")
         columns = ["id", ROW_ID, LAST_UPDATED]
-        table = load_table(hive_lake.catalog(), "tables.rewritten", kms=table_kms)
+        table = load_table(hive_lake.catalog(), "tables.rewritten", kms=table_kms, allow_plaintext=True)
         found = arrow_rows(table.scan(columns=columns).to_arrow())
         # The files' own numbers are those of the rewriting and after it, 4 and 5.
         assert {row[-1] for row in found} == {3, 5}

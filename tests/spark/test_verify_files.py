@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,8 +80,9 @@ def test_a_whole_dataset_is_found_whole(spark: SparkSession, vault: Path, kms_ur
 
 
 def test_the_driver_says_what_it_does_when_no_task_runs(
-    spark: SparkSession, vault: Path, kms_url: str, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, vault: Path, kms_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART)
     said = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("ags1 ") and " files, " not in line
