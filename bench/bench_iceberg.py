@@ -64,7 +64,7 @@ def rows(sizes: settings.Settings) -> int:
 def tables(rows: int) -> Any:
     """Tables by name; made when first needed, which takes Spark a minute or two, and kept between runs."""
     try:
-        from tests.iceberg_tables import warehouse
+        from tests.iceberg import warehouse
     except ImportError as error:
         pytest.skip(f"no tables: {error}")
     reason = warehouse.available()
@@ -83,7 +83,7 @@ def spark(tables: Any, sizes: settings.Settings) -> Iterator[SparkPeer]:
 def _ours(metadata: str, asked: Question) -> Callable[[], Any]:
     import ags1.iceberg
     from ags1.kms import MemoryKms
-    from tests.iceberg_tables.keys import MASTER_KEYS
+    from tests.iceberg.keys import MASTER_KEYS
 
     kms = MemoryKms(MASTER_KEYS)
 

@@ -35,7 +35,7 @@ REWRITE = "CALL lake.system.rewrite_data_files(table => 'tables.compacted', opti
 
 @pytest.fixture(scope="module")
 def spark(sizes: settings.Settings) -> Iterator[SparkPeer]:
-    from tests.iceberg_tables import warehouse
+    from tests.iceberg import warehouse
 
     if (reason := warehouse.available()) is not None:
         pytest.skip(f"Spark with Iceberg cannot run here: {reason}")
@@ -50,7 +50,7 @@ def _table(place: Path, which: str, *, quick: bool) -> Any:
 
     from ags1.iceberg import create_table
     from ags1.kms import MemoryKms
-    from tests.iceberg_tables.keys import MASTER_KEYS
+    from tests.iceberg.keys import MASTER_KEYS
 
     chance = np.random.default_rng(1)
     schema = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("code", pa.int64()), ("name", pa.string())])
@@ -77,7 +77,7 @@ def test_iceberg_compaction(
 ) -> None:
     from ags1.iceberg import load_table
     from ags1.kms import MemoryKms
-    from tests.iceberg_tables.keys import MASTER_KEYS
+    from tests.iceberg.keys import MASTER_KEYS
 
     place = directory / which
     table = _table(place, which, quick=sizes.quick)
@@ -131,7 +131,7 @@ def test_scan_of_what_was_compacted(
     """A scan of what ags1 made of small files, beside one of what Spark made of the same."""
     from ags1.iceberg import load_table
     from ags1.kms import MemoryKms
-    from tests.iceberg_tables.keys import MASTER_KEYS
+    from tests.iceberg.keys import MASTER_KEYS
 
     place, kms = directory / "scanned", MemoryKms(MASTER_KEYS)
     first = Path(_table(place, "small", quick=sizes.quick).metadata_location.removeprefix("file://"))

@@ -62,7 +62,7 @@ def table(directory: Path, sizes: settings.Settings) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def spark(sizes: settings.Settings) -> Iterator[SparkPeer | None]:
     """One JVM, or None where Spark with Iceberg cannot run."""
-    from tests.iceberg_tables import warehouse
+    from tests.iceberg import warehouse
 
     if warehouse.available() is not None:
         yield None

@@ -24,7 +24,7 @@ _JAVA_OPTIONS = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseParallelGC -Xm
 
 
 class SparkPeer:
-    """A running Spark; a context manager. Only where tests.iceberg_tables.warehouse.available() returns None.
+    """A running Spark; a context manager. Only where tests.iceberg.warehouse.available() returns None.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class SparkPeer:
     """
 
     def __init__(self, *, long_lived: bool = True) -> None:
-        from tests.iceberg_tables.warehouse import build_classes
+        from tests.iceberg.warehouse import build_classes
 
         class_path = build_classes()
         self._directory = tempfile.TemporaryDirectory(prefix="ags1-bench-spark-")
@@ -116,7 +116,7 @@ class SparkPeer:
 
 def serve(directory: Path, class_path: str) -> None:
     """Answer requests until the input ends."""
-    from tests.iceberg_tables.spark_process import CATALOG, Lake
+    from tests.iceberg.spark_process import CATALOG, Lake
 
     lake = Lake(directory, class_path)
     print(json.dumps({"ready": lake.spark.version}), flush=True)

@@ -10,7 +10,7 @@ pytest.importorskip("fastavro")
 
 from bench import bench_iceberg
 from bench.spark_peer import SparkPeer
-from tests.iceberg_tables import warehouse
+from tests.iceberg import warehouse
 
 MAKING_SECONDS = 900
 

@@ -1,6 +1,6 @@
 """``ags1 iceberg``: its arguments, which metadata file follows another, and what stays off the command line.
 
-Real tables are in tests/iceberg_tables/test_cli.py.
+Real tables are in tests/iceberg/test_cli.py.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ TABLES: dict[str, tuple[str, int, str, Callable[[EncryptedTable], None]]] = {
 }
 
 
-# What each is, and the definition of ``iceberg_tables/spark_tables.py`` that makes it.
+# What each is, and the definition of ``iceberg/spark_tables.py`` that makes it.
 SPARK_TABLES = {
     "deletes-parquet": ("equality deletes, position deletes and deletion vectors over one another", "deletes"),
     "deletes-avro": ("the same, with data files and delete files in Avro", "deletes_avro"),
@@ -84,7 +84,7 @@ def make(name: str) -> dict[str, Any]:
 
 def make_by_spark() -> dict[str, dict[str, Any]]:
     """Make the tables of Spark; return their descriptions."""
-    from tests.iceberg_tables.warehouse import build_classes
+    from tests.iceberg.warehouse import build_classes
 
     for name in SPARK_TABLES:
         shutil.rmtree(LOCATION / name, ignore_errors=True)

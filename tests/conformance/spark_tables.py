@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.make_tables import LOCATION, SPARK_TABLES
-from tests.iceberg_tables import spark_tables
-from tests.iceberg_tables.spark_process import Lake
+from tests.iceberg import spark_tables
+from tests.iceberg.spark_process import Lake
 
 
 class _Lake(Lake):

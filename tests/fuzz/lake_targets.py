@@ -34,7 +34,7 @@ from tests import checks
 from tests.fuzz.choices import Choices
 from tests.fuzz.lake_mutations import change_file
 from tests.iceberg.delete_lake import DeleteLake
-from tests.iceberg_tables.keys import keystore
+from tests.iceberg.keys import keystore
 
 KEYS = {"keyA": b"0123456789012345", "keyB": b"1123456789012345"}
 SECRET = "a-row-that-nobody-may-see"

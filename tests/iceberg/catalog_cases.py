@@ -17,8 +17,8 @@ from ags1 import iceberg
 from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState, catalog_table
 from ags1.kms import MemoryKms
-from tests.iceberg_tables.conversions import ENCRYPTED, PLAINTEXT, beginning_with
-from tests.iceberg_tables.keys import MASTER_KEYS
+from tests.iceberg.conversions import ENCRYPTED, PLAINTEXT, beginning_with
+from tests.iceberg.keys import MASTER_KEYS
 
 KEY = {
     "key-id": "kek",

@@ -25,10 +25,10 @@ from ags1.iceberg import CompactionOptions, EncryptedTable, clean, load_table
 from ags1.iceberg.metadata.metadata_names import VERSION_HINT
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
+from tests.iceberg.kills import Bomb, ended, in_child
 from tests.iceberg.test_compaction import NOW, content, new_table, opened, rows
 from tests.iceberg.test_maintenance import ALL
 from tests.iceberg.test_old_keys import BOTH, NEW, Lake, check_nothing_old
-from tests.iceberg_tables.kills import Bomb, ended, in_child
 
 # So many kills of one table, before it has too many old files.
 _OF_ONE = 5

@@ -14,7 +14,7 @@ import pyarrow
 from ags1.iceberg import EncryptedTable, clean, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.kms import MemoryKms
-from tests.iceberg_tables.kills import Bomb, ended, in_child
+from tests.iceberg.kills import Bomb, ended, in_child
 
 KMS = MemoryKms({"lake": bytes(16)})
 SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("part", pyarrow.int32()), ("text", pyarrow.string())])

@@ -29,9 +29,9 @@ from ags1.kms import MemoryKms
 from ags1.parquet import EncryptionConfig, encrypt_file
 from ags1.parquet.native.thrift import I64, Struct
 from ags1.parquet.structure.fields import FileMetaData, RowGroup
-from tests.iceberg_tables.arrow_tables import RandomRows, further_types
-from tests.iceberg_tables.canonical import arrow_rows, sorted_rows
-from tests.iceberg_tables.test_store_requests import options
+from tests.iceberg.arrow_tables import RandomRows, further_types
+from tests.iceberg.canonical import arrow_rows, sorted_rows
+from tests.iceberg.test_store_requests import options
 from tests.servers.s3 import S3Server
 
 KMS = MemoryKms({"lake": bytes(16)})

@@ -14,8 +14,8 @@ from ags1.iceberg import EncryptedTable, create_table
 from ags1.iceberg.scan.row_filter import parsed
 from ags1.kms import MemoryKms
 from tests.checks import every
-from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.random_values import WORDS
+from tests.iceberg.keys import MASTER_KEYS
+from tests.iceberg.random_values import WORDS
 
 
 @pytest.fixture

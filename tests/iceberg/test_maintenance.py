@@ -29,8 +29,8 @@ from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import MemoryKms
 from ags1.storage import TEMPORARY_SUFFIX
+from tests.iceberg.kills import ended, in_child
 from tests.iceberg.test_compaction import content, delete_by_value, meanwhile, new_table, opened, rows, stored
-from tests.iceberg_tables.kills import ended, in_child
 
 KMS = MemoryKms({"lake": bytes(16), "other": bytes(range(16))})
 NOW = datetime.timedelta(0)

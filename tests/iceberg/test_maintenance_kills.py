@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ags1.iceberg import CompactionOptions, EncryptedTable, clean
+from tests.iceberg.kills import ended, in_child
 from tests.iceberg.soak_maintenance import KINDS, left_over
 from tests.iceberg.test_compaction import NOW, content, new_table, opened, rows
 from tests.iceberg.test_maintenance import ALL
-from tests.iceberg_tables.kills import ended, in_child
 
 ROUNDS = 4
 

@@ -26,8 +26,8 @@ from ags1.iceberg import (
 )
 from ags1.iceberg.catalogs import catalog_table
 from ags1.kms import MemoryKms
-from tests.iceberg_tables.keys import keystore
-from tests.iceberg_tables.kills import Bomb, ended, in_child
+from tests.iceberg.keys import keystore
+from tests.iceberg.kills import Bomb, ended, in_child
 
 OLD, NEW = {"old": bytes(16)}, {"new": bytes(range(16))}
 BOTH = OLD | NEW

@@ -38,10 +38,10 @@ from ags1.iceberg.files.file_keys import TableFileKeys
 from ags1.kms import MemoryKms
 from ags1.spark.engine.iceberg_work import _own
 from tests.iceberg import test_leaks as leaks
+from tests.iceberg.keys import keystore
+from tests.iceberg.kills import ended, in_child
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, new_table, opened
 from tests.iceberg.test_old_keys import Lake, check_nothing_old
-from tests.iceberg_tables.keys import keystore
-from tests.iceberg_tables.kills import ended, in_child
 
 
 def killed(work: Callable[[], object], groups: int) -> None:

@@ -43,9 +43,9 @@ from ags1.iceberg.scan.row_filter import RowFilter, parsed
 from ags1.kms import MemoryKms
 from tests.iceberg.avro_lake import Lake, nullable, optional, record, required
 from tests.iceberg.delete_lake import DeleteLake
-from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.random_tables import Column, RandomTable
-from tests.iceberg_tables.random_values import POOLS, iceberg_type, python_value
+from tests.iceberg.keys import MASTER_KEYS
+from tests.iceberg.random_tables import Column, RandomTable
+from tests.iceberg.random_values import POOLS, iceberg_type, python_value
 
 NAN = math.nan
 

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.iceberg_tables.keys import keystore as keystore_of
+from tests.iceberg.keys import keystore as keystore_of
 from tests.kms.conftest import Bao, bao, moto_url
 from tests.spark.sessions import (
     LOCAL,

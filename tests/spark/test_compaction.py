@@ -20,7 +20,7 @@ from ags1.spark import iceberg
 from ags1.spark.engine.sealing import kms_client
 from ags1.storage import list_files
 from tests.iceberg.test_compaction import NOW, content, rows
-from tests.iceberg_tables.test_store_requests import options
+from tests.iceberg.test_store_requests import options
 from tests.servers.s3 import S3Server
 from tests.spark.killed_compaction import KilledCompacting
 

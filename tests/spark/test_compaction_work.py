@@ -31,7 +31,7 @@ from ags1.spark.engine.sealing import Sealer
 from ags1.storage import list_files
 from tests.iceberg.test_compaction import KEYS, KMS, NOW, content, delete_by_value, new_table, opened, rows, stored
 from tests.iceberg.test_maintenance import manifests
-from tests.iceberg_tables.test_store_requests import options as options_of
+from tests.iceberg.test_store_requests import options as options_of
 from tests.servers.s3 import S3Server
 
 Run = Callable[[TableCompacting, list[Unit]], Iterable[Outcome]]

@@ -20,10 +20,10 @@ from ags1.spark.engine import runner
 from ags1.spark.engine.iceberg_work import TableVerifying
 from ags1.spark.iceberg import verify_table
 from tests.checks import flip
-from tests.iceberg_tables.conftest import MAKING_SECONDS, spark_tables
-from tests.iceberg_tables.forged import changed_metadata, forged, without_length
-from tests.iceberg_tables.keys import MASTER_KEYS, keystore
-from tests.iceberg_tables.warehouse import SparkTable, SparkTables, local_path
+from tests.iceberg.conftest import MAKING_SECONDS, spark_tables
+from tests.iceberg.forged import changed_metadata, forged, without_length
+from tests.iceberg.keys import MASTER_KEYS, keystore
+from tests.iceberg.warehouse import SparkTable, SparkTables, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

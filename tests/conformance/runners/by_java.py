@@ -14,8 +14,8 @@ from tests.conformance import loader
 from tests.conformance.outcomes import Fields, Implementation, NotRead, Reader
 from tests.conformance.runners.parquet_files import content, placed
 from tests.conformance.table_cases import Placed
-from tests.iceberg_tables.keys import MASTER_KEYS
-from tests.iceberg_tables.warehouse import SparkReader
+from tests.iceberg.keys import MASTER_KEYS
+from tests.iceberg.warehouse import SparkReader
 from tests.interop.java_peer import JavaPeer
 from tests.interop.parquet_peer import ParquetPeer
 
