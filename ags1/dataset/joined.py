@@ -149,6 +149,7 @@ class _RawParts(RawReader):
         io.RawIOBase.__init__(self)
         self.plaintext = parts
         self._position = 0
+        self._ahead = self._straight = self._budget = None
 
     def readinto(self, buffer: Any) -> int:
         parts = self.plaintext
@@ -165,6 +166,7 @@ class _RawParts(RawReader):
     def close(self) -> None:
         if not self.closed:
             io.RawIOBase.close(self)
+            self.closed = True
             self.plaintext.close()
 
 

@@ -28,7 +28,7 @@ def store_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     import ags1.storage._objects as _objects
 
     def fill(count: int) -> None:
-        def listed(location: Location) -> Iterator[tuple[str, int, str, int]]:
+        def listed(location: Location, on_error: object) -> Iterator[tuple[str, int, str, int]]:
             for index in range(count):
                 yield f"raw/{name_of(index)}", encrypted_length(100), f'"{index:032x}"', 1_700_000_000_000_000_000
 
