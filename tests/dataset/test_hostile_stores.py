@@ -102,9 +102,9 @@ def test_a_store_is_asked_once_by_a_writer_and_never_by_a_reader(store: Any, mon
     assert not [each for each in names(store) if "probe" in each]
 
 
-def _rows(lie: Callable[[list[Any]], list[Any]]) -> Callable[[Location], Iterator[Any]]:
+def _rows(lie: Callable[[list[Any]], list[Any]]) -> Callable[..., Iterator[Any]]:
     honest = objects.list_objects
-    return lambda location: iter(lie(list(honest(location))))
+    return lambda location, on_error: iter(lie(list(honest(location, on_error))))
 
 
 def _lies() -> dict[str, tuple[str, Any]]:

@@ -23,6 +23,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
 import ags1
+from ags1.expected import Expected
 from ags1.iceberg import EncryptedFileIO
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.scan._reading import EncryptedArrowScan
@@ -46,7 +47,7 @@ class Lake:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.io = EncryptedFileIO()
+        self.io = EncryptedFileIO(expected=Expected(allow_plaintext=True))
         self.avro = str(directory / "data.avro")
         self.parquet = str(directory / "data.parquet")
 
