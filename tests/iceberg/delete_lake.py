@@ -156,7 +156,7 @@ class DeleteLake:
         }
         location = self.directory / "00001.metadata.json"
         location.write_text(json.dumps(document))
-        return open_table(str(location), None)
+        return open_table(str(location), None, allow_plaintext=True)
 
 
 def _write_avro(path: str, schema: Schema, rows: Rows) -> None:
