@@ -26,7 +26,7 @@ class Pins:
     uuid : str or None
         Identity of the dataset; None accepts any.
     key_id : str or None
-        The master key of its default class; None accepts any.
+        Its master key; None accepts any.
     version : int
         The last version that is known: an older one is refused, a later one is not.
     digest : str or None
