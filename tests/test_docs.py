@@ -53,6 +53,12 @@ def test_the_first_ten_minutes_go_as_the_page_says(tmp_path: Path) -> None:
         assert said in shown
 
 
+def test_the_first_pages_stay_short() -> None:
+    start = [DOCS / f"{name}.md" for name in ("index", "install", "first-ten-minutes", "concepts")]
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+    assert sum(len(page.read_text().split()) for page in start) <= 3500
+
+
 def test_no_block_is_forgotten() -> None:
     """A page that needs a server or Spark is named by a test elsewhere; guides are run by tests/test_examples.py."""
     tests = "".join(test.read_text() for test in (ROOT / "tests").glob("*/test_docs*.py"))
