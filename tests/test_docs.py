@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, as_typed, blocks, languages, pages_with_files, run_python, run_shell, with_files
+from tests.pages import ROOT, blocks, languages, pages_with_files, run_python, run_shell, with_files
 
 DOCS = ROOT / "docs"
 RUN_HERE = (
@@ -44,15 +44,6 @@ def test_the_blocks_of_the_page_run_in_order(name: str, tmp_path: Path) -> None:
     run_shell("\n".join(blocks(DOCS / name, "sh")), work)
 
 
-def test_the_first_ten_minutes_go_as_the_page_says(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    shown = run_shell(as_typed(DOCS / "first-ten-minutes.md"), work)
-    assert shown.endswith("restored is equal to raw\n")
-    for said in ("version 1\n", "all authentic\n", "b'1,10.50'\n", "1 problem\nexit code 1\n"):
-        assert said in shown
-
-
 def test_the_first_pages_stay_short() -> None:
     start = [DOCS / f"{name}.md" for name in ("index", "install", "first-ten-minutes", "concepts")]
     assert len((ROOT / "README.md").read_text().split()) <= 900
@@ -63,7 +54,7 @@ def test_no_block_is_forgotten() -> None:
     """A page that needs a server or Spark is named by a test elsewhere; guides are run by tests/test_examples.py."""
     tests = "".join(test.read_text() for test in (ROOT / "tests").glob("*/test_docs*.py"))
     for page in DOCS.glob("*.md"):
-        if {"python", "sh"} & languages(page) and page.name not in (*RUN_HERE, "first-ten-minutes.md"):
+        if {"python", "sh"} & languages(page) and page.name not in RUN_HERE:
             assert f'"{page.name}"' in tests or f"docs/{page.name}" in tests, page.name
     for page in (DOCS / "guides").glob("*.md"):
         assert languages(page) <= {"", "sh", f'python title="examples/{_script(page)}"'}, page.name
