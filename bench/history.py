@@ -1,4 +1,4 @@
-"""Figures over commits: bench/history/ has a line for each figure, commit and machine; docs/history.md draws it.
+"""Figures over commits: bench/history/ has a line for each figure, commit and machine, and a page that draws them.
 
 ``python -m bench`` appends, and ``python -m bench.history`` makes the page from the files alone. Steps are found by
 ruptures (the extra `bench`), not by a threshold: a question that gets slower by 1 % in each of ten commits has moved.
@@ -19,7 +19,7 @@ from ags1 import bench
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = ROOT / "bench" / "history"
-PAGE = ROOT / "docs" / "history.md"
+PAGE = DIRECTORY / "README.md"
 _BARS = "▁▂▃▄▅▆▇"
 _FEWEST = 6
 """Commits of a question below which a step would be a guess."""
@@ -32,7 +32,7 @@ _HEAD = """\
 
 A bar for each commit, the oldest first: the ratio of ags1 to its floor or peer. A step is where it moved, found by
 ruptures; what moved less than 2 % is none. A row is one figure on one machine: those of two machines are not compared.
-`python -m bench.history` makes this page from `bench/history/`, to which `make bench` appends.
+`python -m bench.history` makes this page from the files beside it, to which `make bench` appends.
 """
 
 
@@ -123,7 +123,7 @@ def drawn(values: Sequence[float]) -> str:
 
 
 def page(directory: Path = DIRECTORY) -> str:
-    """The page of the documentation, from the files alone."""
+    """The page, from the files alone."""
     parts = [_HEAD]
     files = sorted(directory.glob("*.jsonl"))
     if not files:

@@ -21,6 +21,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return [re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in found]
 
 
+def as_typed(page: Path) -> str:
+    """Return the blocks for a shell and for Python in their order, as one script for a shell."""
+    found = re.findall(r"^```(sh|python)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return "".join(
+        block if language == "sh" else f"python -W error::DeprecationWarning - <<'END_OF_BLOCK'\n{block}END_OF_BLOCK\n"
+        for language, block in found
+    )
+
+
 def languages(page: Path) -> set[str]:
     """Return what the fences of a page say."""
     fences = re.findall(r"^ *```(.*)$", page.read_text(), re.MULTILINE)

@@ -15,7 +15,7 @@ from tests.pages import ROOT, blocks, languages, pages_with_files, run_python, r
 
 DOCS = ROOT / "docs"
 RUN_HERE = (
-    "audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "index.md", "operations.md", "parquet.md",
+    "audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "operations.md", "parquet.md",
 )  # fmt: skip
 """Pages whose blocks need nothing; their Python runs first, in one process, then their shell, in the same directory."""
 MODULES = (
@@ -42,6 +42,12 @@ def test_the_blocks_of_the_page_run_in_order(name: str, tmp_path: Path) -> None:
     work.mkdir()
     run_python("\n".join(blocks(DOCS / name, "python")), work)
     run_shell("\n".join(blocks(DOCS / name, "sh")), work)
+
+
+def test_the_first_pages_stay_short() -> None:
+    start = [DOCS / f"{name}.md" for name in ("index", "install", "first-ten-minutes", "concepts")]
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+    assert sum(len(page.read_text().split()) for page in start) <= 3500
 
 
 def test_no_block_is_forgotten() -> None:

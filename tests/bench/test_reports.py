@@ -139,7 +139,7 @@ def test_what_was_measured_is_kept_a_line_a_figure_commit_and_machine(tmp_path: 
     assert "Nothing was recorded" in history.page(tmp_path / "none")
 
 
-def test_the_page_of_the_documentation_is_made_from_the_files_alone() -> None:
+def test_the_page_is_made_from_the_files_alone() -> None:
     if any(len(found) >= 6 for path in history.DIRECTORY.glob("*.jsonl") for found in history.series(
         benching.read(path)).values()):  # fmt: skip
         pytest.importorskip("ruptures")

@@ -14,6 +14,7 @@ import pytest
 from ags1 import dataset, kms
 from ags1.storage import Location, open_output
 from tests.checks import pattern
+from tests.pages import as_typed, run_shell
 from tests.servers.s3 import S3Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,15 @@ def blocks(page: Path, language: str) -> list[str]:
     found = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     assert found
     return found
+
+
+def test_the_first_ten_minutes_go_as_the_page_says(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shown = run_shell(as_typed(ROOT / "docs" / "first-ten-minutes.md"), empty)
+    assert shown.endswith("restored is equal to raw\n")
+    for said in ("version 1\n", "all authentic\n", "b'1,10.50'\n", "1 problem\nexit code 1\n"):
+        assert said in shown
 
 
 @pytest.fixture
