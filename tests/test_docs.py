@@ -15,7 +15,7 @@ from tests.pages import ROOT, blocks, languages, pages_with_files, run_python, r
 
 DOCS = ROOT / "docs"
 RUN_HERE = (
-    "audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "index.md", "operations.md", "parquet.md",
+    "audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "index.md", "parquet.md",
 )  # fmt: skip
 """Pages whose blocks need nothing; their Python runs first, in one process, then their shell, in the same directory."""
 MODULES = (
