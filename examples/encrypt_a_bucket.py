@@ -12,7 +12,7 @@ shutil.rmtree(work, ignore_errors=True)
 (work / "raw" / "sales.csv").write_text("id,amount\n1,10.50\n")
 ags1.Key.generate().save(work / "keystore.key")
 
-# Or keys = ags1.kms.load("aws:?region=eu-central-1"), source, target = "s3://my-raw", "s3://my-vault"
+# Or ags1.kms.load("aws:?region=eu-central-1")
 keys = ags1.kms.LocalKms.create(work / "keys.json", key_file=work / "keystore.key")
 keys.add_key("lake")
 source, target = work / "raw", work / "vault"
