@@ -15,7 +15,7 @@ from tests.pages import ROOT, blocks, languages, pages_with_files, run_python, r
 
 DOCS = ROOT / "docs"
 RUN_HERE = (
-    "audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "operations.md", "parquet.md",
+    "audit.md", "batches.md", "command-line.md", "files.md", "formats.md", "parquet.md",
 )  # fmt: skip
 """Pages whose blocks need nothing; their Python runs first, in one process, then their shell, in the same directory."""
 MODULES = (
@@ -57,7 +57,8 @@ def test_no_block_is_forgotten() -> None:
         if {"python", "sh"} & languages(page) and page.name not in RUN_HERE:
             assert f'"{page.name}"' in tests or f"docs/{page.name}" in tests, page.name
     for page in (DOCS / "guides").glob("*.md"):
-        assert languages(page) <= {"", "sh", f'python title="examples/{_script(page)}"'}, page.name
+        scripts = re.findall(r'title="examples/(.*?)"', page.read_text())
+        assert languages(page) <= {"", "sh", *(f'python title="examples/{script}"' for script in scripts)}, page.name
 
 
 NEEDED = {
@@ -104,10 +105,6 @@ def test_help_begins_with_a_sentence(name: str) -> None:
     for each in module.__all__:
         first = (inspect.getdoc(getattr(module, each)) or "").partition("\n")[0]
         assert not re.match(r"[A-Z][a-z]+[A-Z]\w* (the|a|an) ", first), f"{each}: {first}"
-
-
-def _script(page: Path) -> str:
-    return page.read_text().split('title="examples/')[1].split('"')[0]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -101,6 +101,14 @@ def test_the_blocks_of_object_stores_run(work: Path, s3_server: S3Server) -> Non
     assert (work / "plain/a/sales.csv").read_bytes() == (work / "plain/day=7/sales.csv").read_bytes() == SALES
 
 
+def test_the_guide_to_a_bucket_runs_with_a_bucket(work: Path, s3_server: S3Server) -> None:
+    script = "\n".join(blocks(ROOT / "docs/guides/encrypt-a-bucket.md", "sh"))
+    assert "VAULT=vault " in script
+    script = script.replace("VAULT=vault ", f"VAULT=s3://{s3_server.make_bucket('guide-vault')}/lake ")
+    run(["sh", "-eu", "-c", script], work, s3_server.environment())
+    assert not (work / "vault").exists()
+
+
 @pytest.mark.parametrize("count", [1, 600, 1500])
 def test_the_reader_of_the_page_on_the_format_reads_what_the_library_writes(tmp_path: Path, count: int) -> None:
     pytest.importorskip("cryptography")
