@@ -15,8 +15,8 @@ GUIDES = {
     for page in (ROOT / "docs" / "guides").glob("*.md")
     if (match := re.search(r'^```python title="examples/(\w+)\.py"$', page.read_text(), re.MULTILINE))
 }
-NEED_SPARK = {"pyspark_hour", "spark_cluster"}
-"""They run in tests/spark/test_docs.py."""
+NEED_SPARK = {"spark_cluster"}
+"""It runs in tests/spark/test_docs.py."""
 
 
 def test_every_guide_has_a_script_and_every_script_a_guide() -> None:
