@@ -93,4 +93,12 @@ class BackendError(Ags1Error, RuntimeError):
 
 
 class KeyAccessError(Ags1Error):
-    """A key is not available: its file, variable or service is missing, refused access, or returned an invalid key."""
+    """A key is not available: its file, variable or service is missing, refused access, or returned an invalid key.
+
+    Attributes
+    ----------
+    holds_for_all : bool
+        Whether every other key would fail too: the service cannot be reached, or refuses this caller.
+    """
+
+    holds_for_all = False

@@ -22,6 +22,7 @@ from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
 from ags1.dataset.views import DatasetView
+from ags1.dataset.writing import Options
 from ags1.errors import FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.keys import KeyMetadata
@@ -288,11 +289,11 @@ class ReadableDataset(Closing):
             Reading or writing failed.
         """
         check_run(on_error, threads)
-        return decrypt_files(
-            self._view(), Location(target, storage_options), Filter(include, exclude),
-            threads=threads or self._threads, on_error=on_error, progress=progress, durable=durable, dry_run=dry_run,
-            overwrite=overwrite,
+        options = Options(
+            Filter(include, exclude), threads or self._threads, on_error, progress=progress, durable=durable,
+            dry_run=dry_run,
         )  # fmt: skip
+        return decrypt_files(self._view(), Location(target, storage_options), options, overwrite=overwrite)
 
     # -- versions --------------------------------------------------------------------------------------------------
 

@@ -12,28 +12,25 @@ from itertools import chain, pairwise
 
 from ags1.dataset._files import Files
 from ags1.dataset.entries import DatasetEntry
-from ags1.dataset.execution import execute
 from ags1.dataset.joined import open_parts
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.versions import numbers
 from ags1.dataset.views import DatasetView
-from ags1.dataset.worker import DecryptWorker
+from ags1.dataset.worker import DecryptWorker, on_threads
+from ags1.dataset.writing import Options
 from ags1.errors import Ags1Error
 from ags1.storage import Location, SortedListing, TreeDirectories, Unsynced, inside, refuse_twins
-from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
+from ags1.work.threads import SharedProgress, run_on_threads
 
 _LOG = logging.getLogger("ags1.dataset")
 _PIECE = 1 << 20
 
 
-def decrypt_files(
-    view: DatasetView, target: Location, wanted: Filter, *, threads: int | None, on_error: str,
-    progress: Progress | None, durable: bool, dry_run: bool, overwrite: bool = True,
-) -> RunReport:  # fmt: skip
+def decrypt_files(view: DatasetView, target: Location, options: Options, *, overwrite: bool = True) -> RunReport:
     """Decrypt the files of a version that are wanted; see :meth:`ags1.dataset.Dataset.decrypt`."""
-    dataset, root = view.location, view.root
+    dataset, root, wanted = view.location, view.root, options.wanted
     if inside(dataset, target) is not None:
         raise ValueError(f"the target {target} lies in the dataset: plaintext would stand beside what is encrypted")
     if (target.is_local or target.is_object) and numbers(target):
@@ -48,7 +45,7 @@ def decrypt_files(
     report = RunReport(version=view.version.version)
     if not overwrite:
         refuse_different(target, _files(view, wanted), lambda entry: open_parts(dataset, entry, view.keys))
-    if dry_run:
+    if options.dry_run:
         entries = _files(view, wanted)
         for entry in entries if overwrite or not target.is_local else _missing(entries, target, report):
             report.done += 1
@@ -56,35 +53,27 @@ def decrypt_files(
             report.paths.append(entry.path)
         return report
     total = root.plaintext_bytes if root is not None and not wanted else None
-    passed = 0
     unsynced = Unsynced(target)
     errors: list[tuple[str, OSError]] = []
-
-    def tell(more: int) -> None:
-        if progress is not None:
-            progress(passed + more, total)
-
-    tell(0)
-    worker = DecryptWorker(dataset, target, view.keys, progress=tell)
+    how, progress = on_threads(options.threads), SharedProgress(options.progress, total)
+    worker = DecryptWorker(dataset, target, view.keys)
     # The target is made even if no file is wanted.
     with TreeDirectories(target, view.version.mode) as directories:
         entries = made_before(view.manifests.entries(root), wanted, directories, unsynced, errors)
         if not overwrite and target.is_local:
             entries = _missing(entries, target, report)
-        for outcome in execute(worker, entries, threads=threads, on_error=on_error):
+        for outcome in run_on_threads(worker, entries, how, progress, on_error=options.on_error):
             entry = outcome.unit
-            passed += entry.plaintext_length
             if outcome.error is not None:
                 report.errors.append((entry.path, outcome.error))
             else:
                 report.done += 1
                 report.done_bytes += entry.plaintext_length
                 unsynced.add(entry.path)
-            tell(0)
-        if errors and on_error == "fail":
+        if errors and options.on_error == "fail":
             raise errors[0][1]
         report.errors += errors
-        if durable:
+        if options.durable:
             unsynced.sync()
         directories.finish()
     _LOG.info(

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 
 from ags1.core.blocks import open_blocks
 from ags1.dataset.entries import DatasetEntry, Part
-from ags1.dataset.execution import execute
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import DatasetVerifyReport, Phase, Problem
 from ags1.dataset.versions import Version, kept_versions
 from ags1.dataset.views import DatasetView, open_root
-from ags1.dataset.worker import FileOutcome, VerifyWorker
+from ags1.dataset.worker import VerifyWorker, on_threads
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.keys import KeyMetadata
 from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH
@@ -29,8 +28,10 @@ from ags1.storage import Location, PipeSource, open_source
 from ags1.storage import status as status_of
 from ags1.streams.files import Progress
 from ags1.streams.verify import verify_file
+from ags1.work.threads import SharedProgress, run_on_threads
+from ags1.work.units import UnitOutcome
 
-Perform = Callable[[DatasetView], Generator[FileOutcome, None, None]]
+Perform = Callable[[DatasetView], Generator[UnitOutcome, None, None]]
 
 _LOG = logging.getLogger("ags1.dataset")
 
@@ -73,25 +74,18 @@ class _Verification:
 
     def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> DatasetVerifyReport:
         total = self.view.version.plaintext_bytes
-        done = 0
-
-        def tell(more: int) -> None:
-            if progress is not None:
-                progress(done + more, total)
-
-        tell(0)
         if perform is not None:
             outcomes = perform(self.view)
         else:
-            worker = VerifyWorker(self.view.location, self.view.keys, progress=tell)
+            worker = VerifyWorker(self.view.location, self.view.keys)
             entries = self.view.manifests.files(self.view.root)
-            outcomes = execute(worker, entries, threads=threads, on_error="collect")
+            outcomes = run_on_threads(
+                worker, entries, on_threads(threads), SharedProgress(progress, total), on_error="collect"
+            )
         with closing(outcomes):
             for outcome in outcomes:
                 if outcome.error is not None:
                     self.problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
-                done += outcome.unit.plaintext_length
-                tell(0)
         _LOG.info("%s: every file was read; what is stored is compared with the manifests", self.view.location)
         self._find_strangers()
         self._find_origins()

@@ -1,6 +1,4 @@
-"""Workers encrypt, decrypt and verify files. Thread pools and Spark tasks run the same code.
-
-    units --> run() --> outcomes, in the order of the units
+"""Workers encrypt, decrypt and verify files. Threads and Spark tasks run the same code.
 
     up to 1 MiB     read many --> one native call --> write each
     more            block after block, by positions of files where both sides are local, else by requests at once
@@ -11,49 +9,39 @@ directly under that name, and a part that a failure leaves behind does no harm.
 
 from __future__ import annotations
 
-import copy
 import errno
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
 from ags1 import layout
 from ags1.codec import decrypt_many, encrypt_many
+from ags1.core.blocks import usable_cpus
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
 from ags1.dataset.joined import open_part
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.sources import open_same, place_of, read_same, read_same_file
-from ags1.dataset.targets import LocalTarget, RemoteTarget, open_target
+from ags1.dataset.targets import LocalTarget, open_target
 from ags1.errors import Ags1Error, AlreadyEncryptedError, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
-from ags1.storage import Directories, Location, in_order, read_whole
+from ags1.storage import Directories, Location, read_whole
 from ags1.streams.cipher import BlockCipher
 from ags1.streams.files import open_plaintext, seal_source
 from ags1.streams.reading import Plaintext
-from ags1.support.typing import Buffer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
-    from typing_extensions import Self
-
-    Item = TypeVar("Item")
-    Result = TypeVar("Result")
+from ags1.support.typing import Any, Buffer
+from ags1.work.threads import Threads
+from ags1.work.units import Advance, Work, attempts
 
 SMALL = 1 << 20
 """Files of up to so many bytes of plaintext are processed together."""
-FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""After these errors, every other write would fail too."""
-BATCH_FILES = 64
-BATCH_BYTES = 4 << 20
+# A larger file gets all threads, after earlier units end: otherwise one thread would work alone on the last file.
+_LARGE = 32 << 20
+_AHEAD = 4
 _CHECKED = 8 << 20
-_REQUESTS = 32
 _MOST_PARTS = 99_999
 
 
@@ -115,17 +103,9 @@ def cut_entry(entry: DatasetEntry, part_bytes: int, into: str = "") -> list[Read
     return [*units, ReadUnit(replace(entry, parts=tuple(parts)), first, size, start, into)]
 
 
-class FileOutcome(NamedTuple):
-    """The result of a unit. It can be pickled if the unit can.
-
-    `done` has the name of each object or file that was written, and its bytes of plaintext; None if it failed.
-    `seconds` is the time it took; for files that are processed together, its share.
-    """
-
-    unit: Any
-    done: tuple[tuple[str, int], ...] | None = None
-    error: Exception | None = None
-    seconds: float = 0.0
+def on_threads(count: int | None) -> Threads:
+    """How the files of a dataset are worked on, by default on a thread for each usable CPU."""
+    return Threads(usable_cpus() if count is None else count, alone=_LARGE, ahead=_AHEAD)
 
 
 def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
@@ -143,165 +123,48 @@ def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
     ]
 
 
-def is_fatal(error: BaseException) -> bool:
-    """Whether all further units would fail for the same reason: a full disk, a KMS that refuses all calls."""
-    from ags1.kms import ServiceRefusal
-
-    return isinstance(error, ServiceRefusal) or (isinstance(error, OSError) and error.errno in FATAL)
-
-
-class Worker:
-    """Base class of workers, on one thread. :meth:`run` may be called from several threads at once."""
-
-    def __init__(self, progress: Callable[[int], object] | None) -> None:
-        self._threads = 1
-        self._progress = progress
-
-    def using(self, threads: int, *, quiet: bool = False) -> Self:
-        """The same worker with another number of threads for one large file; with `quiet`, without progress."""
-        made = copy.copy(self)
-        made._threads = threads
-        if quiet:
-            made._progress = None
-        return made
-
-    def size_of(self, unit: Any) -> int:
-        """Bytes of plaintext of a unit."""
-        raise NotImplementedError
-
-    def run(self, units: Iterable[Any]) -> Iterator[FileOutcome]:
-        """Process units and yield an outcome for each, also for one that fails.
-
-        After an error that all others would have as well (:func:`is_fatal`), the others fail without being tried.
-        """
-        waiting = batches(units, self.size_of)
-        fatal: Exception | None = None
-        for batch in waiting:
-            for outcome in self.work(batch):
-                if outcome.error is not None and is_fatal(outcome.error):
-                    fatal = outcome.error
-                yield outcome
-            if fatal is not None:
-                break
-        for batch in waiting:
-            yield from (FileOutcome(unit, error=fatal) for unit in batch)
-
-    def work(self, units: list[Any]) -> list[FileOutcome]:
-        """Process one large unit, or some small ones together."""
-        if len(units) == 1 and self.size_of(units[0]) > SMALL:
-            started = time.monotonic()
-            try:
-                done = self._large(units[0])
-            except (OSError, Ags1Error) as error:
-                return [FileOutcome(units[0], None, error, time.monotonic() - started)]
-            return [FileOutcome(units[0], done, None, time.monotonic() - started)]
-        try:
-            return self._small(units)
-        except (OSError, Ags1Error) as error:
-            # An error of the target or of the cipher concerns all of them.
-            return [FileOutcome(unit, error=error) for unit in units]
-
-    def _small(self, units: list[Any]) -> list[FileOutcome]:
-        raise NotImplementedError
-
-    def _large(self, unit: Any) -> tuple[tuple[str, int], ...]:
-        raise NotImplementedError
-
-    def _tell(self, done: int) -> None:
-        if self._progress is not None:
-            self._progress(done)
-
-
-def batches(units: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """Group units: large ones alone, small ones together."""
-    batch: list[Any] = []
-    total = 0
-    for unit in units:
-        size = size_of(unit)
-        if batch and (size > SMALL or total + size > BATCH_BYTES or len(batch) >= BATCH_FILES):
-            yield batch
-            batch, total = [], 0
-        if size > SMALL:
-            yield [unit]
-        else:
-            batch.append(unit)
-            total += size
-    if batch:
-        yield batch
-
-
-def attempts(
-    function: Callable[[Item], Result], items: Sequence[Item], *, remote: bool
-) -> Iterator[Result | OSError | Ags1Error]:
-    """Call a function for each item, many at once where each is a request; an error is returned as a result."""
-
-    def attempt(item: Item) -> Result | OSError | Ags1Error:
-        try:
-            return function(item)
-        except (OSError, Ags1Error) as error:
-            return error
-
-    if remote and len(items) > 1:
-        return in_order(attempt, items, at_once=_REQUESTS)
-    return map(attempt, items)
-
-
 # -- encrypting ----------------------------------------------------------------------------------------------------
 
 
-class EncryptWorker(Worker):
+class EncryptWorker(Work):
     """Encrypts files of a source into objects of a dataset.
 
-    The sources of units are relative to `source`, the names of objects to `target`. `progress` is called with the
-    bytes of a large file that are done. A source that is an AGS1 stream is refused, unless it is to be encrypted
-    `again`.
+    The sources of units are relative to `source`, the names of objects to `target`. A source that is an AGS1 stream is
+    refused, unless it is to be encrypted `again`. The result of a unit has the name of each object, and its bytes of
+    plaintext.
     """
 
-    def __init__(
-        self, source: Location, target: Location, keys: RunKeys, *,
-        progress: Callable[[int], object] | None = None, again: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(progress)
+    def __init__(self, source: Location, target: Location, keys: RunKeys, *, again: bool = False) -> None:
         self._source = source
         self._target = target
         self._keys = keys
         self._again = again
 
-    def size_of(self, unit: EncryptUnit) -> int:
-        """Bytes of plaintext; a range is never a small file."""
-        return unit.size if unit.whole < 0 else max(unit.size, SMALL + 1)
+    def is_small(self, unit: EncryptUnit) -> bool:
+        """Whether it is a small file; a range is none."""
+        return unit.whole < 0 and unit.size <= SMALL
 
-    def _small(self, units: list[EncryptUnit]) -> list[FileOutcome]:
-        started = time.monotonic()
-        outcomes: dict[int, FileOutcome] = {}
-        ready: list[tuple[int, EncryptUnit]] = []
-        plain: list[Buffer] = []
-        keys: list[tuple[bytes, bytes]] = []
-        found = attempts(self._read, units, remote=not self._source.is_local)
-        for index, (unit, data) in enumerate(zip(units, found, strict=True)):
-            try:
-                if isinstance(data, Exception):
-                    raise data
-                self._refuse_again(unit, data)
-                keys.append(self._keys.derive(unit.name))
-                plain.append(data)
-                ready.append((index, unit))
-            except (OSError, Ags1Error) as error:
-                outcomes[index] = FileOutcome(unit, error=error)
+    def together(self, units: list[EncryptUnit]) -> list[tuple[tuple[str, int], ...] | Exception]:
+        """Encrypt small files by one call."""
+        found = list(attempts(self._read, units, remote=not self._source.is_local))
+        read = [(unit, data) for unit, data in zip(units, found, strict=True) if not isinstance(data, Exception)]
+        keys = [self._keys.derive(unit.name) for unit, _ in read]
         streams = encrypt_many(
-            plain,
+            [data for _, data in read],
             [key for key, _ in keys],
             aad_prefixes=[prefix for _, prefix in keys],
             threads=1,
         )
-        names = [unit.name for _, unit in ready]
+
+        def write(pair: tuple[EncryptUnit, memoryview]) -> tuple[tuple[str, int], ...]:
+            unit, stream = pair
+            target.write_new(unit.name, stream)
+            return ((unit.name, unit.size),)
+
         with open_target(self._target) as target:
-            failures = list(self._write(target, names, streams))
-        share = (time.monotonic() - started) / len(units)
-        for (index, unit), failure in zip(ready, failures, strict=True):
-            done = ((unit.name, unit.size),) if failure is None else None
-            outcomes[index] = FileOutcome(unit, done, failure, share)
-        return [outcomes[index] for index in range(len(units))]
+            pairs = [(unit, stream) for (unit, _), stream in zip(read, streams, strict=True)]
+            written = iter(list(attempts(write, pairs, remote=not target.is_local)))
+        return [each if isinstance(each, Exception) else next(written) for each in found]
 
     def _refuse_again(self, unit: EncryptUnit, data: Buffer) -> None:
         if not self._again and bytes(memoryview(data)[: len(layout.MAGIC)]) == layout.MAGIC:
@@ -313,27 +176,23 @@ class EncryptWorker(Worker):
     def _read(self, unit: EncryptUnit) -> Buffer:
         if self._source.is_local:
             path = self._source.path
-            return read_same_file(f"{path}/{unit.source}" if unit.source else path, unit.identity)
-        return read_same(place_of(self._source, unit.source), unit.identity)
+            data: Buffer = read_same_file(f"{path}/{unit.source}" if unit.source else path, unit.identity)
+        else:
+            data = read_same(place_of(self._source, unit.source), unit.identity)
+        self._refuse_again(unit, data)
+        return data
 
-    def _write(
-        self, target: LocalTarget | RemoteTarget, names: list[str], streams: Sequence[memoryview]
-    ) -> Iterator[Exception | None]:
-        def write(pair: tuple[str, memoryview]) -> None:
-            target.write_new(*pair)
-
-        return attempts(write, list(zip(names, streams, strict=True)), remote=not target.is_local)
-
-    def _large(self, unit: EncryptUnit) -> tuple[tuple[str, int], ...]:
+    def one(self, unit: EncryptUnit, threads: int | None, advance: Advance) -> tuple[tuple[str, int], ...]:
+        """Encrypt a large file, or a range."""
         metadata = self._keys.object_key(unit.name)
         place = place_of(self._source, unit.source)
-        cipher = BlockCipher(metadata.encryption_key, metadata.aad_prefix or b"", DEFAULT_BLOCK_LENGTH, self._threads)
+        cipher = BlockCipher(metadata.encryption_key, metadata.aad_prefix or b"", DEFAULT_BLOCK_LENGTH, threads)
         with open_target(self._target) as target, open_same(place, unit.identity) as (source, check):
             if unit.start == 0:
                 self._refuse_again(unit, source.read(0, min(source.size, layout.HEADER_LENGTH)))
             with target.open_new(unit.name, encrypted_length(unit.size)) as output:
                 output.write(layout.write_header())
-                seal_source(source, unit.start, unit.size, output, cipher, self._tell)
+                seal_source(source, unit.start, unit.size, output, cipher, advance.bytes)
                 check()
                 output.commit()
         return ((unit.name, unit.size),)
@@ -342,32 +201,29 @@ class EncryptWorker(Worker):
 # -- decrypting and verifying --------------------------------------------------------------------------------------
 
 
-class ReadingWorker(Worker):
+class ReadingWorker(Work):
     """Base class of decrypting and verifying. Units are entries, or ranges of a big one.
 
-    Every block of them is authenticated.
+    Every block of them is authenticated. The result of a unit has the name of its file, and its bytes of plaintext.
     """
 
-    def __init__(
-        self, dataset: Location, keys: DatasetKeys, *, progress: Callable[[int], object] | None = None
-    ) -> None:
-        super().__init__(progress)
+    def __init__(self, dataset: Location, keys: DatasetKeys) -> None:
         self._dataset = dataset
         self._keys = keys
 
     def size_of(self, unit: DatasetEntry | ReadUnit) -> int:
-        """Bytes of plaintext; a range, or a file of several objects, is never a small file."""
-        if isinstance(unit, ReadUnit):
-            return max(unit.size, SMALL + 1)
-        return unit.plaintext_length if len(unit.parts) == 1 else max(unit.plaintext_length, SMALL + 1)
+        """Bytes of plaintext."""
+        return unit.size if isinstance(unit, ReadUnit) else unit.plaintext_length
 
-    def _small(self, entries: list[DatasetEntry]) -> list[FileOutcome]:
-        started = time.monotonic()
+    def is_small(self, unit: DatasetEntry | ReadUnit) -> bool:
+        """Whether it is a small file of one object; a range is none."""
+        return isinstance(unit, DatasetEntry) and len(unit.parts) == 1 and unit.plaintext_length <= SMALL
+
+    def together(self, entries: list[DatasetEntry]) -> list[tuple[tuple[str, int], ...] | Exception]:
+        """Read small files by one call."""
         failures = self._keep(entries, self._plaintexts(entries))
-        share = (time.monotonic() - started) / len(entries)
         return [
-            FileOutcome(entry, ((entry.path, entry.plaintext_length),) if failure is None else None, failure, share)
-            for entry, failure in zip(entries, failures, strict=True)
+            failure or ((entry.path, entry.plaintext_length),) for entry, failure in zip(entries, failures, strict=True)
         ]
 
     def _plaintexts(self, entries: list[DatasetEntry]) -> list[memoryview | Exception]:
@@ -423,14 +279,14 @@ class ReadingWorker(Worker):
         """Use the plaintexts of small files; return those that failed."""
         raise NotImplementedError
 
-    def _parts(self, unit: ReadUnit) -> Generator[tuple[Plaintext, int, int], None, None]:
+    def _parts(self, unit: ReadUnit, threads: int | None) -> Generator[tuple[Plaintext, int, int], None, None]:
         """The plaintext of each object of a range, with the start and end offsets of the range in it."""
         entry, first, left = unit.entry, unit.first, unit.size
         # All keys first: a missing key is an error before any work.
         keys = [self._keys.open_part(part) for part in entry.parts]
         for part, key in zip(entry.parts, keys, strict=True):
             try:
-                plaintext = open_part(self._dataset, part, key, threads=self._threads)
+                plaintext = open_part(self._dataset, part, key, threads=threads)
             except FileNotFoundError:
                 raise self._missing(part) from None
             end = min(plaintext.size, first + left)
@@ -462,11 +318,8 @@ class DecryptWorker(ReadingWorker):
     name.
     """
 
-    def __init__(
-        self, dataset: Location, target: Location, keys: DatasetKeys, *,
-        progress: Callable[[int], object] | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(dataset, keys, progress=progress)
+    def __init__(self, dataset: Location, target: Location, keys: DatasetKeys) -> None:
+        super().__init__(dataset, keys)
         self._target = target
 
     def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
@@ -480,10 +333,11 @@ class DecryptWorker(ReadingWorker):
 
             return list(attempts(write, list(zip(entries, found, strict=True)), remote=not target.is_local))
 
-    def _large(self, unit: DatasetEntry | ReadUnit) -> tuple[tuple[str, int], ...]:
+    def one(self, unit: DatasetEntry | ReadUnit, threads: int | None, advance: Advance) -> tuple[tuple[str, int], ...]:
+        """Decrypt a large file, or a range."""
         unit = _as_range(unit)
         start = unit.start
-        with open_target(self._target) as target, closing(self._parts(unit)) as parts:
+        with open_target(self._target) as target, closing(self._parts(unit, threads)) as parts:
             if unit.into:
                 assert isinstance(target, LocalTarget)
                 output = target.fill(unit.into, start)
@@ -491,7 +345,7 @@ class DecryptWorker(ReadingWorker):
                 output = target.open(unit.entry.path, unit.size, unit.entry.mode, unit.entry.modified_ns)
             with output:
                 for plaintext, first, end in parts:
-                    open_plaintext(plaintext, first, end, output, lambda _: self._tell(output.position - start))
+                    open_plaintext(plaintext, first, end, output, lambda _: advance.bytes(output.position - start))
                 output.commit()
         return ((unit.into or unit.entry.path, unit.size),)
 
@@ -502,13 +356,14 @@ class VerifyWorker(ReadingWorker):
     def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
         return [each if isinstance(each, Exception) else None for each in found]
 
-    def _large(self, unit: DatasetEntry | ReadUnit) -> tuple[tuple[str, int], ...]:
+    def one(self, unit: DatasetEntry | ReadUnit, threads: int | None, advance: Advance) -> tuple[tuple[str, int], ...]:
+        """Verify a large file, or a range."""
         unit, done = _as_range(unit), 0
-        with closing(self._parts(unit)) as parts:
+        with closing(self._parts(unit, threads)) as parts:
             for plaintext, first, end in parts:
                 for count in self._checked(plaintext, first, end):
                     done += count
-                    self._tell(done)
+                    advance.bytes(done)
         return ((unit.entry.path, unit.size),)
 
     def _checked(self, plaintext: Plaintext, first: int, end: int) -> Iterator[int]:

@@ -25,7 +25,6 @@ from itertools import chain, islice
 
 from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
-from ags1.dataset.execution import execute
 from ags1.dataset.names import CONTROL, RUNS, check_new_path, new_object_name, record_of, run_of, version_number
 from ags1.dataset.references import ListedReference, walk
 from ags1.dataset.reports import RunReport
@@ -34,13 +33,15 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version, latest_number, numbers
-from ags1.dataset.worker import EncryptUnit, EncryptWorker, FileOutcome
+from ags1.dataset.worker import EncryptUnit, EncryptWorker, on_threads
 from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, Twins, directory_mode, inside
 from ags1.streams.files import Progress
 from ags1.support.words import counted
+from ags1.work.threads import SharedProgress, run_on_threads
+from ags1.work.units import UnitOutcome
 
 _LOG = logging.getLogger("ags1.dataset")
 
@@ -69,7 +70,7 @@ class Options:
     """Whether all files of the dataset are checked: those that are missing or truncated are encrypted again."""
     only: frozenset[str] | None = None
     """Paths for repair: only these are encrypted, even if the dataset has them unchanged."""
-    perform: Callable[[DatasetRun, Iterator[EncryptUnit]], Generator[FileOutcome | None, None, None]] | None = None
+    perform: Callable[[DatasetRun, Iterator[EncryptUnit]], Generator[UnitOutcome | None, None, None]] | None = None
     """Processes the units outside of this process, and yields their outcomes in the same order.
 
     A None among them: record what was done so far. A unit's result is durable when its outcome is yielded.
@@ -99,7 +100,7 @@ def write_files(
         Transaction.begin(
             access, operation, key_id=key_id, single_writer=options.single_writer, durable=options.durable
         ) as transaction,
-        closing(Present(target)) as present,
+        closing(StoredSizes(target)) as present,
     ):
         return _Writing(source, access, prefix, transaction, options, present).run()
 
@@ -126,7 +127,7 @@ def refuse_lost(target: Location) -> list[ListedReference]:
 class _Writing:
     def __init__(
         self, source: Location, access: Access, prefix: str, transaction: Transaction, options: Options,
-        present: Present,
+        present: StoredSizes,
     ) -> None:  # fmt: skip
         self._source = source
         self._target = access.location
@@ -148,8 +149,7 @@ class _Writing:
         self._unread: str | None = None
         # New paths, compared with those that stay although the source no longer has them.
         self._twins = Twins()
-        self._advanced = 0
-        self._total: int | None = None
+        self._progress = SharedProgress(None, None)
 
     def run(self) -> tuple[RunReport, Version | None]:
         """Make the run; return its report, and the version that it made or found."""
@@ -160,8 +160,8 @@ class _Writing:
         if options.resume:
             self._take_over()
         if options.progress is not None and not options.dry_run:
-            self._total = sum(found.identity.size for found in self._found(lambda path, why: None))
-            options.progress(0, self._total)
+            total = sum(found.identity.size for found in self._found(lambda path, why: None))
+            self._progress = SharedProgress(options.progress, total)
         if options.dry_run:
             for unit in self._units():
                 report.done += 1
@@ -207,14 +207,13 @@ class _Writing:
             transaction.prove()
             transaction.run.begin()
             units = chain([first], units)
-            outcomes: Generator[FileOutcome | None, None, None]
+            outcomes: Generator[UnitOutcome | None, None, None]
             if options.perform is not None:
                 outcomes = options.perform(transaction.run, units)
             else:
-                worker = EncryptWorker(
-                    self._source, self._target, transaction.run.keys, progress=self._tell_bytes, again=options.again
-                )
-                outcomes = execute(worker, units, threads=options.threads, on_error=options.on_error)
+                worker = EncryptWorker(self._source, self._target, transaction.run.keys, again=options.again)
+                how = on_threads(options.threads)
+                outcomes = run_on_threads(worker, units, how, self._progress, on_error=options.on_error)
             with closing(outcomes):
                 for outcome in outcomes:
                     if outcome is None:
@@ -343,7 +342,7 @@ class _Writing:
                     return
             elif entry is not None and self._is_same(found, entry):
                 self._report.unchanged += 1
-                self._advance(found.identity.size)
+                self._progress.advance(found.identity.size)
             elif self._options.only is not None and (
                 entry is None or entry.source != found.identity or not found.identity.is_known
             ):
@@ -356,7 +355,7 @@ class _Writing:
                 self._take(partial(self._put, *pair))
                 self._taken_over.add(pair[1].run)
                 self._report.resumed += 1
-                self._advance(found.identity.size)
+                self._progress.advance(found.identity.size)
                 if self._options.noted is not None:
                     self._options.noted(found.path, found.identity.size, None)
             else:
@@ -418,7 +417,7 @@ class _Writing:
 
     # -- outcomes --------------------------------------------------------------------------------------------------
 
-    def _settle(self, outcome: FileOutcome) -> None:
+    def _settle(self, outcome: UnitOutcome) -> None:
         """Handle the outcome of a worker; outcomes come in the order of units."""
         unit: EncryptUnit = outcome.unit
         self._put_known()
@@ -428,11 +427,11 @@ class _Writing:
         if outcome.error is not None:
             self._fail(unit.path, outcome.error)
         else:
-            assert outcome.done is not None
+            assert outcome.result is not None
             run = self._transaction.run.id
-            done = Done(unit.path, tuple(outcome.done), unit.identity, unit.mode, run)
+            done = Done(unit.path, tuple(outcome.result), unit.identity, unit.mode, run)
             if self._options.perform is None:
-                self._transaction.unsynced.add(*(name for name, _ in outcome.done))
+                self._transaction.unsynced.add(*(name for name, _ in outcome.result))
             self._put(done)
             self._unrecorded.append(done)
             self._unrecorded_bytes += unit.size
@@ -441,7 +440,6 @@ class _Writing:
             late = time.monotonic() - self._recorded_at > _RECORD_SECONDS
             if late or self._unrecorded_bytes > _RECORD_BYTES:
                 self._record()
-        self._advance(unit.size)
 
     def _take(self, put: Callable[[], object]) -> None:
         if self._options.dry_run:
@@ -480,18 +478,8 @@ class _Writing:
             raise error
         self._report.errors.append((path, error))
 
-    def _advance(self, size: int) -> None:
-        self._advanced += size
-        if self._options.progress is not None and not self._options.dry_run:
-            self._options.progress(self._advanced, self._total)
 
-    def _tell_bytes(self, done: int) -> None:
-        """Report the progress within a large file."""
-        if self._options.progress is not None:
-            self._options.progress(self._advanced + done, self._total)
-
-
-class Present:
+class StoredSizes:
     """Which objects of a dataset exist with the right length, found by listings and not by a request for each.
 
     A local directory is listed when one of its files is looked up; a store is listed once.

@@ -74,6 +74,8 @@ class Unusable(Refusal):
 class ServiceRefusal(KeyAccessError):
     """The service cannot be reached, or refuses this caller: every other key would fail too."""
 
+    holds_for_all = True
+
 
 class KeyManagementClient(Closing):
     """Wraps and unwraps keys with master keys that stay in a key management service.

@@ -20,7 +20,6 @@ from ags1.dataset.pins import Pins
 from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.worker import EncryptUnit, cut
-from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.writing import Options, write_files
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
@@ -33,6 +32,7 @@ from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location, inside
 from ags1.support.arguments import one_of
+from ags1.work.units import UnitOutcome
 
 # After these errors no other file could be encrypted either.
 _REFUSALS = ("KeyAccessError", "ServiceRefusal", "BackendError")
@@ -174,7 +174,7 @@ class _Encrypting:
         if error is not None and self._on_error == "fail":
             raise_for(row, "encrypt", self._recorder.close(0.0))
 
-    def perform(self, run: DatasetRun, units: Iterator[EncryptUnit]) -> Generator[Done | None, None, None]:
+    def perform(self, run: DatasetRun, units: Iterator[EncryptUnit]) -> Generator[UnitOutcome | None, None, None]:
         """DatasetRun units; see :class:`ags1.dataset.writing.Options`."""
         engine = self._engine(Sealer(run.keys, self._kms))
         # The units are closed too: an exception of Spark would keep them alive.
@@ -187,11 +187,11 @@ class _Encrypting:
                     self._recorder.add([row])
                     if row.status != "error":
                         done = tuple((name, length) for one in each for name, length in one.detail)
-                        yield Done(unit, done, None, row.seconds)
+                        yield UnitOutcome(unit, done, None, row.seconds)
                     elif self._on_error == "fail" or row.kind in _REFUSALS:
                         refused = refused or row
                     else:
-                        yield Done(unit, None, error_of(row))
+                        yield UnitOutcome(unit, None, error_of(row))
                 # The whole wave is durable now.
                 yield None
                 if refused is not None:

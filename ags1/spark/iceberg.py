@@ -46,7 +46,6 @@ from ags1.spark.engine.catalogs import find_table
 from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
 from ags1.spark.engine.iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
 from ags1.spark.engine.locations import locate
-from ags1.spark.engine.parquet_work import failed
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.progress import phase_lines
 from ags1.spark.engine.results import Recorder, Result, raise_for
@@ -399,7 +398,7 @@ def _sealer(
 def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
     """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
     for fault, _ in table_faults(found, file_io.expected.allow_plaintext):
-        yield failed(found.location, fault)
+        yield Outcome.failed(Unit(found.location, 0), fault)
     if found.encrypted or file_io.expected.allow_plaintext:
         checker = FileChecker(file_io, 1)
         for file in [*found.manifest_lists.values(), *found.manifests.values()]:

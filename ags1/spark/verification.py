@@ -20,7 +20,6 @@ from ags1.dataset.reports import Problem
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import DatasetView
-from ags1.dataset.worker import FileOutcome as Done
 from ags1.dataset.worker import cut_entry
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.spark.decryption import open_dataset, sealer_of
@@ -33,6 +32,7 @@ from ags1.spark.engine.results import Recorder, Result, error_of
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import dataset_keys, kms_reference
 from ags1.storage import Location, list_names
+from ags1.work.units import UnitOutcome
 
 
 def verify_files(
@@ -138,7 +138,7 @@ class _Verifying:
         # Of files that failed: they are judged when all others are known.
         self._failed: dict[str, Outcome] = {}
 
-    def perform(self, view: DatasetView) -> Generator[Done, None, None]:
+    def perform(self, view: DatasetView) -> Generator[UnitOutcome, None, None]:
         """Verify all files; see :func:`ags1.dataset.verification.verify`."""
         with closing(self._units(view)) as units, closing(self._engine.run(units)) as waves:
             for rows in waves:
@@ -148,7 +148,7 @@ class _Verifying:
                         if row.status == "error":
                             self._failed[row.path] = row
                             found = entry or view.manifests.find(view.root, row.path)
-                            yield Done(found, None, error_of(row), row.seconds)
+                            yield UnitOutcome(found, None, error_of(row), row.seconds)
                         else:
                             self._recorder.add([row])
 

@@ -307,9 +307,7 @@ def open_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, t
         raise plaintext.explained(error) from None
 
 
-def _append_plaintext(
-    plaintext: Plaintext, first: int, end: int, output: Output, tell: Callable[[int], object]
-) -> None:
+def _append_plaintext(plaintext: Plaintext, first: int, end: int, output: Output, tell: Tell) -> None:
     cipher = plaintext.cipher
     with plaintext.source.descriptor() as descriptor:
         if descriptor is not None and output.descriptor is not None:

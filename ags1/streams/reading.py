@@ -253,7 +253,8 @@ class RawReader(io.RawIOBase):
         self._ahead = _ahead_of(plaintext)
         # Of a local file.
         self._straight = self._ahead if isinstance(self._ahead, Ahead) else None
-        self._budget, self._owner = Budget(plaintext.memory_budget), os.getpid()
+        self._budget: Budget | None = None
+        self._owner = 0
         self.window = window if self._ahead is None else min(window, SMALL_BUFFER)
         # A remote source is read ahead from its first read on, if that is at its beginning.
         self._expected = 0 if self._ahead is not None and plaintext.source.is_remote else -1
@@ -309,16 +310,17 @@ class RawReader(io.RawIOBase):
         """Have blocks of a local file opened from here on, in as much memory as there may be."""
         source = self.plaintext.source
         assert isinstance(source, DescriptorSource)
+        self._budget, self._owner = Budget(self.plaintext.memory_budget), os.getpid()
         slots = 0
         while slots < ahead.most_slots and self._budget.take(ahead.unit_length):
             slots += 1
         ahead.begin(position, slots, source.fileno(), source.check)
 
     def _give_budget(self) -> None:
-        if self._owner == os.getpid():
+        # In a forked child, a thread of the parent may hold its lock.
+        if self._budget is not None and self._owner == os.getpid():
             self._budget.give(self._budget.taken)
-        # A thread of the parent may hold the lock of the old one.
-        self._budget, self._owner = Budget(self.plaintext.memory_budget), os.getpid()
+        self._budget = None
 
     def readall(self) -> bytes:
         size = max(0, self.plaintext.size - self._position)

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Generic, TypeVar
 
 from ags1.support.interrupts import NOTICE_SECONDS
@@ -161,71 +161,3 @@ class _Results(Generic[Result]):
             self._stopped = True
             self._waiting.clear()
             self._changed.notify_all()
-
-
-class _Stopped(Exception):
-    """Other work has failed, or the result is no longer needed."""
-
-
-class SharedProgress:
-    """Progress over work on several items at once; the callback is called by one thread at a time.
-
-    An exception of `progress` ends all of the work. `done` of `total` are done already.
-    """
-
-    def __init__(self, progress: Callable[[int, int | None], object] | None, total: int, done: int = 0) -> None:
-        self._progress, self._total, self._done = progress, total, done
-        self._stopped = False
-        self._error: BaseException | None = None
-        self._lock = threading.Lock()
-        if progress is not None:
-            progress(done, total)
-
-    def stop(self) -> None:
-        """Make all work end: the next report of progress raises."""
-        self._stopped = True
-
-    def fail(self, error: BaseException) -> None:
-        """Make all work end because of an error: `errors` raises the first of them."""
-        if self._error is None:
-            self._error = error
-        self._stopped = True
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Raise the error that ended the work, on every thread, instead of _Stopped."""
-        try:
-            yield
-        except _Stopped:
-            if self._error is None:
-                raise
-            raise self._error from None
-
-    @contextmanager
-    def part(self, size: int) -> Iterator[Callable[[int, int | None], None]]:
-        """Progress of a part, in units of its own; at the end of the context it counts as done."""
-        told = 0
-        if self._stopped:
-            raise _Stopped
-
-        def within(done: int, total: int | None) -> None:
-            nonlocal told
-            now = max(told, min(size, size * done // total)) if total else told
-            self._advance(now - told)
-            told = now
-
-        yield within
-        self._advance(size - told)
-
-    def _advance(self, count: int) -> None:
-        with self._lock:
-            if self._stopped:
-                raise _Stopped
-            self._done += count
-            if self._progress is None:
-                return
-            try:
-                self._progress(self._done, self._total)
-            except BaseException as error:
-                self.fail(error)
-                raise _Stopped from error

@@ -164,6 +164,24 @@ def test_what_the_floor_encrypts_ags1_decrypts(native, nbytes, block_length, thr
     assert back.tobytes() == data.tobytes()
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("piece", [700, 1000, 2500, 100_001])
+def test_the_floors_of_streams_do_the_work(native, threads, piece, tmp_path):
+    data, path = _plain(100_001), tmp_path / "stream"
+    native.write_stream(path, data, KEY, 1000, threads, piece)
+    assert ags1.decrypt(path.read_bytes(), KEY) == data.tobytes()
+    out = np.zeros(piece, np.uint8)
+    native.read_stream(path, len(data), KEY, 1000, threads, piece, out)
+    last = (len(data) - 1) // piece * piece
+    assert out[: len(data) - last].tobytes() == data[last:].tobytes()
+    native.read_stream(path, len(data), KEY, 1000, threads, piece)
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as process:
+        native.read_pipe(process.stdout.fileno(), len(data), KEY, 1000, piece)
+    path.write_bytes(checks.flip(path.read_bytes(), -1))
+    with pytest.raises(floors.FloorError, match="floors_read_stream: a tag did not verify"):
+        native.read_stream(path, len(data), KEY, 1000, threads, piece)
+
+
 def test_the_floor_checks_tags(native):
     stream = np.frombuffer(bytearray(ags1.encrypt(bytes(5000), KEY, block_length=1000)), np.uint8)
     stream[-1] ^= 1

@@ -68,9 +68,7 @@ sys.meta_path.insert(0, Interrupt)
 _SCRIPT = "import sys\nfrom ags1.cli import main\nsys.exit(main())\n"
 
 
-@pytest.mark.parametrize(
-    "module", ["ags1.layout", "ags1.streams.stream", "ags1.cli", "ags1.cli.entry", "ags1.cli.parser"]
-)
+@pytest.mark.parametrize("module", ["ags1.layout", "ags1.codec", "ags1.cli", "ags1.cli.entry", "ags1.cli.parser"])
 @pytest.mark.parametrize("start", [("-m", "ags1"), ("-m", "ags1.cli"), ("bin/ags1",)], ids=["-m", "-m cli", "script"])
 def test_an_interrupt_while_the_command_is_imported_is_one_line(
     tmp_path: Path, start: tuple[str, ...], module: str

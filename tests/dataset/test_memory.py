@@ -9,7 +9,7 @@ import pytest
 
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
-from ags1.dataset.writing import Present
+from ags1.dataset.writing import StoredSizes
 from ags1.layout import encrypted_length
 from ags1.storage import Location
 
@@ -42,7 +42,7 @@ def look_at_sources(count: int) -> None:
 
 
 def look_at_objects(count: int) -> None:
-    present = Present(PLACE)
+    present = StoredSizes(PLACE)
     assert all(present.has_all(iter([(name_of(index), 100)])) for index in range(count))
     present.close()
 

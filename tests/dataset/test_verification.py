@@ -224,7 +224,7 @@ def in_parts(root: Path, target: Location) -> tuple[Work, DatasetVerifyReport]:
         done: dict[str, list[tuple[str, int]]] = {}
         for outcome in work.outcomes(work.units(MIB)):
             assert outcome.error is None
-            done.setdefault(outcome.unit.path, []).extend(outcome.done or ())
+            done.setdefault(outcome.unit.path, []).extend(outcome.result or ())
         for path, parts in done.items():
             transaction.put(transaction.entry(Done(path, tuple(parts))))
         transaction.commit()

@@ -18,10 +18,11 @@ import pytest
 from ags1.dataset import sources
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.targets import LocalTarget, open_target
-from ags1.dataset.worker import BATCH_FILES, cut, cut_entry
+from ags1.dataset.worker import cut, cut_entry
 from ags1.errors import AuthenticationError, FormatError, TruncatedError
 from ags1.kms import ServiceRefusal
 from ags1.storage import Location, list_files, read_whole
+from ags1.work.units import BATCH_UNITS
 from tests.checks import MIB, in_child, pattern
 from tests.dataset.works import Work, error_of
 from tests.servers.s3 import S3Server
@@ -74,7 +75,7 @@ def test_files_of_every_length_come_back(tmp_path: Path, threads: int, where: st
         assert [len(stored[part.name]) for part in entry.parts] == [part.file_length for part in entry.parts]
     assert all(outcome.error is None for outcome in work.verify(entries, threads))
     done = work.decrypt(target, entries, threads)
-    assert [outcome.done for outcome in done] == [((path, len(contents[path])),) for path in sorted(contents)]
+    assert [outcome.result for outcome in done] == [((path, len(contents[path])),) for path in sorted(contents)]
     assert read_all(target) == contents
     # And from there into this machine.
     assert all(each.error is None for each in work.decrypt(Location(tmp_path / "again"), entries, threads))
@@ -182,15 +183,15 @@ def test_a_large_source_that_changes_while_it_is_read_is_refused(tmp_path: Path)
     work = Work(Location(tmp_path / "raw"), Location(tmp_path / "vault"))
     told: list[int] = []
 
-    def change(done: int) -> None:
+    def change(more: int) -> None:
         if not told:
             rewrite(tmp_path / "raw" / "d0" / f"of-{70 * MIB:09}")
-        told.append(done)
+        told.append(more)
 
-    (outcome,) = work.encrypter(progress=change).run(work.units())
+    (outcome,) = work.encrypter().in_turn(work.units(), change)
     assert isinstance(error_of(outcome), OSError)
     assert "was changed while" in str(outcome.error)
-    assert (told[0], told[-1]) == (32 * MIB, 70 * MIB)
+    assert sum(told) == 70 * MIB
     assert objects(work) == []
 
 
@@ -367,16 +368,16 @@ def test_after_a_full_disk_nothing_more_is_tried(work: Work, monkeypatch: pytest
     def full(descriptor: int, data: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    for number in range(2 * BATCH_FILES):
+    for number in range(2 * BATCH_UNITS):
         (Path(work.source.path) / f"e{number:03}").write_bytes(b"x")
     units = work.units()
     monkeypatch.setattr("ags1.dataset.targets.os.write", full)
-    outcomes = list(work.encrypter().run([unit for unit in units if unit.size < MIB]))
+    outcomes = list(work.encrypter().in_turn([unit for unit in units if unit.size < MIB], int))
     assert len(outcomes) == len(units) - 1
     assert all(isinstance(error_of(each), OSError) for each in outcomes)
     assert all(each.error.errno == errno.ENOSPC for each in outcomes)  # type: ignore[union-attr]
     # One batch was tried: the rest have its error, not one of their own.
-    assert len({id(each.error) for each in outcomes}) <= BATCH_FILES + 1
+    assert len({id(each.error) for each in outcomes}) <= BATCH_UNITS + 1
     assert objects(work) == []
     with pytest.raises(OSError, match="No space left") as error:
         work.outcomes([unit for unit in units if unit.size < MIB])
@@ -390,13 +391,13 @@ def test_a_kms_that_refuses_everything_is_asked_once(work: Work, monkeypatch: py
         asked.append(class_id)
         raise ServiceRefusal("the credentials have expired")
 
-    for number in range(3 * BATCH_FILES):
+    for number in range(3 * BATCH_UNITS):
         (Path(work.source.path) / f"e{number:03}").write_bytes(b"x")
     units = work.units()
     monkeypatch.setattr(work.run.keys, "key", refuse)
-    outcomes = list(work.encrypter().run(units))
+    outcomes = list(work.encrypter().in_turn(units, int))
     assert all(isinstance(error_of(each), ServiceRefusal) for each in outcomes)
-    assert len(asked) <= BATCH_FILES
+    assert len(asked) <= BATCH_UNITS
 
 
 # -- objects that are not what they were ---------------------------------------------------------------------------
@@ -529,9 +530,10 @@ def test_ranges_that_many_write_are_the_file(tmp_path: Path, vault: str, part_by
     told: list[int] = []
     # In any order, and again: a task that is repeated writes the same.
     for unit in [*units[::-1], units[0]]:
-        (outcome,) = work.decrypter(Location(tmp_path / "out"), told.append).work([unit])
-        assert outcome.done == (("aside/name", unit.size),), outcome.error
-        assert told[-1] == unit.size
+        told.clear()
+        (outcome,) = work.decrypter(Location(tmp_path / "out")).outcomes([unit], 1, told.append)
+        assert outcome.result == (("aside/name", unit.size),), outcome.error
+        assert (sum(told), outcome.untold) == (unit.size, 0)
     assert not (tmp_path / "out/big").exists()
     (tmp_path / "out/big").symlink_to(tmp_path / "raw/big")
     target.finish("aside/name", "big", 0o440)
@@ -540,7 +542,7 @@ def test_ranges_that_many_write_are_the_file(tmp_path: Path, vault: str, part_by
     assert (tmp_path / "out/big").stat().st_mode & 0o777 == 0o440
     assert read_all(Location(tmp_path / "out")) == {"big": pattern(7 * MIB + 3)}
     # One that comes late finds nothing to write into, and makes nothing.
-    (outcome,) = work.decrypter(Location(tmp_path / "out")).work([units[0]])
+    (outcome,) = work.decrypter(Location(tmp_path / "out")).outcomes([units[0]], 1, int)
     assert isinstance(outcome.error, FileNotFoundError)
     assert not os.listdir(tmp_path / "out/aside")
 
@@ -555,7 +557,7 @@ def test_a_range_whose_blocks_are_not_authentic_is_refused(tmp_path: Path, work:
         target.begin("name", entry.plaintext_length, None)
     ranges = cut_entry(entry, MIB, "name")
     for outcomes in (
-        [work.decrypter(Location(tmp_path / "out")).work([unit])[0] for unit in ranges],
+        [work.decrypter(Location(tmp_path / "out")).outcomes([unit], 1, int)[0] for unit in ranges],
         work.verify(ranges),
     ):
         assert [type(each.error) for each in outcomes] == [type(None), type(None), AuthenticationError]
@@ -569,7 +571,7 @@ def test_ranges_authenticate_each_block_once(tmp_path: Path, vault: str, part_by
     work = Work(Location(tmp_path / "raw"), Location(tmp_path / "vault") if vault == "local" else memory())
     (entry,) = work.encrypt(part_bytes)
     units = cut_entry(entry, 3 * MIB)
-    assert [outcome.done for outcome in work.verify(units)] == [(("big", unit.size),) for unit in units]
+    assert [outcome.result for outcome in work.verify(units)] == [(("big", unit.size),) for unit in units]
     if vault == "memory":
         return
     block = MIB + 28

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ags1 import kms
 from ags1.dataset.entries import DatasetEntry, Part
-from ags1.dataset.execution import execute
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
-from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, FileOutcome, ReadUnit, VerifyWorker, cut
+from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker, cut, on_threads
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location
+from ags1.work.threads import SharedProgress, run_on_threads
+from ags1.work.units import UnitOutcome
+from ags1.work.units import Work as AnyWork
 
 
 def found_in(source: Location, prefix: str = "", wanted: Filter | None = None) -> tuple[list[Found], dict[str, str]]:
@@ -61,11 +63,11 @@ class Work:
         """The worker that does it."""
         return EncryptWorker(self.source, self.vault, self.run.keys, **options)
 
-    def outcomes(self, units: Iterable[EncryptUnit], threads: int = 1) -> list[FileOutcome]:
+    def outcomes(self, units: Iterable[EncryptUnit], threads: int = 1) -> list[UnitOutcome]:
         """What comes of units."""
-        return list(execute(self.encrypter(), units, threads=threads, on_error="collect"))
+        return performed(self.encrypter(), units, threads)
 
-    def entries(self, outcomes: Iterable[FileOutcome]) -> list[DatasetEntry]:
+    def entries(self, outcomes: Iterable[UnitOutcome]) -> list[DatasetEntry]:
         """The entries of what was done; ranges of one file follow each other."""
         parts: dict[str, list[Part]] = {}
         units: dict[str, EncryptUnit] = {}
@@ -73,7 +75,7 @@ class Work:
             assert outcome.error is None, outcome
             unit = outcome.unit
             units[unit.path] = unit
-            for name, length in outcome.done or ():
+            for name, length in outcome.result or ():
                 sealed = self.keys.seal(name, self.run.keys.encoded_key(name, length))
                 parts.setdefault(unit.path, []).append(Part(name, length, sealed))
         return [DatasetEntry(path, tuple(parts[path]), 1, unit.identity, unit.mode) for path, unit in units.items()]
@@ -82,21 +84,26 @@ class Work:
         """Encrypt everything."""
         return self.entries(self.outcomes(self.units(part_bytes), threads))
 
-    def decrypt(self, target: Location, entries: Iterable[DatasetEntry], threads: int = 1) -> list[FileOutcome]:
+    def decrypt(self, target: Location, entries: Iterable[DatasetEntry], threads: int = 1) -> list[UnitOutcome]:
         """Decrypt entries."""
-        return list(execute(self.decrypter(target), entries, threads=threads, on_error="collect"))
+        return performed(self.decrypter(target), entries, threads)
 
-    def decrypter(self, target: Location, progress: Callable[[int], object] | None = None) -> DecryptWorker:
+    def decrypter(self, target: Location) -> DecryptWorker:
         """The worker that does it."""
-        return DecryptWorker(self.vault, target, self.keys, progress=progress)
+        return DecryptWorker(self.vault, target, self.keys)
 
-    def verify(self, units: Iterable[DatasetEntry | ReadUnit], threads: int = 1) -> list[FileOutcome]:
+    def verify(self, units: Iterable[DatasetEntry | ReadUnit], threads: int = 1) -> list[UnitOutcome]:
         """Verify entries, or ranges of them."""
-        return list(execute(VerifyWorker(self.vault, self.keys), units, threads=threads, on_error="collect"))
+        return performed(VerifyWorker(self.vault, self.keys), units, threads)
 
 
-def error_of(outcome: FileOutcome) -> Exception:
+def performed(work: AnyWork, given: Iterable[Any], threads: int = 1) -> list[UnitOutcome]:
+    """The outcomes of units, on threads."""
+    return list(run_on_threads(work, given, on_threads(threads), SharedProgress(None, None), on_error="collect"))
+
+
+def error_of(outcome: UnitOutcome) -> Exception:
     """Why a unit failed."""
-    assert outcome.done is None
+    assert outcome.result is None
     assert outcome.error is not None
     return outcome.error

@@ -123,8 +123,7 @@ def _append(spark: SparkSession, table: Any, file: dict[str, Any]) -> None:
 
 def _reply(spark: SparkSession, request: dict[str, Any]) -> Any:
     import ags1.spark
-    from ags1.cli import main
-    from ags1.spark import commands
+    from ags1.cli import cluster, main
 
     if "sql" in request:
         return [[str(value) for value in row] for row in spark.sql(request["sql"]).collect()]
@@ -141,8 +140,8 @@ def _reply(spark: SparkSession, request: dict[str, Any]) -> Any:
     if "job" in request:
         # The session stays open.
         with (
-            mock.patch.object(commands, "make_session", return_value=spark),
-            mock.patch.object(commands._Job, "close"),
+            mock.patch.object(cluster, "make_session", return_value=spark),
+            mock.patch.object(cluster._Job, "close"),
             contextlib.redirect_stdout(io.StringIO()) as said,
         ):
             code = main([*request["job"], "--spark"])

@@ -17,7 +17,7 @@ from ags1.errors import KeyAccessError
 from ags1.iceberg import EncryptedTable, create_table, load_table
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion.changes import DECRYPT, ENCRYPT, REKEY, ConversionGoal
-from ags1.iceberg.conversion.engine import Conversion, TableAtOnce
+from ags1.iceberg.conversion.engine import Conversion, OpenedState
 from ags1.iceberg.conversion.expiry import parts_of
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal
 from ags1.iceberg.conversion.work import FileResult
@@ -53,7 +53,7 @@ class Attack:
     def __init__(self, table: EncryptedTable, directory: Path, change: ConversionGoal) -> None:
         catalog, client = parts_of(table, KMS)
         self.conversion = Conversion(catalog, client, change)
-        self.view: TableAtOnce = self.conversion.look()
+        self.view: OpenedState = self.conversion.look()
         (entry,) = self.view.contents.entries()
         task = self.conversion._task(self.view, entry)
         self.source, self.origin = task.source, task.origin

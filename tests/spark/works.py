@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from ags1.dataset.runs import RunKeys
 from ags1.dataset.worker import EncryptUnit
-from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import KeyAccessError
 from ags1.spark.engine.column_work import DecryptColumns, EncryptColumns
 from ags1.spark.engine.dataset_work import DecryptWork, EncryptWork
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import Outcome
+from ags1.work.units import UnitOutcome
 
 Tell = Callable[[int, int], None]
 
@@ -89,13 +89,13 @@ class Interrupted(EncryptWork):
     path: str = ""
     fault: str = "kill"
     signals: str = ""
-    found: list[Done] = field(default_factory=list)
+    found: list[UnitOutcome] = field(default_factory=list)
 
     def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
         yield from self._one_by_one(units, tell)
         super()._record(self.opener.keys(), self.found)
 
-    def _record(self, keys: RunKeys, found: list[Done]) -> None:
+    def _record(self, keys: RunKeys, found: list[UnitOutcome]) -> None:
         # The task is not over yet.
         self.found += found
 

@@ -37,7 +37,7 @@ def child(moment, out):
         return trace
     import ags1.support.interrupts
     if PRELOADED:
-        import ags1.cli.transfer, ags1.cli.grammar.parser
+        import ags1.cli.transfer, ags1.cli.parser
     sys.settrace(trace)
     try:
         from ags1.cli import main
@@ -193,7 +193,7 @@ from ags1.cli import main
 class Dropped:
     def __del__(self):
         raise ValueError("of a destructor")
-from ags1.cli.grammar import parser
+from ags1.cli import parser
 parse = parser.parse
 parser.parse = lambda arguments: (Dropped(), parse(arguments))[1]
 sys.exit(main(["--version"]))

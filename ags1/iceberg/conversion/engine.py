@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ags1.core.blocks import usable_cpus
-from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError, UnsupportedError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError, LimitError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
@@ -53,11 +53,13 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
-from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
+from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, identity_of, status
 from ags1.streams.files import Progress
-from ags1.support.parallel import SharedProgress, in_parallel
+from ags1.support.parallel import in_parallel
 from ags1.support.typing import Buffer
 from ags1.work.records import FoundRun, OpenedRun, RunSeal, found_runs, opened_runs
+from ags1.work.threads import SharedProgress, Threads, run_on_threads
+from ags1.work.units import OneByOne
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 
@@ -67,7 +69,7 @@ _HELD = 64 << 20
 _READ_AT_ONCE = 4
 
 
-class TableAtOnce:
+class OpenedState:
     """A table at one moment: its metadata, its files opened, and its contents."""
 
     def __init__(self, state: TableState, kms: Any, table: CatalogTable, kept: Kept) -> None:
@@ -115,6 +117,7 @@ class Conversion:
         self._manifests: Kept = {}
         self._journal: Journal | None = None
         self._own_seal: RunSeal | None = None
+        self._refusal: KeyAccessError | None = None
         self._lock = threading.Lock()
         self._has_begun = False
         self._taken: list[OpenedRun] = []
@@ -130,14 +133,14 @@ class Conversion:
 
     # -- what is there -------------------------------------------------------------------------------------------
 
-    def look(self, state: TableState | None = None) -> TableAtOnce:
+    def look(self, state: TableState | None = None) -> OpenedState:
         """Return the table in its current state, or in a given one."""
         found = state or self.table.load()
         if state is None:
             self.table.check_newest(found)
-        return TableAtOnce(found, self.kms, self.table, self._manifests)
+        return OpenedState(found, self.kms, self.table, self._manifests)
 
-    def plan(self, view: TableAtOnce) -> ConversionPlan:
+    def plan(self, view: OpenedState) -> ConversionPlan:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
@@ -192,7 +195,7 @@ class Conversion:
     def _is_done(self, entry: ManifestEntry) -> bool:
         return self.change.is_done(entry.file.get("key_metadata"))
 
-    def _problems(self, view: TableAtOnce, entries: Iterable[ManifestEntry]) -> Iterable[Exception]:
+    def _problems(self, view: OpenedState, entries: Iterable[ManifestEntry]) -> Iterable[Exception]:
         def look(entry: ManifestEntry) -> Exception | None:
             try:
                 self._check(view, entry)
@@ -208,7 +211,7 @@ class Conversion:
         found = [*in_parallel(look, todo, REQUESTS_AT_ONCE), *self._unreadable(view)]
         yield from (each for each in found if each is not None)
 
-    def _unreadable(self, view: TableAtOnce) -> Iterable[Exception | None]:
+    def _unreadable(self, view: OpenedState) -> Iterable[Exception | None]:
         """Read rows of one file of each form, which a plan must promise; return why not.
 
         Nobody is kept from decrypting what ags1 does not read, so only an encryption is refused.
@@ -234,7 +237,7 @@ class Conversion:
 
         return in_parallel(read, found.values(), _READ_AT_ONCE)
 
-    def _check(self, view: TableAtOnce, entry: ManifestEntry) -> None:
+    def _check(self, view: OpenedState, entry: ManifestEntry) -> None:
         view.places.check(entry.path)
         form = entry.file["file_format"].lower()
         if is_moved(entry):
@@ -268,7 +271,7 @@ class Conversion:
 
     # -- moving files --------------------------------------------------------------------------------------------
 
-    def move(self, view: TableAtOnce) -> None:
+    def move(self, view: OpenedState) -> None:
         """Move all files that are not moved yet. If one fails, the journal has the files moved before."""
         entries = {
             each.path: each
@@ -297,39 +300,33 @@ class Conversion:
             self.report.bytes += entries[result.source].file["file_size_in_bytes"]
 
     def _in_threads(
-        self, view: TableAtOnce, entries: list[ManifestEntry], seal: RunSeal | None
+        self, view: OpenedState, entries: list[ManifestEntry], seal: RunSeal | None
     ) -> Iterator[FileResult]:
         sizes = [each.file["file_size_in_bytes"] for each in entries]
-        at_once, threads = self._workers(self._task(view, entries[0]), sizes)
+        first = self._task(view, entries[0])
+        ends = self.places.of_source(first.source), self.places.of_target(first.target)
+        # Some threads wait for the disk while others encrypt.
+        threads = Threads.of_files(ends, sizes, self.threads, usual=self.threads or 2 * usable_cpus())
         records = None if self._journal is None or seal is None else self._journal.records(seal)
-        advance = SharedProgress(self.progress, sum(sizes))
 
-        def work(entry: ManifestEntry) -> FileResult:
+        def move(entry: ManifestEntry, threads: int | None, within: Progress) -> FileResult:
             # Made here: of many files, only those under way have a task.
             task = self._task(view, entry)
-            with advance.part(task.length) as within:
-                content = self._contents.pop(task.source, None)
-                result = run(task, seal, self.places, content=content, threads=threads, progress=within)
-                if records is not None:
-                    records.add(result)
+            content = self._contents.pop(task.source, None)
+            result = run(task, seal, self.places, content=content, threads=threads, progress=within)
+            if records is not None:
+                records.add(result)
             return result
 
+        work = OneByOne(move, lambda each: each.file["file_size_in_bytes"])
         try:
-            with advance.errors():
-                yield from in_parallel(work, entries, at_once, stop=advance.stop)
+            for each in run_on_threads(work, entries, threads, SharedProgress(self.progress, sum(sizes))):
+                yield each.result
         finally:
             if records is not None:
                 records.flush()
 
-    def _workers(self, first: FileTask, sizes: list[int]) -> tuple[int, int]:
-        cpus = self.threads or usable_cpus()
-        ends = self.places.of_source(first.source), self.places.of_target(first.target)
-        # Some threads wait for the disk while others encrypt.
-        usual = self.threads or 2 * cpus
-        at_once = min(len(sizes), max(files_at_once(each, sizes, usual, written=True) for each in ends))
-        return at_once, max(1, cpus // at_once)
-
-    def _task(self, view: TableAtOnce, entry: ManifestEntry) -> FileTask:
+    def _task(self, view: OpenedState, entry: ManifestEntry) -> FileTask:
         view.places.check(entry.path)
         file = entry.file
         encoded = file.get("key_metadata")
@@ -351,7 +348,7 @@ class Conversion:
             self._names(view).located(target).root,
         )
 
-    def _target(self, view: TableAtOnce, path: str) -> str:
+    def _target(self, view: OpenedState, path: str) -> str:
         """Return a new path for a file: in the directory of its partition, where that may be seen."""
         known = self._targets.get(path)
         if known is None:
@@ -369,12 +366,12 @@ class Conversion:
                 view.places.check(known)
         return known
 
-    def _is_listed(self, view: TableAtOnce) -> bool:
+    def _is_listed(self, view: OpenedState) -> bool:
         """Whether new files lie below the table's location, where `clean` finds what a killed run has left."""
         fields = view.metadata.fields
         return self.change.location is not None or data_directory(fields).startswith(f"{view.metadata.location}/")
 
-    def _names(self, view: TableAtOnce) -> TableFiles:
+    def _names(self, view: OpenedState) -> TableFiles:
         """Return a maker of file names for the changed table; the same for all files of a state of the table."""
         known = self._named
         if known is None or known[0] is not view.metadata:
@@ -383,30 +380,36 @@ class Conversion:
             known = self._named = view.metadata, TableFiles(metadata, self.places.of_target)
         return known[1]
 
-    def _seal(self, view: TableAtOnce) -> RunSeal | None:
+    def _seal(self, view: OpenedState) -> RunSeal | None:
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None:
             return None
         with self._lock:
             # Many threads check files, and all files of a run have one key.
+            if self._refusal is not None:
+                raise self._refusal
             if self._own_seal is None:
-                key = WrappedKey(key_id).another(self.kms)
-                self._journal = Journal.create(self._journal_directory(view), _uuid_of(view), key)
-                self._own_seal = self._journal.open(self.kms)
+                try:
+                    key = WrappedKey(key_id).another(self.kms)
+                    self._journal = Journal.create(self._journal_directory(view), _uuid_of(view), key)
+                    self._own_seal = self._journal.open(self.kms)
+                except KeyAccessError as error:
+                    self._refusal = error
+                    raise
             return self._own_seal
 
     # -- the journal ---------------------------------------------------------------------------------------------
 
-    def _journal_directory(self, view: TableAtOnce) -> Any:
+    def _journal_directory(self, view: OpenedState) -> Any:
         path = self._names(view).new_metadata_path(DIRECTORY)
         if self.change.location is None:
             view.places.check(path)
         return below_metadata(self.places.of_target(path))
 
-    def _purpose(self, view: TableAtOnce) -> dict[str, Any]:
+    def _purpose(self, view: OpenedState) -> dict[str, Any]:
         return {**self.change.purpose, "key-bits": self.change.key_bits(view.metadata)}
 
-    def _take_over(self, view: TableAtOnce, runs: Iterable[FoundRun]) -> None:
+    def _take_over(self, view: OpenedState, runs: Iterable[FoundRun]) -> None:
         """Take over the files of runs with the same purpose that were not committed."""
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None or (self.change.name == REKEY and key_id == view.metadata.key_id):
@@ -497,7 +500,7 @@ class Conversion:
             return True
         return before != (metadata.fields["format-version"], metadata.properties)
 
-    def write(self, view: TableAtOnce, metadata: TableMetadata, files: TableFiles) -> dict[str, int]:
+    def write(self, view: OpenedState, metadata: TableMetadata, files: TableFiles) -> dict[str, int]:
         """Write the new snapshots into metadata; return their ids by the names of the refs."""
         change, contents = self.change, view.contents
         old = EncryptionKeys.from_table_metadata(metadata.fields)
@@ -571,7 +574,7 @@ def _rows_of(files: SnapshotFiles, listed: dict[str, Any]) -> int:
     return sum(file["record_count"] for file in live if file["content"] == DATA)
 
 
-def _uuid_of(view: TableAtOnce) -> str:
+def _uuid_of(view: OpenedState) -> str:
     return str(view.metadata.fields.get("table-uuid"))
 
 

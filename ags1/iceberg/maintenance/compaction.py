@@ -37,7 +37,8 @@ from ags1.kms.asking import reported
 from ags1.streams.files import Progress
 from ags1.support.arguments import at_least_one
 from ags1.support.grouping import grouped
-from ags1.support.parallel import SharedProgress, in_parallel
+from ags1.work.threads import SharedProgress, Threads, run_on_threads
+from ags1.work.units import Advance, OneByOne
 
 # Bins of fewer stored bytes are written side by side.
 _SMALL_BIN = 16 << 20
@@ -122,9 +123,8 @@ class _Compaction:
             return self.report
         advance = SharedProgress(progress, sum(each.bytes for each in self._bins))
         at_once = 1 if self._perform is None else self._perform.at_once
-        with advance.errors():
-            for bins in grouped(self._bins, lambda each: each.bytes, at_once * _COMMITTED):
-                self._rewrite(bins, advance)
+        for bins in grouped(self._bins, lambda each: each.bytes, at_once * _COMMITTED):
+            self._rewrite(bins, advance)
         return self.report
 
     def _rewrite(self, bins: list[Bin], advance: SharedProgress) -> None:
@@ -144,11 +144,12 @@ class _Compaction:
         self._commit(bins, [each.entries for each in made], files)
 
     def _made(self, bins: list[Bin], files: TableFiles, advance: SharedProgress) -> Iterable[Rewritten]:
-        def work(each: Bin) -> Rewritten:
-            with advance.part(each.bytes) as within:
-                return self._rewriter.rewritten(each, files, within)
+        def rewrite(each: Bin, threads: int | None, within: Advance) -> Rewritten:
+            return self._rewriter.rewritten(each, files, within)
 
-        return in_parallel(work, bins, usable_cpus(), alone=lambda each: each.bytes > _SMALL_BIN, stop=advance.stop)
+        work = OneByOne(rewrite, lambda each: each.bytes)
+        made = run_on_threads(work, bins, Threads(usable_cpus(), alone=_SMALL_BIN), advance)
+        return (each.result for each in made)
 
     def _elsewhere(self, bins: list[Bin], directory: str) -> Iterable[Rewritten]:
         assert self._perform is not None

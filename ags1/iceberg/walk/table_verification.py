@@ -11,7 +11,6 @@ that it alone names.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,13 +20,14 @@ from ags1.iceberg.files.file_io import EncryptedFileIO
 from ags1.iceberg.metadata.metadata_document import partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
 from ags1.parquet.verify.report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
-from ags1.storage import DescriptorSource, Location, Source, files_at_once
+from ags1.storage import DescriptorSource, Location, Source
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.arguments import at_least_one
-from ags1.support.parallel import SharedProgress, in_parallel
 from ags1.support.reports import Record, Report
 from ags1.support.words import counted, first_lines, printable, with_name
+from ags1.work.threads import SharedProgress, Threads, run_on_threads
+from ags1.work.units import OneByOne
 
 # Failures that are kept, and those of them that the text has.
 _REPORTED = 1000
@@ -263,11 +263,11 @@ class FileChecker:
     ----------
     file_io : EncryptedFileIO
         Where the files are, and what is allowed of them.
-    threads : int
+    threads : int or None
         Threads for each file.
     """
 
-    def __init__(self, file_io: EncryptedFileIO, threads: int) -> None:
+    def __init__(self, file_io: EncryptedFileIO, threads: int | None) -> None:
         self._io = file_io
         self._threads = threads
 
@@ -426,23 +426,21 @@ class _Verification:
             return
         files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
         place = self._io.place(found.location)
-        workers = max(1, min(len(files), files_at_once(place, [each.size for each in files], threads)))
-        checker = FileChecker(self._io, max(1, threads // workers))
+        how = Threads.of_files([place], [each.size for each in files], threads, written=False)
+        checker = FileChecker(self._io, how.each)
         above = [*found.manifest_lists.values(), *found.manifests.values()]
         for each in above:
             self._take(each, checker.read(each))
-        advance = SharedProgress(progress, sum(each.size for each in found), sum(each.size for each in above))
+        shared = SharedProgress(progress, sum(each.size for each in found), sum(each.size for each in above))
 
-        def check(file: TableFile) -> Checked:
-            with advance.part(file.size) as within:
-                try:
-                    return checker.check(file, within)
-                except FAULTS as error:
-                    return Checked(fault=error)
+        def check(file: TableFile, threads: int | None, within: Progress) -> Checked:
+            try:
+                return checker.check(file, within)
+            except FAULTS as error:
+                return Checked(fault=error)
 
-        with advance.errors(), closing(in_parallel(check, files, workers, stop=advance.stop)) as answers:
-            for file, answer in zip(files, answers, strict=True):
-                self._take(file, answer)
+        for file, answer, *_ in run_on_threads(OneByOne(check), files, how, shared):
+            self._take(file, answer)
         ranks = {kind: rank for rank, kind in enumerate(KINDS)}
         report.failures.sort(key=lambda each: (ranks.get(each.kind, -1), each.path))
         report.by_kind = {kind: report.by_kind[kind] for kind in KINDS if kind in report.by_kind}

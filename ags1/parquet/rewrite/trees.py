@@ -20,12 +20,8 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ags1.core.blocks import usable_cpus
-from ags1.errors import Ags1Error
-from ags1.kms import ServiceRefusal
 from ags1.kms.asking import reported
 from ags1.parquet.keys.properties import EncryptionConfig
 from ags1.parquet.rewrite.operations import (
@@ -44,17 +40,19 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
-from ags1.storage import Entry, Location, directories_like, files_at_once, inside, list_files, refuse_twins
+from ags1.storage import Entry, Location, directories_like, inside, list_files, refuse_twins
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
-from ags1.support.parallel import SharedProgress, in_parallel
+from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import LINK
+from ags1.work.threads import SharedProgress, Threads, run_on_threads
+from ags1.work.units import OneByOne
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, TypeAlias, TypeVar
+    from typing import Any, TypeAlias
 
     from ags1.parquet.keys._columns import ColumnName
     from ags1.parquet.rewrite.operations import Decryption, Encryption
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
     from ags1.parquet.verify.report import ParquetVerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
-    T = TypeVar("T")
 
 NO_PARQUET = "there are no Parquet files in {}"
 
@@ -172,7 +169,7 @@ def encrypt_tree(
         or leave them out.
     on_error : {"fail", "collect"}
         Stop at the first file that fails, or continue and report it. If the key management service refuses every file,
-        or cannot be reached, that is always raised.
+        or cannot be reached, or the disk is full, that is always raised.
     resume : bool
         Skip files that an earlier run has finished: the target is newer than the source (and than the coming of a local
         one, which may have an older time), it has the source's schema and numbers of rows, and its footer has the same
@@ -200,12 +197,9 @@ def encrypt_tree(
     FormatError, LimitError, KeyAccessError, OSError
         As :func:`encrypt_file`; a file was changed since it was listed. Files written before stay.
     """
-    work = Encrypting(encryption, missing_columns=missing_columns)
-    report = _run(
-        work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
-        unshared=None if shared_keys else encryption,
-    )  # fmt: skip
-    return reported(report, encryption)
+    operation = Encrypting(encryption, missing_columns=missing_columns)
+    options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
+    return reported(_run(operation, source, target, options, None if shared_keys else encryption), encryption)
 
 
 def decrypt_tree(
@@ -238,8 +232,9 @@ def decrypt_tree(
     AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
         As :func:`decrypt_file`.
     """
-    work = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
-    return _run(work, source, target, storage_options, others, on_error, resume, threads, progress, durable)
+    operation = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
+    options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
+    return _run(operation, source, target, options)
 
 
 def rekey_tree(
@@ -275,18 +270,15 @@ def rekey_tree(
     AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
         As :func:`rekey_file`.
     """
-    work = Rekeying(
+    operation = Rekeying(
         decryption,
         encryption,
         plaintext_columns=plaintext_columns,
         drop_bloom_filters=drop_bloom_filters,
         missing_columns=missing_columns,
     )
-    report = _run(
-        work, source, target, storage_options, others, on_error, resume, threads, progress, durable,
-        unshared=None if shared_keys else encryption,
-    )  # fmt: skip
-    return reported(report, encryption)
+    options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
+    return reported(_run(operation, source, target, options, None if shared_keys else encryption), encryption)
 
 
 def verify_tree(
@@ -334,24 +326,23 @@ def verify_tree(
     chosen = [each for each, kind, _ in plan if kind == PARQUET]
     if not chosen:
         warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=2)
-    at_once, share = _shares(chosen, threads)
 
-    def verify(each: Entry, within: Progress) -> ParquetVerifyReport:
+    def verify(each: Entry, threads: int | None, within: Progress) -> ParquetVerifyReport:
         return verify_file(
             each.location,
             decryption(each.name) if callable(decryption) else decryption,
             missing_keys=missing_keys,
             require_encrypted=required,
             allow_unauthenticated_pages=allow_unauthenticated_pages,
-            threads=share,
+            threads=threads,
             progress=within,
         )
 
-    advance = SharedProgress(progress, sum(each.size for each in chosen))
-    for each, found in _outcomes(advance, chosen, verify, on_error, at_once):
+    how, shared = _threads(chosen, threads), SharedProgress(progress, sum(each.size for each in chosen))
+    for each, found, error, *_ in run_on_threads(OneByOne(verify), chosen, how, shared, on_error=on_error):
         prefix, checked = None, False
-        if isinstance(found, Exception):
-            report.errors.append((each.name, found))
+        if error is not None:
+            report.errors.append((each.name, error))
         else:
             report.results[each.name] = found
             report.done.append(each.name)
@@ -366,98 +357,84 @@ def verify_tree(
     return report
 
 
-def _outcomes(
-    advance: SharedProgress, files: list[Entry], work: Callable[[Entry, Progress], T], on_error: str, at_once: int
-) -> Iterator[tuple[Entry, T | Exception]]:
-    """Yield each file with the result of the work on it, or with its error if errors are collected.
+@dataclass(frozen=True)
+class _Options:
+    """What a caller says of a tree that becomes another; see :func:`encrypt_tree`."""
 
-    The first error that is not collected ends the work on all files and is raised.
-    """
-
-    def one(each: Entry) -> T | Exception:
-        with advance.part(each.size) as within:
-            try:
-                return work(each, within)
-            except (Ags1Error, OSError, ValueError) as error:
-                if on_error == "fail" or isinstance(error, ServiceRefusal):
-                    advance.fail(error)
-                    raise
-                return error
-
-    with advance.errors(), contextlib.closing(in_parallel(one, files, at_once, stop=advance.stop)) as outcomes:
-        yield from zip(files, outcomes, strict=True)
+    others: str
+    on_error: str
+    resume: bool
+    threads: int | None
+    progress: Progress | None
+    durable: bool
+    storage_options: Mapping[str, Any] | None
 
 
-def _shares(files: list[Entry], threads: int | None) -> tuple[int, int | None]:
-    """The number of files to process at once, and the threads for each."""
-    usable = usable_cpus() if threads is None else threads
-    if not files:
-        return 1, threads
-    at_once = min(len(files), files_at_once(files[0].location, [each.size for each in files], usable, written=True))
-    return at_once, threads if at_once == 1 else max(1, usable // at_once)
+def _threads(files: list[Entry], threads: int | None) -> Threads:
+    return Threads.of_files([each.location for each in files[:1]], [each.size for each in files], threads)
 
 
 def _run(
-    work: FileOperation,
+    operation: FileOperation,
     source: FilePath,
     target: FilePath,
-    storage_options: Mapping[str, Any] | None,
-    others: str,
-    on_error: str,
-    resume: bool,
-    threads: int | None,
-    progress: Progress | None,
-    durable: bool,
+    options: _Options,
     unshared: Encryption | None = None,
 ) -> ParquetTreeReport:
     """Process a tree; `unshared` has keys that must not be given for many files."""
     report = ParquetTreeReport()
-    files, root = _listed(source, target, storage_options, report), Location(target, storage_options).as_root()
+    root = Location(target, options.storage_options).as_root()
+    files = _listed(source, target, options.storage_options, report)
     if len(files) > 1 and isinstance(unshared, EncryptionConfig) and not unshared.fresh_keys:
         raise ValueError(
             "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
             "give a configuration with from_kms, which makes new keys for each file, a function that returns a "
             "configuration for the name of each file, or `shared_keys=True`"
         )
-    one_of(others, ("error", "copy", "skip"), "others")
-    one_of(on_error, ("fail", "collect"), "on_error")
-    plan = _classified(files, threads)
-    if others == "error":
+    one_of(options.others, ("error", "copy", "skip"), "others")
+    one_of(options.on_error, ("fail", "collect"), "on_error")
+    plan = _classified(files, options.threads)
+    if options.others == "error":
         names = [each.name for each, kind, _ in plan if kind == OTHER]
         refuse_others(names, "`others='copy'` copies them unencrypted, `others='skip'` leaves them out")
-    kept = [(each, COPY if kind == OTHER and others == "copy" else kind, reason) for each, kind, reason in plan]
+    kept = [(each, COPY if kind == OTHER and options.others == "copy" else kind, reason) for each, kind, reason in plan]
     report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
     refuse_twins([each.name for each, kind, _ in kept if kind in (PARQUET, COPY)], root)
     files = [each for each, kind, _ in kept if kind == PARQUET]
     copied = [each for each, kind, _ in kept if kind == COPY]
     if not files:
         warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=3)
-    work_bytes = sum(each.size for each in files)
-    all_bytes = work_bytes + sum(each.size for each in copied)
-    at_once, share = _shares(files, threads)
-    if isinstance(work, Encrypting) and (work.missing_columns == "skip" or (on_error == "fail" and len(files) > 1)):
+    how = _threads(files, options.threads)
+    if isinstance(operation, Encrypting) and (
+        operation.missing_columns == "skip" or (options.on_error == "fail" and len(files) > 1)
+    ):
         # The single file of a tree is refused by the work on it.
         with contextlib.closing(
-            in_parallel(lambda each: work.lacking(each.location, each.name), files, at_once)
+            in_parallel(lambda each: operation.lacking(each.location, each.name), files, how.at_once)
         ) as looked:
             refuse_missing_columns(
-                looked, work.missing_columns, "`missing_columns='skip'` encrypts those that a file has"
+                looked, operation.missing_columns, "`missing_columns='skip'` encrypts those that a file has"
             )
 
-    def convert(each: Entry, within: Progress) -> bool:
+    def convert(each: Entry, threads: int | None, within: Progress) -> bool:
         """Process a file; return False if it was finished before."""
-        place = root.join(each.name)
-        return transfer(each, place, work, resume=resume, threads=share, progress=within, durable=durable)
+        target = root.join(each.name)
+        return transfer(
+            each, target, operation, resume=options.resume, threads=threads, progress=within, durable=options.durable
+        )
 
-    def repeat(each: Entry, within: Progress) -> bool:
-        return copy(each, root.join(each.name), resume=resume, progress=within, durable=durable)
+    def repeat(each: Entry, threads: int | None, within: Progress) -> bool:
+        target = root.join(each.name)
+        return copy(each, target, resume=options.resume, progress=within, durable=options.durable)
 
+    progress = SharedProgress(options.progress, sum(each.size for each in (*files, *copied)))
     places = ((each.name, each.location) for each in (*files, *copied))
-    with directories_like(Location(source, storage_options), root, places):
-        for each, outcome in _outcomes(SharedProgress(progress, all_bytes), files, convert, on_error, at_once):
-            if isinstance(outcome, Exception):
-                report.errors.append((each.name, outcome))
-            elif outcome:
+    with directories_like(Location(source, options.storage_options), root, places):
+        done = run_on_threads(OneByOne(convert), files, how, progress, on_error=options.on_error)
+        for each, is_new, error, *_ in done:
+            if error is not None:
+                report.errors.append((each.name, error))
+            elif is_new:
                 report.done.append(each.name)
                 report.done_bytes += each.size
             else:
@@ -466,19 +443,18 @@ def _run(
         if report.errors:
             report.left_out += [(each.name, "a file before it failed") for each in copied]
             return report
-        for each, outcome in _outcomes(SharedProgress(progress, all_bytes, work_bytes), copied, repeat, on_error, 1):
-            if isinstance(outcome, Exception):
-                report.errors.append((each.name, outcome))
-            elif outcome:
-                report.copied.append(each.name)
+        done = run_on_threads(OneByOne(repeat), copied, Threads(1), progress, on_error=options.on_error)
+        for each, is_new, error, *_ in done:
+            if error is not None:
+                report.errors.append((each.name, error))
             else:
-                report.finished_before.append(each.name)
+                (report.copied if is_new else report.finished_before).append(each.name)
     return report
 
 
 def _classified(files: list[Entry], threads: int | None) -> list[tuple[Entry, str, str]]:
     known = {each.name for each in files}
-    at_once, _ = _shares(files, threads)
+    at_once = _threads(files, threads).at_once
     return list(in_parallel(lambda each: (each, *classify(each.location, each.name, known)), files, at_once))
 
 

@@ -9,7 +9,6 @@ and the driver removes what no attempt that counts has named.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ags1.iceberg.catalogs import TableState
@@ -22,28 +21,22 @@ from ags1.iceberg.tables import EncryptedTable
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.spark.engine.iceberg_work import form_of, known_of
-from ags1.spark.engine.parquet_work import Advance, timed
 from ags1.spark.engine.planning import Unit
-from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.runner import FileWork, Outcome
 from ags1.spark.engine.sealing import Opener, Sealer, of_process
+from ags1.work.units import Advance
 
 
 @dataclass
-class TableCompacting:
+class TableCompacting(FileWork):
     """Writes bins again, one after the other."""
 
     job: RewriteJob
     opener: Opener = field(repr=False)
     verb: str = "compact"
 
-    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Write bins; an error becomes an outcome."""
-        for unit in units:
-            yield timed(self._one, unit, tell)
-            # One is told of already.
-            tell(unit.files - 1, 0)
-
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Advance) -> Outcome:
+        """Write one bin."""
         table, rewriter, files = of_process(("compaction", self.job.directory), self._opened)
         found, forms = unit.data
         table.io.keys.learn(map(known_of, forms))

@@ -19,22 +19,21 @@ from typing import Any
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
 from ags1.dataset.manifests import ManifestNode, Manifests
 from ags1.dataset.names import new_object_name, sort_key
-from ags1.dataset.runs import Done as Recorded
-from ags1.dataset.runs import RunKeys, record
+from ags1.dataset.runs import Done, RunKeys, record
 from ags1.dataset.versions import Version
 from ags1.dataset.views import open_root
 from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker
-from ags1.dataset.worker import FileOutcome as Done
 from ags1.errors import Ags1Error
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.layout import encrypted_length
 from ags1.spark.engine.decryption_records import DecryptionRecords
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.results import error_of
-from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.runner import Outcome, Tell
 from ags1.spark.engine.sealing import Opener, dataset_keys, of_process
 from ags1.storage import Location, Unsynced
 from ags1.support.parallel import in_parallel
+from ags1.work.units import UnitOutcome, Work
 
 # A killed driver loses what its tasks have not recorded: of each the portion that is synced, and the one behind it.
 _RECORD_FILES = 500
@@ -55,10 +54,12 @@ def _unpacked(data: Any) -> Any:
     return DatasetEntry(path, tuple(Part(*each) for each in parts), version, source, mode)
 
 
-def _settled(target: Location, outcomes: Iterable[Done], record: Callable[[list[Done]], None]) -> Iterator[Done]:
+def _settled(
+    target: Location, outcomes: Iterable[UnitOutcome], record: Callable[[list[UnitOutcome]], None]
+) -> Iterator[UnitOutcome]:
     """Sync and record outcomes in portions while the next ones are made; an outcome is yielded after that."""
 
-    def settle(found: list[Done]) -> list[Done]:
+    def settle(found: list[UnitOutcome]) -> list[UnitOutcome]:
         found = _synced(target, found)
         record(found)
         return found
@@ -68,8 +69,8 @@ def _settled(target: Location, outcomes: Iterable[Done], record: Callable[[list[
             yield from portion
 
 
-def _portions(outcomes: Iterable[Done]) -> Iterator[list[Done]]:
-    portion: list[Done] = []
+def _portions(outcomes: Iterable[UnitOutcome]) -> Iterator[list[UnitOutcome]]:
+    portion: list[UnitOutcome] = []
     begun = time.monotonic()
     for each in outcomes:
         portion.append(each)
@@ -80,18 +81,18 @@ def _portions(outcomes: Iterable[Done]) -> Iterator[list[Done]]:
         yield portion
 
 
-def _synced(target: Location, found: list[Done]) -> list[Done]:
+def _synced(target: Location, found: list[UnitOutcome]) -> list[UnitOutcome]:
     unsynced = Unsynced(target)
-    unsynced.add(*(name for each in found for name, _ in each.done or ()))
+    unsynced.add(*(name for each in found for name, _ in each.result or ()))
     try:
         unsynced.sync()
     except OSError as error:
         # The disk lost some of this data, and does not report which.
-        return [each if each.error is not None else each._replace(done=None, error=error) for each in found]
+        return [each if each.error is not None else each._replace(result=None, error=error) for each in found]
     return found
 
 
-def _row(unit: Unit, done: Done, where: str) -> Outcome:
+def _row(unit: Unit, done: UnitOutcome, where: str) -> Outcome:
     """The result of a unit as a row; `where` is its file."""
     error = done.error
     if isinstance(error, FileNotFoundError):
@@ -118,25 +119,22 @@ class DecryptWork:
     digest: str
     verb: str = "decrypt"
 
-    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
         """Decrypt some files. A file with a row is on the disk, and recorded if it is whole."""
-        told = Told(tell)
         keys = dataset_keys(self.key, self.kms, self.source)
-        worker = DecryptWorker(self.source, self.target, keys, progress=told.within)
+        worker = DecryptWorker(self.source, self.target, keys)
         records = DecryptionRecords.of(self.target, keys, self.uuid, self.digest)
+        outcomes = _told(worker, (_unpacked(unit.data) for unit in units), tell)
 
-        def outcomes() -> Iterator[Done]:
-            for unit, done in zip(units, worker.run(_unpacked(unit.data) for unit in units), strict=True):
-                told.past(worker.size_of(done.unit), is_file=unit.start == 0)
-                yield done
-
-        def record(found: list[Done]) -> None:
+        def record(found: list[UnitOutcome]) -> None:
             # Only the driver knows when all ranges of a big file are there. A missing record costs repeated work.
             with suppress(OSError):
-                records.write(pair for each in found for pair in each.done or () if isinstance(each.unit, DatasetEntry))
+                records.write(
+                    pair for each in found for pair in each.result or () if isinstance(each.unit, DatasetEntry)
+                )
 
         above = self.target.text.rstrip("/")
-        for unit, each in zip(units, _settled(self.target, outcomes(), record), strict=True):
+        for unit, each in zip(units, _settled(self.target, outcomes, record), strict=True):
             yield _row(unit, each, f"{above}/{unit.path}")
 
 
@@ -154,23 +152,20 @@ class VerifyWork:
     kms: str
     verb: str = "verify"
 
-    def run(self, units: list[Unit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
         """Authenticate the objects of files, or of the files of a leaf of the manifests."""
-        told = Told(tell)
-        keys = dataset_keys(self.version.key, self.kms, self.source)
-        worker = VerifyWorker(self.source, keys, progress=told.within)
+        worker = VerifyWorker(self.source, dataset_keys(self.version.key, self.kms, self.source))
         manifests = Manifests(self.source, self.version.uuid)
         for unit in units:
             if unit.data is None:
-                yield self._leaf(unit, manifests, worker, told)
+                yield self._leaf(unit, manifests, worker, tell)
         rest = [unit for unit in units if unit.data is not None]
         above = self.source.text.rstrip("/")
-        for unit, done in zip(rest, worker.run(_unpacked(unit.data) for unit in rest), strict=True):
-            told.past(unit.size, is_file=unit.start == 0)
+        for unit, done in zip(rest, _told(worker, (_unpacked(unit.data) for unit in rest), tell), strict=True):
             entry = done.unit.entry if isinstance(done.unit, ReadUnit) else done.unit
             yield _row(unit, done, f"{above}/{entry.parts[0].name}")
 
-    def _leaf(self, unit: Unit, manifests: Manifests, worker: VerifyWorker, told: Told) -> Outcome:
+    def _leaf(self, unit: Unit, manifests: Manifests, worker: VerifyWorker, tell: Tell) -> Outcome:
         try:
             leaf = next(manifests.leaves(self._root(manifests), sort_key(unit.path)))
             entries = [
@@ -182,10 +177,9 @@ class VerifyWork:
             return Outcome.failed(unit, error)
         above = self.source.text.rstrip("/")
         verified, failed = [], []
-        for done in worker.run(entries):
+        for done in _told(worker, entries, tell):
             entry: DatasetEntry = done.unit
             size, where = entry.plaintext_length, f"{above}/{entry.parts[0].name}"
-            told.past(size)
             if done.error is None:
                 verified.append((entry.path, where, size, entry.file_length, "ok", None, None, 0, done.seconds))
             else:
@@ -210,22 +204,11 @@ def rows_of(leaf: Outcome) -> list[Outcome]:
     return rows
 
 
-class Told:
-    """Reports progress: of large files as they are done, of other units at their end."""
-
-    def __init__(self, tell: Callable[[int, int], None]) -> None:
-        self._tell = tell
-        self._told = 0
-
-    def within(self, done: int) -> None:
-        """Report the bytes of the current unit that are done."""
-        self._tell(0, done - self._told)
-        self._told = done
-
-    def past(self, size: int, *, is_file: bool = True) -> None:
-        """Report the end of a file, or of a part of it."""
-        self._tell(1 if is_file else 0, size - self._told)
-        self._told = 0
+def _told(work: Work, units: Iterable[Any], tell: Tell) -> Iterator[UnitOutcome]:
+    """The outcomes of units. Progress is told of large files as they are done, of other units at their end."""
+    for each in work.in_turn(units, lambda more: tell(0, more)):
+        tell(0 if getattr(each.unit, "start", 0) else 1, each.untold)
+        yield each
 
 
 @dataclass
@@ -241,39 +224,32 @@ class EncryptWork:
     again: bool = False
     verb: str = "encrypt"
 
-    def run(self, units: list[EncryptUnit], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
         """Encrypt units, and record those that are complete."""
-        told = Told(tell)
         keys = self.opener.keys()
-        worker = EncryptWorker(self.source, self.target, keys, progress=told.within, again=self.again)
+        worker = EncryptWorker(self.source, self.target, keys, again=self.again)
+        # Another attempt of this task may have used the names from the driver, and may still be writing to them.
+        named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
+        yield from map(self._row, _settled(self.target, _told(worker, named, tell), partial(self._record, keys)))
 
-        def outcomes() -> Iterator[Done]:
-            # Another attempt of this task may have used the names from the driver, and may still be writing to them.
-            named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
-            for done in worker.run(named):
-                told.past(done.unit.size, is_file=done.unit.start == 0)
-                yield done
-
-        yield from map(self._row, _settled(self.target, outcomes(), partial(self._record, keys)))
-
-    def _record(self, keys: RunKeys, found: list[Done]) -> None:
+    def _record(self, keys: RunKeys, found: list[UnitOutcome]) -> None:
         """Note the files that are complete, for the next run if this one is interrupted."""
         whole = [
-            Recorded(each.unit.path, each.done, each.unit.identity, each.unit.mode)
+            Done(each.unit.path, each.result, each.unit.identity, each.unit.mode)
             for each in found
             # Only the driver knows when all ranges of a big file are there.
-            if each.done is not None and each.unit.whole < 0
+            if each.error is None and each.unit.whole < 0
         ]
         # A missing record costs repeated work, but no file is lost.
         with suppress(OSError):
             record(self.target, keys, whole)
 
-    def _row(self, done: Done) -> Outcome:
+    def _row(self, done: UnitOutcome) -> Outcome:
         unit: EncryptUnit = done.unit
         where = self.target.join(unit.name).text
         if done.error is not None:
             return Outcome.failed(unit, done.error, target=where, seconds=done.seconds)
         return Outcome(
             unit.path, where, unit.size, encrypted_length(unit.size), seconds=done.seconds, start=unit.start,
-            detail=done.done,
+            detail=done.result,
         )  # fmt: skip

@@ -11,7 +11,7 @@ counts; the files of other attempts are leftovers.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,16 +24,14 @@ from ags1.iceberg.walk.table_verification import Checked, FileChecker
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.keys import KeyMetadata
 from ags1.parquet.verify.report import NOT_PROTECTED
-from ags1.spark.engine.parquet_work import Advance, failed, timed
 from ags1.spark.engine.planning import Unit
-from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.runner import FileWork, Outcome, Tell
 from ags1.spark.engine.sealing import kms_client, of_process
-
-Tell = Callable[[int, int], None]
+from ags1.work.units import Advance
 
 
 @dataclass
-class TableVerifying:
+class TableVerifying(FileWork):
     """Authenticates files of a table, one after the other; `threads` are for each file.
 
     Files are read where the driver may: in the directory of the table, whose metadata file it names, and where it is
@@ -46,12 +44,8 @@ class TableVerifying:
     threads: int = 1
     verb: str = "verify"
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Check files; an error becomes an outcome."""
-        for unit in units:
-            yield timed(self._one, unit, tell)
-
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Advance) -> Outcome:
+        """Check one file."""
         # Without a KMS, only files whose keys are known can be opened.
         name = (tuple(sorted(self.properties.items())), self.metadata_location, self.expected, self.threads)
         checker: FileChecker = of_process(name, self._checker)
@@ -95,7 +89,7 @@ def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = No
         from ags1.errors import FormatError
 
         fault = FormatError(f"{path}: {conflict}")
-    outcome = Outcome(path) if fault is None else failed(path, fault)
+    outcome = Outcome(path) if fault is None else Outcome.failed(Unit(path, size), fault)
     outcome.plaintext_length = outcome.file_length = size
     outcome.detail = {"blocks": checked.blocks, "modules": checked.modules, "bytes": checked.bytes}
     if fault is None and checked.plaintext:
@@ -115,7 +109,7 @@ class Job:
 
 
 @dataclass
-class TableMoving:
+class TableMoving(FileWork):
     """Moves files of a table, one after the other; `threads` are for each file."""
 
     verb: str
@@ -125,9 +119,8 @@ class TableMoving:
     def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
         """Move files; an error becomes an outcome. The journal has all of them before the last outcome."""
         records: Records | None = None
-        for unit in units:
+        for unit, outcome in zip(units, super().run(units, tell), strict=True):
             job: Job = unit.data[1]
-            outcome = timed(self._one, unit, tell)
             if outcome.status == "ok" and job.journal is not None:
                 records = records or job.journal.records(job.journal.open(kms_client(self.kms)))
                 records.add(outcome.detail)
@@ -135,12 +128,13 @@ class TableMoving:
         if records is not None:
             records.flush()
 
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Advance) -> Outcome:
+        """Move one file to a path of its own."""
         task: FileTask = unit.data[0]
         job: Job = unit.data[1]
         seal = None if job.journal is None else job.journal.open(kms_client(self.kms))
         own = replace(task, target=_own(task.target))
-        result = run(own, seal, job.places, threads=self.threads, progress=advance)
+        result = run(own, seal, job.places, threads=threads, progress=advance)
         return Outcome(unit.path, result.target, task.length, result.length, detail=result)
 
 

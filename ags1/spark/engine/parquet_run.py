@@ -44,7 +44,7 @@ from ags1.spark.engine.parquet_work import (
 )
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.results import Recorder, Result, raise_for
-from ags1.spark.engine.runner import Engine, Outcome, Work
+from ags1.spark.engine.runner import Engine, Outcome, TaskWork
 from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Location, PipeSource, directories_like, inside, open_source, refuse_twins
 from ags1.support.arguments import at_least_one, one_of
@@ -235,11 +235,11 @@ class ParquetRun:
 
     # -- work ----------------------------------------------------------------------------------------------------
 
-    def _engine(self, work: Work, progress: Any = None) -> Engine:
+    def _engine(self, work: TaskWork, progress: Any = None) -> Engine:
         shown = self._progress if progress is None else progress
         return Engine(self._spark, work, parallelism=self._parallelism, progress=shown, seal=self._seal)
 
-    def _few_or_engine(self, work: Work, units: Iterable[Unit]) -> Generator[list[Outcome], None, None]:
+    def _few_or_engine(self, work: TaskWork, units: Iterable[Unit]) -> Generator[list[Outcome], None, None]:
         """Do secondary work: on the driver, if it takes less time than the start of a Spark job."""
         remaining = iter(units)
         first = list(islice(remaining, _FEW + 1))

@@ -10,15 +10,12 @@ so none is written.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
-from ags1.errors import Ags1Error, FormatError
-from ags1.kms import ServiceRefusal
+from ags1.errors import FormatError
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.operations import (
     COPY,
@@ -35,14 +32,13 @@ from ags1.parquet.rewrite.tree_files import copy, transfer
 from ags1.parquet.verify.report import NOT_PROTECTED
 from ags1.parquet.verify.verification import ParquetVerifyReport, VerifyFinding
 from ags1.spark.engine.planning import Unit
-from ags1.spark.engine.runner import Outcome
+from ags1.spark.engine.runner import FileWork, Outcome
 from ags1.spark.engine.sealing import kms_client, of_process
 from ags1.storage import Entry, Location, status
+from ags1.streams.files import Progress
 from ags1.streams.metadata_files import text_of_prefix
 from ags1.support.arguments import at_least_one, one_of
 from ags1.support.words import listed
-
-Tell = Callable[[int, int], None]
 
 LEFT_OUT = "left out"
 """Status of a file that is passed over; the reason is in its error."""
@@ -165,27 +161,11 @@ class _Names:
 
 
 @dataclass
-class _TreeWork:
-    """Base of the work on the files of a tree, one after the other."""
+class _TreeWork(FileWork):
+    """Base of the work on the files of a tree."""
 
     verb: str
     source: Location
-
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Do the work; an error becomes an outcome. When the KMS refuses everything, the other files are not tried."""
-        refusal: Outcome | None = None
-        for unit in units:
-            if refusal is not None:
-                tell(1, unit.size)
-                yield Outcome(unit.path, status="error", error=f"not tried: {refusal.error}", kind=refusal.kind)
-                continue
-            outcome = timed(self._one, unit, tell)
-            if outcome.kind == ServiceRefusal.__name__:
-                refusal = outcome
-            yield outcome
-
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
-        raise NotImplementedError
 
     def _place(self, unit: Unit) -> Location:
         return place_of(self.source, unit.data[0])
@@ -200,55 +180,12 @@ class _TreeWork:
         return classify(place, unit.path, names)
 
 
-class Advance:
-    """Converts the progress in one file, in any unit, to its bytes; reports each byte once."""
-
-    def __init__(self, size: int, tell: Tell) -> None:
-        self._size = size
-        self._tell = tell
-        self._told = 0
-
-    def __call__(self, done: int, total: int | None) -> None:
-        """Report how much of the file is done."""
-        now = min(self._size, self._size * done // total) if total else 0
-        if now > self._told:
-            self._tell(0, now - self._told)
-            self._told = now
-
-    def finish(self) -> None:
-        """Report the file as done."""
-        self._tell(1, self._size - self._told)
-        self._told = self._size
-
-
-def timed(work: Callable[[Unit, Advance], Outcome], unit: Unit, tell: Tell) -> Outcome:
-    """Work on one file and measure the time; an exception becomes its outcome."""
-    started = time.monotonic()
-    advance = Advance(unit.size, tell)
-    try:
-        outcome = work(unit, advance)
-    except Exception as error:
-        outcome = failed(unit.path, error)
-    outcome.seconds = time.monotonic() - started
-    advance.finish()
-    return outcome
-
-
-def failed(path: str, error: Exception) -> Outcome:
-    """The outcome of a file whose work raised an error."""
-    kind = type(error).__name__
-    text = str(error) or kind
-    if not isinstance(error, (Ags1Error, OSError, ValueError)):
-        text = f"{kind}: {text}"
-    status = NOT_PROTECTED if getattr(error, "not_protected", False) else "error"
-    return Outcome(path, status=status, error=text, kind=kind)
-
-
 @dataclass
 class Examining(_TreeWork):
     """Finds out whether files are Parquet, for decisions before anything is written."""
 
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
+        """Look at one file."""
         kind, _ = self._classify(unit)
         return Outcome(unit.path, detail=kind)
 
@@ -260,7 +197,8 @@ class Copying(_TreeWork):
     target: Location
     resume: bool = True
 
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
+        """Copy one file."""
         target = self.target.as_root().join(unit.path)
         done = copy(self._entry(unit), target, resume=self.resume, progress=advance, durable=True)
         return Outcome(unit.path, target.text, unit.size, status(target).size, status="ok" if done else "skipped")
@@ -273,7 +211,8 @@ class Transferring(_TreeWork):
     target: Location
     how: TransferSettings
 
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
+        """Process one file, or put it off."""
         kind, reason = self._classify(unit)
         if kind == COPY or (kind == OTHER and self.how.others == "copy"):
             # Markers are copied after all other files: a marker says that everything is there.
@@ -287,7 +226,7 @@ class Transferring(_TreeWork):
         assert kind == PARQUET
         return self._transfer(unit, advance)
 
-    def _transfer(self, unit: Unit, advance: Advance) -> Outcome:
+    def _transfer(self, unit: Unit, advance: Progress) -> Outcome:
         target = self.target.as_root().join(unit.path)
         how: dict[str, Any] = {"threads": self.how.threads, "progress": advance, "durable": True}
         done = transfer(self._entry(unit), target, self.how.operation(), resume=self.how.resume, **how)
@@ -303,7 +242,8 @@ class Looking(_TreeWork):
 
     transfer: Transferring
 
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
+        """Look for the columns of one file."""
         if self._classify(unit)[0] != PARQUET:
             return Outcome(unit.path)
         return Outcome(unit.path, detail=self.transfer.how.operation().lacking(self._place(unit), unit.path))
@@ -322,7 +262,8 @@ class Verifying(_TreeWork):
     require_encrypted: tuple[Any, ...] = ()
     allow_unauthenticated_pages: bool = False
 
-    def _one(self, unit: Unit, advance: Advance) -> Outcome:
+    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
+        """Verify one file."""
         from ags1.parquet.verify.verification import verify_file
 
         kind, reason = self._classify(unit)

@@ -21,13 +21,13 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from zipimport import zipimporter
 
 import pyarrow as pa
 
 from ags1.core.gcm import random_bytes
-from ags1.errors import KeyAccessError
+from ags1.errors import Ags1Error, KeyAccessError
 from ags1.spark.engine.failures import start_failure
 from ags1.spark.engine.planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
 from ags1.spark.engine.progress import Counters, Meter, Progress, Teller, open_meter
@@ -37,6 +37,9 @@ from ags1.spark.engine.unsealed import unsealed
 from ags1.support.arguments import at_least_one
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
+from ags1.work.units import Work
+
+Tell: TypeAlias = Callable[[int, int], None]
 
 _WAVES_AT_ONCE = 2
 _BATCH_FILES = 4_000
@@ -90,10 +93,15 @@ class Outcome:
     @classmethod
     def failed(cls, unit: Any, error: BaseException, **more: Any) -> Outcome:
         """The outcome of a unit whose work raised an error."""
-        return cls(unit.path, status="error", error=str(error), kind=type(error).__name__, start=unit.start, **more)
+        kind = type(error).__name__
+        text = str(error) or kind
+        if not isinstance(error, (Ags1Error, OSError, ValueError)):
+            text = f"{kind}: {text}"
+        status = "not protected" if getattr(error, "not_protected", False) else "error"
+        return cls(unit.path, status=status, error=text, kind=kind, start=unit.start, **more)
 
 
-class Work(Protocol):
+class TaskWork(Protocol):
     """Work for workers. It is pickled, and has no secret but those of its Locations.
 
     A Sealer seals it as a whole; where there is none, those secrets stay here.
@@ -102,11 +110,32 @@ class Work(Protocol):
     verb: str
     """One word for the work, shown in progress and in Spark's UI."""
 
-    def run(self, units: list[Any], tell: Callable[[int, int], None]) -> Iterator[Outcome]:
+    def run(self, units: list[Any], tell: Tell) -> Iterator[Outcome]:
         """Do some units; return an outcome for each, in any order.
 
         Call ``tell(files, plaintext_bytes)`` with the amount done since the last call.
         """
+
+
+class FileWork(Work):
+    """Work on whole files, one after the other, whose results are :class:`Outcome` objects."""
+
+    collected = (Exception,)
+    verb: str
+    threads = 1
+    """For each file."""
+
+    def run(self, units: list[Any], tell: Tell) -> Iterator[Outcome]:
+        """Do the units; an error becomes an outcome. After one that all others would have, they are not tried."""
+        before: Exception | None = None
+        for unit, outcome, error, seconds, untold in self.in_turn(units, lambda more: tell(0, more), self.threads):
+            tell(files_of(unit), untold)
+            if error is not None:
+                outcome = Outcome.failed(unit, error)
+                if error is before:
+                    outcome.error = f"not tried: {outcome.error}"
+            before, outcome.seconds = error, seconds
+            yield outcome
 
 
 @dataclass(frozen=True)
@@ -120,9 +149,9 @@ class _Task:
     counters: str | None
     first_bin: int
 
-    def work(self) -> Work:
+    def work(self) -> TaskWork:
         data = self.pickled_work if self.opener is None else self.opener.open(self.pickled_work, self.label)
-        work: Work = pickle.loads(data)
+        work: TaskWork = pickle.loads(data)
         return work
 
     def units(self, number: int) -> list[Any]:
@@ -201,7 +230,7 @@ class Engine:
     def __init__(
         self,
         spark: Any,
-        work: Work,
+        work: TaskWork,
         *,
         parallelism: int | None = None,
         progress: Progress = True,

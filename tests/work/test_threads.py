@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 import pytest
 
-from ags1.dataset.execution import execute
-from ags1.dataset.worker import BATCH_FILES, SMALL, FileOutcome, Worker
+from ags1.dataset.worker import SMALL, on_threads
 from ags1.errors import FormatError
 from ags1.kms import ServiceRefusal
+from ags1.work.threads import SharedProgress, Threads, run_on_threads
+from ags1.work.units import BATCH_UNITS, Advance, OneByOne, UnitOutcome, Work
 
 
-class Sizes(Worker):
+class Sizes(Work):
     """Units are sizes; those in `failing` fail."""
 
     def __init__(self, failing: dict[int, Exception] | None = None) -> None:
-        super().__init__(None)
         self.failing = failing or {}
         self.done: list[int] = []
-        self.threads: set[tuple[int, int]] = set()
+        self.threads: set[tuple[int | None, int]] = set()
 
     def size_of(self, unit: int) -> int:
         return unit
 
-    def work(self, units: list[int]) -> list[FileOutcome]:
-        self.done += units
-        self.threads.add((self._threads, threading.get_ident()))
-        return [FileOutcome(unit, None if unit in self.failing else (), self.failing.get(unit)) for unit in units]
+    def is_small(self, unit: int) -> bool:
+        return unit <= SMALL
+
+    def outcomes(self, batch: list[int], threads: int | None, tell: Callable[[int], object]) -> list[UnitOutcome]:
+        self.done += batch
+        self.threads.add((threads, threading.get_ident()))
+        return [UnitOutcome(unit, None, self.failing.get(unit)) for unit in batch]
+
+
+def execute(
+    work: Work, units: Iterable[int], *, threads: int | None = None, on_error: str = "fail"
+) -> Generator[UnitOutcome, None, None]:
+    return run_on_threads(work, units, on_threads(threads), SharedProgress(None, None), on_error=on_error)
 
 
 UNITS = [*range(300), SMALL + 1, 5, 40 << 20, *range(300, 500), SMALL + 2, SMALL + 3, 50 << 20]
@@ -70,7 +79,7 @@ def test_units_are_taken_a_bounded_number_ahead(threads: int) -> None:
 
     running = execute(Sizes(), units(), threads=threads)
     for count, _ in enumerate(running, 1):
-        assert taken - count <= (4 * threads + 2) * BATCH_FILES
+        assert taken - count <= (4 * threads + 2) * BATCH_UNITS
     assert taken == 10_000
 
 
@@ -81,11 +90,11 @@ def test_the_first_error_ends_it_unless_errors_are_collected(threads: int) -> No
     assert {each.unit: each.error for each in outcomes if each.error is not None} == failing
     got: list[int] = []
 
-    def run() -> None:
+    def to_the_end() -> None:
         got.extend(each.unit for each in execute(Sizes(failing), range(100), threads=threads))
 
     with pytest.raises(FormatError, match="no file"):
-        run()
+        to_the_end()
     assert got == list(range(7))
     with pytest.raises(ValueError, match="on_error must be"):
         list(execute(Sizes(), [], on_error="ignore"))
@@ -109,6 +118,64 @@ def test_who_stops_taking_outcomes_stops_the_work(threads: int) -> None:
     before = set(threading.enumerate())
     running = execute(worker, range(100_000), threads=threads)
     next(running)
-    running.close()  # type: ignore[attr-defined]
+    running.close()
     assert len(worker.done) < 2000
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_progress_tells_each_byte_once_also_of_units_that_fail(threads: int) -> None:
+    told: list[int] = []
+
+    def one(unit: int, threads: int | None, advance: Advance) -> None:
+        for done in (0, 3, 2, 9, 5):
+            advance(done, 10)
+        advance.bytes(unit // 2)
+        if unit == 40:
+            raise FormatError("no file")
+
+    progress = SharedProgress(lambda done, total: told.append(done), 1000)
+    outcomes = list(
+        run_on_threads(OneByOne(one, int), range(0, 100, 10), Threads(threads), progress, on_error="collect")
+    )
+    assert [each.unit for each in outcomes if each.error is not None] == [40]
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0, sum(range(0, 100, 10)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_exception_of_the_progress_ends_all_units_and_is_raised_itself(threads: int) -> None:
+    begun: list[int] = []
+
+    def one(unit: int, threads: int | None, advance: Advance) -> None:
+        begun.append(unit)
+        for done in range(1, 1001):
+            advance(done, 1000)
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 1500:
+            raise KeyboardInterrupt
+
+    progress = SharedProgress(stop, None)
+    with pytest.raises(KeyboardInterrupt):
+        list(run_on_threads(OneByOne(one, lambda unit: 1000), range(1000), Threads(threads), progress))
+    assert len(begun) < 20
+
+
+def test_the_first_error_ends_units_that_are_under_way() -> None:
+    """A large file is not worked on to its end when the run has failed already."""
+    waiting, failed = threading.Event(), threading.Event()
+
+    def one(unit: int, threads: int | None, advance: Advance) -> None:
+        if unit == 1:
+            waiting.wait(60)
+            failed.set()
+            raise FormatError("no file")
+        waiting.set()
+        failed.wait(60)
+        while True:
+            advance(0, 1000)
+
+    progress = SharedProgress(None, None)
+    with pytest.raises(FormatError, match="no file"):
+        list(run_on_threads(OneByOne(one, lambda unit: 1000), [0, 1], Threads(2), progress))
