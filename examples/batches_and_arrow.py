@@ -36,7 +36,7 @@ for _ in range(3):
     sealed = ags1.encrypt_many(messages, key, aad_prefixes=numbers, out=room)
 
 # %%
-people = pa.table({"id": range(1000), "name": [f"person {id}" for id in range(1000)], "age": [30] * 1000})
+people = pa.table({"id": range(1000), "name": [f"person {each}" for each in range(1000)], "age": [30] * 1000})
 hidden = ags1.arrow.encrypt_columns(people, ["name", "age"], key, aad_prefix=b"people")
 pq.write_table(hidden, "people.parquet")
 

@@ -15,7 +15,8 @@ shutil.rmtree("parquet-columns", ignore_errors=True)
 Path("parquet-columns/people").mkdir(parents=True)
 os.chdir("parquet-columns")
 for part in (0, 1):
-    rows = pa.table({"id": range(1000), "ssn": [f"{id:09}" for id in range(1000)], "salary": [3000.0 + part] * 1000})
+    numbers = range(1000)
+    rows = pa.table({"id": numbers, "ssn": [f"{each:09}" for each in numbers], "salary": [3000.0 + part] * 1000})
     pq.write_table(rows, f"people/part-{part}.parquet")
 
 ags1.Key.generate().save("keystore.key")
