@@ -1,5 +1,7 @@
-"""Encrypt two columns of a Parquet file without decoding it, read it with and without their key, and re-key it."""
+"""Encrypt columns of Parquet files, check the files, read them with and without a key, and decrypt them."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,54 +10,51 @@ import pyarrow.parquet as pq
 import ags1
 from ags1 import parquet
 
-table = pa.table(
-    {
-        "id": range(100_000),
-        "name": [f"person {number}" for number in range(100_000)],
-        "ssn": [f"{number:09}" for number in range(100_000)],
-        "salary": [3000.0 + number % 500 for number in range(100_000)],
-    }
-)
-pq.write_table(table, "people.parquet")
+# The sample is made anew in each run, in a directory of its own.
+shutil.rmtree("parquet-columns", ignore_errors=True)
+Path("parquet-columns/people").mkdir(parents=True)
+os.chdir("parquet-columns")
+for part in (0, 1):
+    numbers = range(1000)
+    rows = pa.table({"id": numbers, "ssn": [f"{each:09}" for each in numbers], "salary": [3000.0 + part] * 1000})
+    pq.write_table(rows, f"people/part-{part}.parquet")
 
-# Master keys in a key service; here they are in memory. Each file gets fresh keys, which it carries wrapped.
-master_keys = {name: bytes(ags1.Key.generate()) for name in ("lake", "pii", "pii-2027")}
-keys = ags1.kms.MemoryKms(master_keys)
+ags1.Key.generate().save("keystore.key")
+with ags1.kms.LocalKms.create("keys.json", key_file="keystore.key") as keys:
+    keys.add_key("lake")
+    keys.add_key("pii")
+kms = "local:keys.json?key_file=keystore.key"
 
-# The AAD prefix names the file: a reader that expects this one refuses every other file under the same keys.
-encryption = parquet.EncryptionConfig.from_kms(
-    keys, "lake", {"pii": ["ssn", "salary"]}, encrypt_all=True, aad_prefix=b"people"
-)
-parquet.encrypt_file("people.parquet", "vault.parquet", encryption)
-assert b"person 99999" not in Path("vault.parquet").read_bytes()
+# %%
+encryption = parquet.EncryptionConfig.from_kms(kms, "lake", {"pii": ["ssn", "salary"]})
+report = parquet.encrypt_tree("people", "vault", lambda name: encryption.with_aad_prefix(f"people/{name}".encode()))
+assert report.ok, report
 
-# Whoever has both master keys reads all of it.
-decryption = parquet.DecryptionConfig.from_kms(keys, aad_prefix=b"people")
-report = parquet.verify_file("vault.parquet", decryption, require_encrypted=["ssn", "salary"])
-assert report.ok, str(report)
-assert parquet.read_table("vault.parquet", decryption).equals(table)
+# %%
+decryption = parquet.DecryptionConfig.from_kms(kms, expected_key_ids=["lake", "pii"])
+prefixes = b"people/part-{0..1}.parquet"
+report = parquet.verify_tree("vault", decryption, require_encrypted=["ssn", "salary"], expected=prefixes)
+assert report.ok, report
+print(len(report.done), "files are authentic")
 
-# Any Parquet reader reads it through a view, and decrypts only the pages that it looks at.
-with parquet.open("vault.parquet", decryption) as view:
-    print(pq.read_table(view, columns=["name"], pre_buffer=False).num_rows, "names")
+# %%
+table = parquet.read_table("vault/", decryption, expected=prefixes)
+assert table.num_rows == 2000
 
-# Whoever lacks the master key of the columns reads the others.
-analyst = parquet.DecryptionConfig.from_kms(ags1.kms.MemoryKms({"lake": master_keys["lake"]}), aad_prefix=b"people")
-with parquet.open("vault.parquet", analyst, missing_keys="drop") as view:
-    print("without the key of the columns:", pq.read_table(view, pre_buffer=False).column_names)
+one = decryption.with_aad_prefix(b"people/part-0.parquet")
+with parquet.open("vault/part-0.parquet", one) as view:  # also for pandas, polars and DuckDB
+    print(pq.read_table(view, columns=["salary"], pre_buffer=False).num_rows, "salaries")
 
-# Other keys for the same data; pages are decrypted and encrypted, not decoded.
-newer = parquet.EncryptionConfig.from_kms(
-    keys, "lake", {"pii-2027": ["ssn", "salary"]}, encrypt_all=True, aad_prefix=b"people"
-)
-parquet.rekey_file("vault.parquet", "newer.parquet", decryption, newer)
-assert parquet.read_table("newer.parquet", decryption).equals(table)
-print("re-keyed")
+# %%
+shutil.copy("keys.json", "analyst.json")
+with ags1.kms.LocalKms("analyst.json", key_file="keystore.key") as keys:
+    keys.remove_key("pii")
+analyst = parquet.DecryptionConfig.from_kms("local:analyst.json?key_file=keystore.key")
+print(parquet.read_table("vault/", analyst, missing_keys="drop", expected=prefixes).column_names)
 
-# Another file in its place is noticed, because the prefix that is stored in it is compared with the expected one.
-other = parquet.EncryptionConfig.from_kms(keys, "lake", encrypt_all=True, aad_prefix=b"clients")
-parquet.encrypt_file("people.parquet", "newer.parquet", other)
-try:
-    parquet.read_table("newer.parquet", decryption)
-except ags1.AuthenticationError as error:
-    print("refused:", error)
+# %%
+shutil.rmtree("people")
+
+# %%
+assert parquet.decrypt_tree("vault", "people", decryption).ok
+assert pq.read_table("people").equals(table)

@@ -37,14 +37,23 @@ def languages(page: Path) -> set[str]:
 
 
 def with_files(page: Path) -> str:
-    """Return a page with the present text of the files that its blocks show, by their titles."""
+    """Return a page with the present text of the files that its blocks show, by their titles.
+
+    A line ``# %%`` in a file divides the file into steps, and each block with its title shows the next step.
+    """
+    steps: dict[str, list[str]] = {}
 
     def block(match: re.Match[str]) -> str:
-        file = next(each for each in (ROOT / match[2], ROOT / "examples" / "ci" / Path(match[2]).name) if each.exists())
-        return f"{match[1]}{file.read_text()}```\n"
+        if match[2] not in steps:
+            places = (ROOT / match[2], ROOT / "examples" / "ci" / Path(match[2]).name)
+            steps[match[2]] = re.split(r"\n+# %%\n", next(each for each in places if each.exists()).read_text())
+        assert steps[match[2]], f"{page.name} has more blocks than {match[2]} has steps"
+        return f"{match[1]}{steps[match[2]].pop(0).rstrip()}\n```\n"
 
     shown = r'^(```\w+ title="([^"]+\.(?:py|yml))"\n).*?^```\n'
-    return re.sub(shown, block, page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(shown, block, page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert not any(steps.values()), f"{page.name} lacks steps: {steps}"
+    return text
 
 
 def pages_with_files() -> list[Path]:

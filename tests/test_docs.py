@@ -69,7 +69,6 @@ NEEDED = {
     "pyarrow": r"(arrow|iceberg|spark)\]'",
     "pyiceberg": r"iceberg\]'",
     "pyspark": r"'ags1\[spark",
-    "sqlalchemy": "pip install sqlalchemy",
 }
 """What a page says of a module that its blocks import: the extra that has it, or its own name."""
 
@@ -80,8 +79,6 @@ def test_a_page_says_what_to_install_for_what_it_imports() -> None:
         code = "\n".join(re.findall(r"^ *```python.*?\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL))
         prose = re.sub(r"^ *```python.*?\n(.*?)^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
         used = set(re.findall(r"^ *(?:import|from) (\w+)", code, re.MULTILINE))
-        # PyIceberg's catalog in a file.
-        used |= {"sqlalchemy"} if "pyiceberg.catalog.sql" in code else set()
         for module in used & NEEDED.keys():
             assert re.search(NEEDED[module], prose), f"{page.name} imports {module}"
 

@@ -13,8 +13,8 @@ from ags1 import bench
 from tests.pages import ROOT, blocks, run_python, run_shell
 
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-NEED_SPARK = {"pyspark_hour", "spark_cluster"}
-"""They run in tests/spark/test_docs.py."""
+NEED_SPARK = {"spark_cluster"}
+"""It runs in tests/spark/test_docs.py."""
 
 
 def _script(guide: Path) -> str:

@@ -88,13 +88,13 @@ ROOMS = {
 }  # fmt: skip
 """The extras for the code of a room."""
 OF_ANOTHER = {
-    "pyiceberg": {"hive_metastore", "pydantic", "strictyaml", "thrift"},
+    "pyiceberg": {"hive_metastore", "pydantic", "sqlalchemy", "strictyaml", "thrift"},
     "pandas": {"numpy"},
 }
 """Modules that a package of an extra brings along."""
 BESIDES = {
     # Each says its own name where it is missing, or the caller has it already.
-    "arrow": {"numpy"}, "iceberg": {"botocore", "sqlalchemy"},
+    "arrow": {"numpy"}, "iceberg": {"botocore"},
 }  # fmt: skip
 
 
@@ -124,6 +124,12 @@ def test_what_the_code_of_an_extra_imports_is_in_it(room: str) -> None:
     place = ROOT / "ags1" / room
     for path in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
         assert imported(path) <= brought, path
+
+
+def test_pyicebergs_transforms_and_its_catalog_in_a_file_need_no_second_install() -> None:
+    """Without its core, PyIceberg does not write to a table that is partitioned by bucket or truncate."""
+    (found,) = [each for each in PROJECT["optional-dependencies"]["iceberg"] if each.startswith("pyiceberg")]
+    assert {"pyiceberg-core", "sql-sqlite"} <= set(found.partition("[")[2].partition("]")[0].split(","))
 
 
 MISSING = """

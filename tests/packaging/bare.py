@@ -57,7 +57,7 @@ def main(wheel: Path, tests: Path, *, with_core: bool) -> dict[str, Any]:
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     started = time.monotonic()
     must(sys.executable, "-m", "venv", HOME, cwd=work)
-    pip(f"ags1[iceberg] @ {wheel.as_uri()}", "sqlalchemy", cwd=work)
+    pip(f"ags1[iceberg] @ {wheel.as_uri()}", cwd=work)
     installed = time.monotonic()
     must(PYTHON, tests / "examples" / "iceberg_table.py", cwd=work)
     decrypted = time.monotonic()
