@@ -194,7 +194,16 @@ def test_any_other_filter_on_a_variant_is_refused(table: EncryptedTable, text: s
 
 
 def test_the_command_shows_variants(table: EncryptedTable, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["iceberg", "scan", table.metadata_location, "--format", "json", "--columns", "id,v", "--allow-plaintext"]
+    arguments = [
+        "iceberg",
+        "scan",
+        table.metadata_location,
+        "--format",
+        "json",
+        "--columns",
+        "id,v",
+        "--allow-plaintext",
+    ]
     assert main(arguments) == 0
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     hexadecimal = [each["v"] and {name: value.hex() for name, value in each["v"].items()} for each in ROWS]
