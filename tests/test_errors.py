@@ -86,7 +86,7 @@ def test_faults_of_the_system_stay_os_errors(tmp_path: Path) -> None:
 # Takes getrandom and every new file, so also /dev/urandom, from the process: OpenSSL then has no randomness.
 WITHOUT_RANDOMNESS = """
     import ctypes, io, platform, resource, struct
-    import ags1
+    import ags1, ags1.streams.stream
 
     number = {"x86_64": 318, "aarch64": 278}[platform.machine()]
     program = b"".join(

@@ -104,7 +104,9 @@ class Command:
     def subject_of(self, options: Namespace) -> dict[str, Any] | None:
         """The first argument as a field of a JSON object, if there is one object for all that the command does."""
         subject = self._about["subject"]
-        return None if subject is None else {subject: getattr(options, next(self.places(on_spark=False))[0])}
+        # Without --spark, and with it.
+        names = (next(self.places(on_spark=each))[0] for each in (False, True))
+        return None if subject is None else {subject: next(getattr(options, each) for each in names if each in options)}
 
     def needs(self, *, on_spark: bool) -> str:
         """Options in the usage text of which one is required."""
