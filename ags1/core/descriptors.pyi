@@ -7,6 +7,7 @@ from ags1.core.typing import KeyLike
 from ags1.support.typing import Buffer
 
 # Of every Cython module.
+__pyx_capi__: Final[dict[str, object]]
 __test__: Final[dict[str, str]]
 
 MAX_WINDOW_BLOCKS: Final[int]

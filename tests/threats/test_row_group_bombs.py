@@ -61,7 +61,7 @@ def lake_of(directory: Path, rows: pa.Table, **options: Any) -> DeleteLake:
 def table_of(directory: Path, rows: pa.Table, limit: int | None = None, **options: Any) -> EncryptedTable:
     made = lake_of(directory, rows, **options).open()
     properties = None if limit is None else {LIMIT: str(limit)}
-    return open_table(made.metadata_location, None, properties=properties)
+    return open_table(made.metadata_location, None, properties=properties, allow_plaintext=True)
 
 
 def repeated(count: int, value: str = LONG) -> pa.Array:
@@ -123,7 +123,7 @@ from ags1.iceberg import open_table
 from tests import peak_memory
 from tests.threats.test_row_group_bombs import READS
 
-scan = open_table(sys.argv[1], None).scan()
+scan = open_table(sys.argv[1], None, allow_plaintext=True).scan()
 scan.plan_files()
 before = peak_memory.begin()
 try:
