@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import ags1
 from ags1 import iceberg
 
-# The sample is made anew in each run, in a directory of its own.
+# Each run makes the sample anew.
 shutil.rmtree("iceberg-table", ignore_errors=True)
 Path("iceberg-table").mkdir()
 os.chdir("iceberg-table")

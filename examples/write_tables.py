@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import ags1
 from ags1 import iceberg
 
-# The sample is made anew in each run, in a directory of its own.
+# Each run makes the sample anew.
 shutil.rmtree("write-tables", ignore_errors=True)
 Path("write-tables").mkdir()
 os.chdir("write-tables")
