@@ -33,7 +33,7 @@ print(iceberg.encrypt_table(table, key_id="lake-2026"))
 
 # %%
 table = iceberg.load_table(catalog, "db.events", kms=kms, table_key_id="lake-2026")
-assert table.verify(snapshot_id=None).ok  # the newest snapshot
+assert table.verify(snapshot_id=None).ok  # the newest snapshot only
 assert table.scan().count() == 1000
 
 # %%
