@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import ags1
 from ags1 import iceberg
 
-# The sample is made anew in each run, in a directory of its own.
+# Each run makes the sample anew.
 shutil.rmtree("iceberg-table", ignore_errors=True)
 Path("iceberg-table").mkdir()
 os.chdir("iceberg-table")
@@ -33,7 +33,7 @@ print(iceberg.encrypt_table(table, key_id="lake-2026"))
 
 # %%
 table = iceberg.load_table(catalog, "db.events", kms=kms, table_key_id="lake-2026")
-assert table.verify(snapshot_id=None).ok  # the newest snapshot
+assert table.verify(snapshot_id=None).ok  # the newest snapshot only
 assert table.scan().count() == 1000
 
 # %%

@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import ags1
 from ags1 import iceberg
 
-# The sample is made anew in each run, in a directory of its own.
+# Each run makes the sample anew.
 shutil.rmtree("write-tables", ignore_errors=True)
 Path("write-tables").mkdir()
 os.chdir("write-tables")
@@ -24,15 +24,15 @@ with ags1.kms.LocalKms.create("keys.json", key_file="keystore.key") as keys:
 kms = "local:keys.json?key_file=keystore.key"
 
 # %%
-schema = pa.schema({"id": pa.int64(), "day": pa.date32(), "amount": pa.float64()})
-iceberg.create_table(catalog, "db.sales", schema, ["day", "bucket(4, id)"], kms=kms, key_id="lake")
+schema = pa.schema({"id": pa.int64(), "date": pa.date32(), "amount": pa.float64()})
+iceberg.create_table(catalog, "db.sales", schema, ["date", "bucket(4, id)"], kms=kms, key_id="lake")
 
 # %%
 table = iceberg.load_table(catalog, "db.sales", kms=kms, table_key_id="lake")
-day = datetime.date(2026, 11, 1)
-rows = pa.table({"id": range(100), "day": [day] * 100, "amount": [number / 4 for number in range(100)]}, schema=schema)
+date = datetime.date(2026, 11, 1)
+rows = pa.table({"id": range(100), "date": [date] * 100, "amount": [number / 4 for number in range(100)]}, schema=schema)
 print(table.append(rows))
-print(table.upsert(pa.table({"id": [7, 100], "day": [day, day], "amount": [0.5, 9.5]}), on=["id"]))
+print(table.upsert(pa.table({"id": [7, 100], "date": [date, date], "amount": [0.5, 9.5]}), on=["id"]))
 
 # %%
 assert table.scan(row_filter="id in (7, 100)", columns=["amount"]).to_arrow().num_rows == 2
