@@ -30,7 +30,7 @@ iceberg.create_table(catalog, "db.sales", schema, ["date", "bucket(4, id)"], kms
 # %%
 table = iceberg.load_table(catalog, "db.sales", kms=kms, table_key_id="lake")
 date = datetime.date(2026, 11, 1)
-rows = pa.table({"id": range(100), "date": [date] * 100, "amount": [number / 4 for number in range(100)]}, schema=schema)
+rows = pa.table({"id": range(100), "date": [date] * 100, "amount": [each / 4 for each in range(100)]}, schema=schema)
 print(table.append(rows))
 print(table.upsert(pa.table({"id": [7, 100], "date": [date, date], "amount": [0.5, 9.5]}), on=["id"]))
 
