@@ -8,7 +8,7 @@ import ags1
 from ags1 import dataset, parquet
 
 keys = ags1.kms.load("local:keys.json?key_file=keystore.key")
-pins = dataset.Pins.load("lake.pin")
+pins = dataset.Pins.load("pins/lake.pin")
 with dataset.open("vault", keys, pins=pins) as vault:
     findings = [(each.path, each.kind, each.detail) for each in vault.verify().problems]
 
