@@ -138,7 +138,9 @@ class TestWheel:
         assert path.name == "ags1.cdx.json"
         found = json.loads(path.read_text())
         assert (found["bomFormat"], found["specVersion"], found["version"]) == ("CycloneDX", "1.6", 1)
-        subject, (libcrypto,) = found["metadata"]["component"], found["components"]
+        subject, (libcrypto, *others) = found["metadata"]["component"], found["components"]
+        # Where its sources were there.
+        assert [each["name"] for each in others] in ([], ["boringssl"])
         assert subject["purl"] == f"pkg:pypi/ags1@{subject['version']}"
         assert built.wheel.name.startswith(f"ags1-{subject['version']}-")
         assert (libcrypto["name"], libcrypto["version"]) == ("openssl", linked.version)
@@ -149,7 +151,7 @@ class TestWheel:
             assert origin["url"] == linked.source.url
             assert origin["hashes"] == [{"alg": "SHA-256", "content": linked.source.sha256}]
         assert ("scope" in libcrypto) == (not linked.static)
-        references = {each["bom-ref"] for each in (subject, libcrypto)}
+        references = {each["bom-ref"] for each in (subject, libcrypto, *others)}
         assert {each["ref"] for each in found["dependencies"]} == references
         # Two builds say the same: nothing of when, and no number by chance.
         assert not {"serialNumber"} & set(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import shutil
@@ -22,6 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1.errors import KeyAccessError
 from ags1.iceberg import create_table, decrypt_table, load_table
+from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from tests.checks import leaks
@@ -187,7 +187,7 @@ def test_no_key_is_where_spark_keeps_things(hive_lake: HiveLake, table: str) -> 
             driver.said(call="encrypt_table", table=name, options=ENCRYPT, end_a_worker=True)
         damaged.write_bytes(data)
         (run_file,) = (directory / "metadata" / "ags1-conversion").glob("*/run.json")
-        secrets["work key"] = kms.unwrap_key(base64.b64decode(json.loads(run_file.read_text())["key"]["key"]), "keyA")
+        secrets["work key"] = bytes(WrappedKey.from_json(json.loads(run_file.read_text())["key"], "run").unwrap(kms))
         driver.said(call="encrypt_table", table=name, options=ENCRYPT)
         learn()
         driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "data_keys": True})

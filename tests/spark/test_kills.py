@@ -106,21 +106,24 @@ def test_a_task_may_have_a_twin(spark: SparkSession, raw: Path, kms_url: str, mo
 # -- drivers -------------------------------------------------------------------------------------------------
 
 KILLED = """
-import glob, os, signal, sys, threading
+import os, signal, sys, threading
 from functools import partial
 from pyspark.sql import SparkSession
-import ags1.spark
+import ags1.kms, ags1.spark
+from ags1.dataset.runs import interrupted
 from ags1.spark import encryption
 from ags1.spark.engine import planning
+from ags1.storage import Location
 from tests.spark.works import Interrupted, await_file
 
 raw, vault, kms, signals = sys.argv[1:]
 
 def die():
     await_file(os.path.join(signals, "waiting"))
-    # Tasks' records have longer names than the driver's: of the first wave's two, and of the second's other one.
-    while len(glob.glob(os.path.join(vault, "_ags1/runs/*/done-" + 12 * "?" + ".sealed"))) < 3:
-        threading.Event().wait(0.02)
+    client = ags1.kms.load(kms)
+    # More than the first wave has: the other task of the second one has recorded its files.
+    while len({done.path for run in interrupted(Location(vault), client, "lake", None, []) for done in run.done}) <= 50:
+        threading.Event().wait(0.2)
     os.kill(os.getpid(), signal.SIGKILL)
 
 threading.Thread(target=die, daemon=True).start()
