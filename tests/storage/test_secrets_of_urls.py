@@ -143,3 +143,14 @@ def test_a_shown_url_names_the_file() -> None:
         ("what?u:p@host", "what?u:p@host"),
     ):
         assert str(Location(url)) == shown
+
+
+@pytest.mark.parametrize("secret", ["https://user:PASSWORD@lake.example/t", "https://lake.example/t?sig=PASSWORD"])
+def test_a_location_where_a_table_belongs_is_refused_without_its_secret(secret: str) -> None:
+    pytest.importorskip("pyiceberg")
+    from ags1.iceberg import encrypt_table
+    from ags1.kms import MemoryKms
+
+    with pytest.raises(ValueError, match=r"lake\.example.*was opened without a catalog") as caught:
+        encrypt_table(secret, kms=MemoryKms({"k": bytes(16)}), key_id="k")
+    assert "PASSWORD" not in str(caught.value)

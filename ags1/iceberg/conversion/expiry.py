@@ -38,6 +38,7 @@ from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, list_names, read_whole, remove, status
+from ags1.storage.location import shown
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
 from ags1.work.records import FoundRun, found_runs, opened_runs
@@ -537,8 +538,9 @@ def parts_of(table: Any, kms: Any, *, changes: bool = True) -> tuple[CatalogTabl
     else:
         found = getattr(table, "catalog_table", None)
         if found is None:
+            named = shown(table) if isinstance(table, str) else table
             raise ValueError(
-                f"{table!r} was opened without a catalog, so nothing can be committed to it: use "
+                f"{named!r} was opened without a catalog, so nothing can be committed to it: use "
                 "`load_table`, which also takes a metadata file"
             )
         kms = table.io.kms if kms is None else kms
