@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from ags1 import Key
 from tests.pages import run_shell
 
 GUIDE = "spark_cluster.py"
