@@ -103,8 +103,8 @@ class TableAuditReport(Report):
     -----
     The codes. Of the table: ``format-version``, ``table-not-encrypted``, ``no-master-key-property``,
     ``data-key-length``, ``statistics-plaintext``, ``statistics-key-leaked``. Of snapshots: ``snapshot-without-key``,
-    ``key-missing``, ``no-manifest-list``, ``partition-in-summary``. Of keys: ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``,
-    ``kek-missing``,
+    ``key-missing``, ``no-manifest-list``, ``partition-in-summary``. Of keys:
+    ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``, ``kek-missing``,
     ``kek-unused``, ``kek-orphaned``, ``kek-expired``, ``kek-from-the-future``, ``kek-without-timestamp``,
     ``kek-timestamp``, ``kek-other-master-key``, ``keys-not-judged``. Of files: ``file-plaintext``,
     ``file-format``, ``file-block-length``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``,
