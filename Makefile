@@ -89,10 +89,10 @@ build: $(STAMPS)/tools ## compile the extension modules in place
 PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --benchmark-disable --durations=15 --durations-min=5
 
 # What cannot be built here is said here; its tests skip, or fail where nothing may be skipped.
-servers: $(STAMPS)/test ## build the object stores of the tests, once, outside the tree
+servers: $(STAMPS)/test ## build the object stores and the Rust reader of the tests, once, outside the tree
 	-$(BIN)/python -m tests.servers install
 
-test: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests, in about ten minutes on two cores
+test: build $(STAMPS)/test $(STAMPS)/java ## run the tests, in about ten minutes on two cores; S3 is moto until `make servers` has built MinIO
 	! grep -rqE --include='*.py' 'pytest\.mark\.serial' tests || $(BIN)/python -m pytest -m serial $(PYTEST_ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest -m 'not serial and not long' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
 
@@ -177,11 +177,11 @@ format: build $(STAMPS)/check ## format the sources
 	$(BIN)/ruff format
 
 bench: build $(STAMPS)/bench ## run the benchmarks: a table, and a picture; ARGS='-k WORD' some of them
-	$(BIN)/python -m bench $(ARGS)
+	AGS1_BUILD_SERVERS=1 $(BIN)/python -m bench $(ARGS)
 
 # Fails if something got slower (make says Error 1) or is undecided (Error 3).
 bench-compare: build $(STAMPS)/bench ## compare the working tree with BASE=<revision>; ARGS='-k WORD --json FILE'
-	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
+	AGS1_BUILD_SERVERS=1 $(BIN)/python -m bench.compare $(BASE) $(ARGS)
 
 # Needs valgrind. CI counts what the change of one commit touches; with --changed and nothing that differs, it is done.
 bench-count: build $(STAMPS)/bench ## count instructions and allocations beside BASE=<revision>; ARGS='--changed -k WORD'

@@ -12,12 +12,13 @@ EncryptionUtil and StandardEncryptionManager.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
+from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg.keys.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.metadata.metadata_document import (
@@ -48,6 +49,8 @@ _REPORTED = 1000
 _LISTED = 50
 _DEFAULT_KEY_LENGTH = 16
 _LENGTHS = (16, 24, 32)
+# Iceberg Java's and PyIceberg's field of one partition: "partitions.country=CH".
+_PARTITION = "partitions."
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,8 @@ class TableAuditReport(Report):
     -----
     The codes. Of the table: ``format-version``, ``table-not-encrypted``, ``no-master-key-property``,
     ``data-key-length``, ``statistics-plaintext``, ``statistics-key-leaked``. Of snapshots: ``snapshot-without-key``,
-    ``key-missing``, ``no-manifest-list``. Of keys: ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``,
-    ``kek-missing``,
+    ``key-missing``, ``no-manifest-list``, ``partition-in-summary``. Of keys:
+    ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``, ``kek-missing``,
     ``kek-unused``, ``kek-orphaned``, ``kek-expired``, ``kek-from-the-future``, ``kek-without-timestamp``,
     ``kek-timestamp``, ``kek-other-master-key``, ``keys-not-judged``. Of files: ``file-plaintext``,
     ``file-format``, ``file-block-length``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``,
@@ -155,10 +158,18 @@ class TableAuditReport(Report):
         return "\n".join(lines)
 
 
-def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], float] = time.time) -> TableAuditReport:
-    """Look at the key hierarchy of a table, and at the files that a walk has found."""
+def audit(
+    found: TableWalk,
+    file_io: EncryptedFileIO,
+    older: Mapping[str, Document] | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> TableAuditReport:
+    """Look at the key hierarchy of a table, at the files that a walk has found, and at older metadata files."""
     report = TableAuditReport(found.location, snapshots=len(found.snapshots), keys=len(found.keys), files=len(found))
     _Audit(found, file_io, report, int(clock() * 1000)).run()
+    if found.encrypted:
+        _check_summaries({found.location: found.document, **(older or {})}, report)
     order = (ERROR, WARNING, NOTE)
     report.findings.sort(key=lambda each: order.index(each.severity))
     return report
@@ -452,6 +463,22 @@ class _Audit:
         if size != expected:
             text = f"{path}: has {size} bytes, but {who} says {expected}: it was cut off, extended or replaced"
             self._error("file-size", path, text)
+
+
+def _check_summaries(documents: Mapping[str, Document], report: TableAuditReport) -> None:
+    """Report metadata files with partition values, which other writers put into the summaries of snapshots."""
+    showing = []
+    for path, document in documents.items():
+        summaries = [each.get("summary") or {} for each in document.fields.get("snapshots") or ()]
+        if any(name.startswith(_PARTITION) for each in summaries for name in each):
+            showing.append(path)
+    if showing:
+        text = (
+            f"{counted(len(showing), 'metadata file')} with partition values in plaintext, in the summaries of "
+            f"snapshots, such as {showing[0]}: set the property write.summary.partition-limit to 0, expire the "
+            "snapshots, then remove old metadata files"
+        )
+        report.add(WARNING, "partition-in-summary", report.location, text)
 
 
 def _prunable(kek: EncryptedKey, dropped: set[str]) -> str:
