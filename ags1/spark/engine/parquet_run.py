@@ -28,7 +28,7 @@ from ags1.parquet.rewrite.operations import OTHER, refuse_missing_columns, refus
 from ags1.parquet.rewrite.trees import NO_PARQUET
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
-from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
+from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, PREFIX_TEXTS
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.parquet_work import (
     LEFT_OUT,
@@ -48,6 +48,7 @@ from ags1.spark.engine.runner import Engine, Outcome, TaskWork
 from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Location, PipeSource, directories_like, inside, open_source, refuse_twins
 from ags1.support.arguments import at_least_one, one_of
+from ags1.support.reports import NOT_PROTECTED
 from ags1.support.words import LINK, counted
 
 Tree: TypeAlias = str | os.PathLike[str]
@@ -171,7 +172,8 @@ class ParquetRun:
                 gone = (Outcome(each, status="error", error=text, kind="FormatError") for each in wanted.missing())
                 self._record(recorder, gone)
             if uncompared:
-                recorder.result.notes.append((self._source.text, f"{counted(uncompared, 'file')}: {NOT_COMPARED}"))
+                text = f"{counted(uncompared, 'file')}: {PREFIX_TEXTS[PREFIX_NOT_COMPARED]}"
+                recorder.result.notes.append((self._source.text, text))
         return recorder.result
 
     # -- files ---------------------------------------------------------------------------------------------------
