@@ -153,7 +153,7 @@ def test_a_planted_name_stops_no_dataset_and_no_audit(google: GcsServer, tmp_pat
         put(google, "vaults", name, b"x")
     with dataset.open(vault, kms) as opened:
         assert opened.open("a").read() == b"a"
-        found = {(each.path, each.kind) for each in opened.verify().problems}
+        found = {(each.subject, each.code) for each in opened.verify().findings}
         assert found == {("/planted", "foreign"), ("_ags1//x", "foreign"), ("_ags1/./x", "foreign")}
     (tmp_path / "later").write_bytes(b"later")
     with dataset.encrypt(tmp_path, vault, kms, "lake") as opened:

@@ -118,8 +118,8 @@ def _chunks(
             rest = data[:mark] + rest
         if len(rest) > most:
             raise LimitError(
-                f"{name}: from byte {begin + len(data) - len(rest)} of the unpacked text there is no line end in {len(rest)} "
-                f"bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
+                f"{name}: from byte {begin + len(data) - len(rest)} of the unpacked text there is no line end in "
+                f"{len(rest)} bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
             )
         if at_end or behind is not None:
             return
