@@ -11,10 +11,13 @@ source. Repeat a killed run to resume it. The worker that has a file decides wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ags1.dataset.selection import Patterns
+from ags1.parquet.keys.columns import list_of_columns_text
 from ags1.parquet.verify.expected import Expected
 from ags1.spark.engine.parquet_run import ParquetRun, Tree, as_names
 from ags1.spark.engine.parquet_work import ReadingSettings, TransferSettings, WritingSettings
@@ -25,6 +28,10 @@ from ags1.support.arguments import one_of
 Config = TypeVar("Config", bound=ReadingSettings)
 
 _DECRYPTION = frozenset({"algorithm", "allow_plaintext", "cache_seconds", "check_footer_integrity", "expected_key_ids"})
+_ENCRYPTION = frozenset(
+    "algorithm cache_seconds data_key_bits double_wrapping encrypt_all kek_bits kms_instance_id kms_instance_url "
+    "plaintext_footer store_aad_prefix".split()
+)
 
 
 def encrypt_parquet(
@@ -114,6 +121,7 @@ def encrypt_parquet(
     Ags1Error, OSError
         With ``on_error="fail"``, the first error. Files written before stay.
     """
+    _refuse_unknown(encrypt_parquet, encryption, _ENCRYPTION)
     encryption["data_page_v2"] = data_page_v2
     writing = _writing(kms_reference(kms), footer_key_id, column_key_ids, aad_prefix, encryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
@@ -165,6 +173,7 @@ def decrypt_parquet(
     TypeError, ValueError, FormatError, Ags1Error, OSError
         As for :func:`encrypt_parquet`; an AuthenticationError names the file, column and page.
     """
+    _refuse_unknown(decrypt_parquet, decryption, _DECRYPTION)
     reading = _reading(kms, aad_prefix, decryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
     how = TransferSettings(reading, None, others, resume, threads, drop_bloom_filters=drop_bloom_filters)
@@ -225,6 +234,7 @@ others, parallelism, threads, on_error, resume, progress, **encryption
     TypeError, ValueError, KeyAccessError, FormatError, Ags1Error, OSError
         As for :func:`decrypt_parquet` and :func:`encrypt_parquet`.
     """
+    _refuse_unknown(rekey_parquet, encryption, _ENCRYPTION)
     decryption = {
         "algorithm": old_algorithm,
         "check_footer_integrity": check_footer_integrity,
@@ -294,6 +304,7 @@ def verify_parquet(
         As for :func:`decrypt_parquet`.
     """
     one_of(missing_keys, ("error", "drop"), "missing_keys")
+    _refuse_unknown(verify_parquet, decryption, _DECRYPTION)
     decryption["allow_plaintext"] = allow_plaintext
     if kms is None:
         # Without a KMS there are no keys to cache.
@@ -315,28 +326,32 @@ def verify_parquet(
 # -- arguments -----------------------------------------------------------------------------------------------------
 
 
+def _refuse_unknown(function: Callable[..., Result], given: Mapping[str, Any], further: frozenset[str]) -> None:
+    """TypeError: there is no such argument. A key among them would be sent to the workers in Spark's plans."""
+    if "internal_key_material" in given:
+        raise TypeError("internal_key_material is not for Spark: each file keeps its key material in itself")
+    for name in given.keys() - further:
+        like = difflib.get_close_matches(name, [*inspect.signature(function).parameters, *further], 1)
+        hint = f"did you mean {like[0]}?" if like else f"its further arguments are {', '.join(sorted(further))}"
+        raise TypeError(f"{function.__name__} has no argument {name}; {hint}")
+
+
 def _writing(
     kms: str, footer_key_id: str, column_key_ids: Any, aad_prefix: Any, encryption: dict[str, Any]
 ) -> WritingSettings:
     """The arguments for writing that are sent to workers, after EncryptionConfig has checked them."""
-    if "internal_key_material" in encryption:
-        raise TypeError("internal_key_material is not for Spark: each file keeps its key material in itself")
     columns = None
     if column_key_ids is not None:
         if not isinstance(column_key_ids, Mapping):
             raise TypeError(f"column_key_ids must be a mapping, not {type(column_key_ids).__name__}")
         for master, names in column_key_ids.items():
             if isinstance(names, str) or not isinstance(names, Sequence):
-                raise TypeError(f"column_key_ids maps master key ids to lists of column names; {master!r} has none")
+                raise TypeError(list_of_columns_text(master, names))
         columns = tuple((master, tuple(names)) for master, names in column_key_ids.items())
     return _checked(WritingSettings(kms, tuple(sorted(encryption.items())), aad_prefix, footer_key_id, columns))
 
 
 def _reading(kms: str | None, aad_prefix: Any, decryption: dict[str, Any]) -> ReadingSettings:
-    # A key among them would be sent to the workers in Spark's plans.
-    unknown = sorted(decryption.keys() - _DECRYPTION)
-    if unknown:
-        raise TypeError(f"there is no argument {unknown[0]}; for reading there are {', '.join(sorted(_DECRYPTION))}")
     expected = decryption.pop("expected_key_ids", None)
     if expected is not None and kms is not None:
         decryption["expected_key_ids"] = expected if isinstance(expected, str) else tuple(expected)

@@ -303,7 +303,7 @@ def test_uniform_and_footer_only_encryption_make_one_key() -> None:
         (("",), {}, ValueError, "footer_key_id has an empty master key id"),
         ((5,), {}, TypeError, "footer_key_id must be the id of a master key, a str, not int"),
         (("kf", ["ssn"]), {}, TypeError, "column_key_ids must be a mapping, not list"),
-        (("kf", {"kc1": "ssn"}), {}, TypeError, "must have a list of column names here, not str"),
+        (("kf", {"kc1": "ssn"}), {}, TypeError, "is the master key, else {'kc1': ['ssn']}"),
         (("kf", {"kc1": ("a", "x")}), {}, TypeError, "must have a list of column names here, not tuple"),
         (("kf", {"kc1": []}), {}, ValueError, "has an empty list of columns"),
         (("kf", {"kc1": ["ssn"], "kc2": ["ssn"]}), {}, ValueError, "'ssn' is given twice, with different master keys"),

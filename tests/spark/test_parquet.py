@@ -83,6 +83,9 @@ def test_a_tree_goes_and_comes_back(spark: SparkSession, lake: Path, tmp_path: P
     result = encrypt(spark, lake, vault, kms_url)
     assert result.ok
     assert result.counts == {"ok": 4, "left out": 1}
+    # So that the numbers of encryption and verification can be compared.
+    assert result.copied == 1
+    assert ", 1 of them copied unchanged, 1 left out" in str(result)
     assert result.notes == [(".b.parquet.crc", "was left out: it is a checksum of the old file")]
     assert below(vault) == sorted([*NAMES, "_SUCCESS"])
     assert all((vault / name).read_bytes()[:4] == b"PARE" for name in NAMES)
@@ -329,14 +332,40 @@ def test_wrong_arguments_are_told_before_anything_runs(
 def test_no_key_is_an_argument(spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str) -> None:
     # It would travel in Spark's plans.
     key: dict[str, Any] = {"footer_key": bytes(16)}
-    with pytest.raises(TypeError, match="there is no argument footer_key; for reading there are algorithm"):
+    with pytest.raises(TypeError, match="has no argument footer_key; its further arguments are algorithm"):
         decrypt_parquet(spark, lake, tmp_path / "plain", kms=kms_url, **key)
-    with pytest.raises(TypeError, match="there is no argument footer_key"):
+    with pytest.raises(TypeError, match="has no argument footer_key"):
         verify_parquet(spark, lake, allow_plaintext=True, **key)
     with pytest.raises(TypeError, match="footer_key"):
         encrypt(spark, lake, tmp_path / "vault", kms_url, **key)
     with pytest.raises(TypeError, match="internal_key_material is not for Spark"):
         encrypt(spark, lake, tmp_path / "vault", kms_url, internal_key_material=False)
+
+
+@pytest.mark.parametrize("name", ["column_keys", "column_key_id"])
+def test_an_unknown_argument_is_named_with_the_nearest_one(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str, name: str
+) -> None:
+    unknown: dict[str, Any] = {name: {"lake2": ["name"]}}
+    for work in (encrypt_parquet, rekey_parquet):
+        with pytest.raises(TypeError, match=f"^{work.__name__} has no argument {name}; did you mean column_key_ids"):
+            work(spark, lake, tmp_path / "vault", kms=kms_url, footer_key_id="lake", **unknown)
+    with pytest.raises(TypeError, match="^decrypt_parquet has no argument aad_prefixes; did you mean aad_prefix"):
+        decrypt_parquet(spark, lake, tmp_path / "plain", kms=kms_url, **{"aad_prefixes": {}})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="^verify_parquet has no argument require_encryption; did you mean require_enc"):
+        verify_parquet(spark, lake, kms=kms_url, **{"require_encryption": {}})  # type: ignore[arg-type]
+    assert not (tmp_path / "vault").exists()
+
+
+def test_a_column_in_the_place_of_a_master_key_is_explained(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
+) -> None:
+    message = r"lists of column names: give \{'lake2': \['name'\]\} if 'lake2' is the master key, else \{'name': \['lake2"
+    with pytest.raises(TypeError, match=message):
+        encrypt(spark, lake, tmp_path / "vault", kms_url, column_key_ids={"name": "lake2"})
+    reversed_keys: Any = {"name": "lake2"}
+    with pytest.raises(TypeError, match=message):
+        parquet.EncryptionConfig.from_kms(kms_url, "lake", reversed_keys)
 
 
 def test_trees_must_not_overlap_but_for_a_target_in_its_source(

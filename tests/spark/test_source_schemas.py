@@ -15,7 +15,7 @@ from pyspark.sql import types
 from pyspark.sql.types import StructField, StructType
 
 import ags1.spark
-from ags1 import dataset
+from ags1 import FormatError, dataset
 from ags1.spark.source._reader import SourceReader, infer_schema
 from ags1.spark.source._writer import writer_for
 from ags1.spark.source.options import SourceOptions
@@ -46,6 +46,20 @@ def read(vault: Path, kms_url: str, decode: str = "parquet") -> tuple[StructType
     reader = SourceReader(options, schema)
     batches = (batch for task in reader.partitions() for batch in reader.read(task))
     return schema, [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("decode", ["parquet", "avro", "arrow"])
+@pytest.mark.parametrize("name", ["a.csv", "z.csv"])
+def test_a_file_of_another_format_names_the_option_that_leaves_it_out(
+    tmp_path: Path, kms_url: str, write: Write, spark: SparkSession, name: str, decode: str
+) -> None:
+    """Whether it is the file that the schema is taken from, or one behind it."""
+    vault = write(spark.range(3).coalesce(1), decode)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / name).write_text("id,name\n1,Ann\n")
+    dataset.encrypt(tmp_path / "raw", vault, kms_url, "lake").close()
+    with pytest.raises(FormatError, match=rf"{name}.*give the option include, such as include='\*\.{decode}'$"):
+        read(vault, kms_url, decode)
 
 
 def a_type(chance: random.Random, depth: int = 0) -> types.DataType:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ags1.core.gcm import Key, random_bytes
 from ags1.core.typing import KeyLike
 from ags1.keys import KeyMetadata, as_octets
-from ags1.parquet.keys.columns import ColumnNames, named_values, names_in_list
+from ags1.parquet.keys.columns import ColumnNames, list_of_columns_text, named_values, names_in_list
 from ags1.parquet.keys.config_arguments import (
     ALGORITHMS,
     CACHE_SECONDS,
@@ -447,6 +447,8 @@ def _columns_by_master_key(given: object, key_id: Callable[[object, str], str]) 
     ids: list[str] = []
     for master, listed in given.items():
         master_id = key_id(master, "column_key_ids")
+        if isinstance(listed, str):
+            raise TypeError(list_of_columns_text(master_id, listed))
         for name in names_in_list(listed, f"column_key_ids, which maps master key ids to lists, for {master_id!r}"):
             names.append(name)
             ids.append(master_id)

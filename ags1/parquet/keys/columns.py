@@ -180,6 +180,14 @@ def named_values(given: object, argument: str) -> list[tuple[ColumnName, Any]]:
     return found
 
 
+def list_of_columns_text(master: str, given: object) -> str:
+    """The message for a value of `column_key_ids` that is no list: often a mapping from column to key."""
+    text = "column_key_ids maps ids of master keys to lists of column names"
+    if not isinstance(given, str):
+        return f"{text}, and {master!r} has {type(given).__name__}"
+    return f"{text}: give {({given: [master]})!r} if {given!r} is the master key, else {({master: [given]})!r}"
+
+
 def names_in_list(names: object, argument: str) -> list[ColumnName]:
     """The column names in a list. TypeError, ValueError: not a list (a tuple is one path), empty, or not names."""
     if not isinstance(names, (list, set, frozenset)):

@@ -25,7 +25,7 @@ from ags1.kms.asking import reported
 from ags1.parquet.keys.key_material import is_key_material_name
 from ags1.parquet.keys.kms_keys import as_key_service
 from ags1.parquet.rewrite.operations import OTHER, Lacking
-from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, TreeWork
+from ags1.parquet.rewrite.tree_files import DONE, LEFT_OUT, PUT_OFF, TreeWork
 from ags1.parquet.rewrite.trees import FAILED_BEFORE, NO_PARQUET, run_tree
 from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import read_footer
@@ -143,6 +143,7 @@ class ParquetRun:
         """Have tasks copy the files, unless a file failed."""
         if self._recorder.result.ok:
             for outcome in self._few_or_engine(TreeTask("copy", self.source, work.copy), later):
+                self._recorder.result.copied += outcome.status == DONE
                 self._record([outcome])
         else:
             self._record(Outcome(each.path, status=LEFT_OUT, error=FAILED_BEFORE) for each in later)

@@ -50,6 +50,8 @@ class Result(Report):
     counts : dict of str to int
         Files by status: "ok", "skipped" (done before), "left out", "error",
         "not protected" (by verification); and "unchanged", which get no row: files that the target already had.
+    copied : int
+        Files that :func:`ags1.spark.encrypt_parquet` and its like copied unchanged; they are among "ok".
     plaintext_bytes : int
         Of the files that were done.
     seconds : float
@@ -72,6 +74,7 @@ class Result(Report):
         self._file = file
         self._remove = weakref.finalize(self, Path(file).unlink, missing_ok=True)
         self.counts: dict[str, int] = {}
+        self.copied = 0
         self.plaintext_bytes = 0
         self.seconds = 0.0
         self.errors: list[tuple[str, str]] = []
@@ -126,6 +129,8 @@ class Result(Report):
         parts = [
             f"{counted(done, 'file')} ({size_text(self.plaintext_bytes)}) in {self.seconds:.1f} s, {size_text(rate)}/s"
         ]
+        if self.copied:
+            parts.append(f"{self.copied:,} of them copied unchanged")
         names = {"skipped": "done before", "unchanged": "unchanged", "left out": "left out", "error": "failed"}
         names["not protected"] = "not protected"
         parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]

@@ -60,6 +60,8 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
         plain = _first(source, options)
         try:
             data = decoder.schema_of(plain)
+        except FormatError as error:
+            raise _named(error, plain.name, options.decode) from None
         finally:
             _close(plain)
     directories = inferred(each.name for each in source.files()) if options.partition_discovery else []
@@ -155,7 +157,7 @@ def _all_rows(
                 for batch in decoder.read(plain, split.start, split.end, data):
                     yield _completed(batch, constants, schema)
             except Ags1Error as error:
-                raise _named(error, plain.name) from None
+                raise _named(error, plain.name, options.decode) from None
     finally:
         if plain is not None:
             _close(plain)
@@ -174,11 +176,12 @@ def _opened(source: Input, file: ListedFiles, options: SourceOptions) -> Plain |
         raise _named(error, file.path) from None
 
 
-def _named(error: Any, name: str) -> Any:
-    """The same error, with the name of the file in it."""
-    if name in str(error):
-        return error
-    made = type(error)(f"{name}: {error}")
+def _named(error: Any, name: str, decode: str = "") -> Any:
+    """The same error, with the name of the file in it; for a file of another format, also the option that helps."""
+    text = str(error) if name in str(error) else f"{name}: {error}"
+    if type(error) is FormatError and decode in ("parquet", "avro", "arrow") and f".{decode}" not in name:
+        text += f"; to leave out files of other formats, give the option include, such as include='*.{decode}'"
+    made = type(error)(text)
     if isinstance(error, AuthenticationError):
         made.block_index = error.block_index
     return made
