@@ -9,7 +9,7 @@ from ags1.kms import KeyManagementClient
 
 __all__ = ["KEY_LIST", "URL", "JavaKms"]
 
-_MASTERS = {"lake": b"0123456789012345", "pii": b"1123456789012345"}
+_MASTERS = {"lake": b"0123456789012345", "pii": b"1123456789012345", "pay": b"2123456789012345"}
 KEY_LIST = ",".join(f"{name}:{base64.b64encode(key).decode()}" for name, key in _MASTERS.items())
 URL = "module:tests.spark.java_kms.JavaKms"
 _NONCE = 12

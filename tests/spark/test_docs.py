@@ -22,9 +22,10 @@ def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
     tmp_path: Path, run_spark: Callable[..., CompletedProcess[str]]
 ) -> None:
     others = _blocks("docs/left-out.md", 'python title="Spark"')
-    page = _blocks("docs/spark.md", 'python title="Spark"')  # it continues the script of the guide
+    # They continue the script of the guide.
+    page = [block for name in ("spark", "parquet-on-spark") for block in _blocks(f"docs/{name}.md", 'python title="Spark"')]
     assert others
-    assert page
+    assert len(page) == 2
     (tmp_path / "guide").mkdir()
     # The JVM and its workers begin in the current directory of whoever starts them; the guide's script does not mind.
     guide = f"os.chdir({str(tmp_path / 'guide')!r})\n{(ROOT / 'examples' / GUIDE).read_text()}"
