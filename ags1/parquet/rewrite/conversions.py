@@ -275,6 +275,15 @@ def _keep_aad(file: SourceFile, made: FileEncryption) -> bool:
     return True
 
 
+def refuse_external(made: FileEncryption) -> None:
+    """Refuse key material outside of a file that has no place."""
+    if made.external_key_material() is not None:
+        raise ValueError(
+            "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
+            "`internal_key_material=False` out"
+        )
+
+
 def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> None:
     """Commit a file. Its key material beside it is stored first; that of the file that it replaced goes afterwards."""
     material = made.external_key_material() if made is not None else None
@@ -282,10 +291,8 @@ def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> No
         output.commit(durable=durable)
         return
     if output.location is None:
-        raise ValueError(
-            "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
-            "`internal_key_material=False` out"
-        )
+        refuse_external(made)
+    assert output.location is not None
     entries = parse_entries(material)
     add_key_material(output.location, entries)
     # The old keys must not be dropped before the new file is sure to stay.
