@@ -117,10 +117,9 @@ def _chunks(
             # The line begins with the mark.
             rest = data[:mark] + rest
         if len(rest) > most:
-            at = begin + len(data) - len(rest)
             raise LimitError(
-                f"{name}: from byte {at} of the unpacked text there is no line end in {len(rest)} bytes, and the "
-                f"option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
+                f"{name}: from byte {begin + len(data) - len(rest)} of the unpacked text there is no line end in "
+                f"{len(rest)} bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
             )
         if at_end or behind is not None:
             return
