@@ -21,6 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT, MANIFEST_LIST_FILE_STRUCTS
+
 from ags1.avro import AvroBlock, PlainContainer, check_schema, plain_blocks, read_header
 from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
@@ -39,7 +41,10 @@ _KINDS = ("data", "position deletes", "equality deletes")
 _DATA_FILE, _PARTITION = 2, 102
 _MICROSECONDS = 1000
 # Sizes, counts and bounds of columns, most of the bytes of a manifest.
-_METRICS = frozenset((108, 109, 110, 125, 128, 137))
+METRICS = {
+    "column_sizes": 108, "value_counts": 109, "null_value_counts": 110, "nan_value_counts": 137, "lower_bounds": 125,
+    "upper_bounds": 128,
+}  # fmt: skip
 # What each of Iceberg's types in a manifest may be in Avro.
 _AVRO_KINDS = {
     "boolean": ("boolean",),
@@ -132,8 +137,6 @@ def read_list(data: bytes) -> list[dict[str, Any]]:
 
     Any exception means that the file is damaged, or not a manifest list: fastavro has no single error type.
     """
-    from pyiceberg.manifest import MANIFEST_LIST_FILE_STRUCTS
-
     found, paths = [], set()
     for record in _Container(data).records(MANIFEST_LIST_FILE_STRUCTS[_VERSION]):
         if "manifest_path" not in record:
@@ -179,11 +182,11 @@ def read_entries(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True
 
 
 def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) -> Iterator[ManifestEntry]:
-    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT
-
     row_id, number = listed.get("first_row_id"), listed.get("sequence_number", 0)
     snapshot_id: Any = listed.get("added_snapshot_id")
-    for record in container.records(MANIFEST_ENTRY_SCHEMAS_STRUCT[_VERSION], frozenset() if metrics else _METRICS):
+    for record in container.records(
+        MANIFEST_ENTRY_SCHEMAS_STRUCT[_VERSION], frozenset() if metrics else frozenset(METRICS.values())
+    ):
         file = record.get("data_file")
         if file is None or not {"file_path", "file_format", "record_count"} <= file.keys():
             raise FormatError("the file is no manifest: an entry has no data file with path, format and rows")
@@ -218,83 +221,73 @@ def readable(data: bytes) -> bytes:
     partition values of a fixed type   -->  bytes, where they are written so
     partition values of nanoseconds    -->  longs: PyIceberg writes the logical type, and does not read it
     """
-    header = read_header(io.BytesIO(data))
-    metadata = {**header.metadata, "avro.schema": json.dumps(_readable_schema(data)).encode(), "avro.codec": b"null"}
-    blocks = (encoded_block(each.count, each.data, header.marker) for each in _blocks(data))
-    return b"".join((container_start(metadata, header.marker), *blocks))
-
-
-def _readable_schema(data: bytes) -> dict[str, Any]:
-    """The schema by which any reader of Avro can read the rows."""
-    schema = _declared_schema(data)
-    partition = partition_of(schema)
-    for each in partition["fields"]:
-        for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
-            if isinstance(kind, dict) and kind.get("logicalType") == "timestamp-nanos":
-                del kind["logicalType"]
-    declared = copy.deepcopy(schema)
-    return schema if pack_fixed(partition) and not _is_as_declared(data) else declared
-
-
-def _declared_schema(data: bytes) -> dict[str, Any]:
-    """The schema in the header, with the field ids that it may lack."""
-    metadata = read_header(io.BytesIO(data)).metadata
-    if "avro.schema" not in metadata:
-        raise FormatError("the Avro header has no schema")
-    schema: dict[str, Any] = json.loads(metadata["avro.schema"])
-    check_schema(schema)
-    add_field_ids(schema, metadata)
-    return schema
-
-
-def _blocks(data: bytes) -> Iterator[AvroBlock]:
-    """The blocks, decompressed one at a time; all of them with a bound."""
-    left = largest_plain(len(data))
-    for block in plain_blocks(io.BytesIO(data)):
-        left -= len(block.data)
-        if left < 0:
-            raise UnsupportedError(
-                f"{len(data):,} bytes become more than {largest_plain(len(data)):,} when they are decompressed, which "
-                "no manifest does: if it is meant to be, write it again, as several"
-            )
-        yield block
-
-
-def _rows(data: bytes, schema: Any, wanted: Any = None) -> Iterator[dict[str, Any]]:
-    """The rows by a schema that replaces the declared one; without the fields that `wanted` lacks."""
-    header = read_header(io.BytesIO(data))
-    metadata = {**header.metadata, "avro.schema": json.dumps(schema).encode()}
-    return PlainContainer(metadata, header.marker, _blocks(data)).rows(wanted)
-
-
-def _is_as_declared(data: bytes) -> bool:
-    try:
-        for _ in _rows(data, _declared_schema(data)):
-            pass
-    except Exception:
-        # fastavro has no single error type for wrong bytes.
-        return False
-    return True
+    container = _Container(data)
+    metadata = {**container.metadata, "avro.schema": json.dumps(container.schema).encode(), "avro.codec": b"null"}
+    blocks = (encoded_block(each.count, each.data, container.marker) for each in container.blocks())
+    return b"".join((container_start(metadata, container.marker), *blocks))
 
 
 class _Container:
-    """An Avro container whose values are left as Avro has them."""
+    """An Avro container whose values are left as Avro has them.
+
+    `schema` is that by which any reader of Avro can read the rows.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.metadata = read_header(io.BytesIO(data)).metadata
-        found = _readable_schema(data)
-        self.partition = partition_of(_declared_schema(data))
+        header = read_header(io.BytesIO(data))
+        self.metadata, self.marker = header.metadata, header.marker
+        if "avro.schema" not in self.metadata:
+            raise FormatError("the Avro header has no schema")
+        declared: dict[str, Any] = json.loads(self.metadata["avro.schema"])
+        check_schema(declared)
+        add_field_ids(declared, self.metadata)
+        self.schema = copy.deepcopy(declared)
+        for each in partition_of(self.schema)["fields"]:
+            for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
+                if isinstance(kind, dict) and kind.get("logicalType") == "timestamp-nanos":
+                    del kind["logicalType"]
+        packed = copy.deepcopy(self.schema)
+        has_fixed = pack_fixed(partition_of(packed))
+        self.packed_fixed = not has_fixed or not self._is_as_declared(declared)
+        if has_fixed and self.packed_fixed:
+            self.schema = packed
+        self.partition = partition_of(declared)
         self._scaled = _in_microseconds(self.partition)
-        self.packed_fixed = not pack_fixed(copy.deepcopy(partition_of(found)))
-        self._schema = without_logical_types(found)
+
+    def blocks(self) -> Iterator[AvroBlock]:
+        """The blocks, decompressed one at a time; all of them with a bound."""
+        size, left = len(self._data), largest_plain(len(self._data))
+        for block in plain_blocks(io.BytesIO(self._data)):
+            left -= len(block.data)
+            if left < 0:
+                raise UnsupportedError(
+                    f"{size:,} bytes become more than {largest_plain(size):,} when they are decompressed, which no "
+                    "manifest does: if it is meant to be, write it again, as several"
+                )
+            yield block
+
+    def _rows(self, schema: Any, wanted: Any = None) -> Iterator[dict[str, Any]]:
+        """The rows by a schema that replaces the declared one; without the fields that `wanted` lacks."""
+        metadata = {**self.metadata, "avro.schema": json.dumps(schema).encode()}
+        return PlainContainer(metadata, self.marker, self.blocks()).rows(wanted)
+
+    def _is_as_declared(self, schema: Any) -> bool:
+        try:
+            for _ in self._rows(schema):
+                pass
+        except Exception:
+            # fastavro has no single error type for wrong bytes.
+            return False
+        return True
 
     def records(self, struct: Any, without: frozenset[int] = frozenset()) -> Iterator[dict[Any, Any]]:
         """The fields that an Iceberg struct has, but for those with some ids, by the struct's names."""
-        schema = _without(self._schema, without)
+        plain = without_logical_types(copy.deepcopy(self.schema))
+        schema = _without(plain, without)
         names = _names(schema, struct)
         most = _FREE_ENTRIES + len(self._data) // _BYTES_PER_ENTRY
-        for count, record in enumerate(_rows(self._data, self._schema, schema if without else None)):
+        for count, record in enumerate(self._rows(plain, schema if without else None)):
             if count >= most:
                 raise FormatError(f"has more than {most:,} entries, which its bytes cannot have the names for")
             made = _renamed(record, names)

@@ -19,6 +19,7 @@ from functools import partial
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.keys.entries import KEY_TIMESTAMP, EncryptedKey, shown
+from ags1.iceberg.keys.kek import kept_kek
 from ags1.iceberg.keys.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.metadata.metadata_document import (
     DATA_KEY_LENGTH,
@@ -314,7 +315,7 @@ class _Audit:
             self._error("kek-does-not-open", key_id, _with_count(text, under))
             return False
         try:
-            opened = self._found.keys._kek(kek, self._io.keys._kms)
+            opened = kept_kek(self._io.keys._kms, kek)
         except Ags1Error as error:
             self._error("kek-does-not-open", key_id, _with_count(str(error), under))
             return False

@@ -11,6 +11,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import fastavro
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
 from ags1.avro import read_header
 from ags1.iceberg.metadata.manifests import DELETES, Manifest, pack_fixed, partition_of, without_logical_types
 from ags1.support.avro_encoding import container_start
@@ -60,8 +64,6 @@ def write_list(records: list[dict[str, Any]], snapshot: Mapping[str, Any]) -> by
         "first-row-id": str(snapshot["first-row-id"]),
         "format-version": str(_VERSION),
     }
-    from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
-
     schema = _avro_of(MANIFEST_LIST_FILE_SCHEMAS[_VERSION], "manifest_file")
     return _container(schema, {name: text.encode() for name, text in header.items()}, iter(records), False)
 
@@ -70,8 +72,6 @@ def _container(
     schema: dict[str, Any], header: Mapping[str, bytes], records: Iterator[dict[str, Any]], packed_fixed: bool
 ) -> bytes:
     """A container of these records; the header has the schema with logical types, the values are as Avro has them."""
-    import fastavro
-
     plain = copy.deepcopy(schema)
     if packed_fixed:
         pack_fixed(partition_of(plain))
@@ -85,29 +85,20 @@ def _container(
 
 
 def _avro_of(schema: Any, name: str) -> dict[str, Any]:
-    from pyiceberg.utils.schema_conversion import AvroSchemaConversion
-
     made: dict[str, Any] = AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name)  # type: ignore[assignment]
     return made
 
 
 def _entry_schema(partition: dict[str, Any]) -> dict[str, Any]:
-    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS
-
     schema = _avro_of(MANIFEST_ENTRY_SCHEMAS[_VERSION], "manifest_entry")
     file = _field(schema, _DATA_FILE)["type"]
     _field(file, _PARTITION)["type"] = partition
     # PyIceberg has long, and the specification int; Java reads nothing else.
-    _array(_field(file, _EQUALITY_IDS)["type"])["items"] = "int"
+    ids = next(each for each in _field(file, _EQUALITY_IDS)["type"] if each != "null")
+    ids["items"] = "int"
     return schema
 
 
 def _field(record: dict[str, Any], number: int) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in record["fields"] if each.get("field-id") == number)
-    return found
-
-
-def _array(kind: Any) -> dict[str, Any]:
-    """The array of a field's type that may be null."""
-    found: dict[str, Any] = next(each for each in kind if isinstance(each, dict) and each.get("type") == "array")
     return found
