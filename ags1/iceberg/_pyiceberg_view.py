@@ -14,6 +14,8 @@ from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import Transform
 
+from ags1.errors import without_secrets
+
 _COLUMN_SIZES = [each.name for each in DATA_FILE_TYPE[3].fields].index("column_sizes")
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
 
@@ -41,7 +43,8 @@ def _refused(instead: str) -> Callable[..., NoReturn]:
     def refuse(self: Any, *arguments: object, **named: object) -> NoReturn:
         location = getattr(self, "_table", self).metadata_location
         raise PermissionError(
-            f"{location}: PyIceberg cannot do this with encrypted tables, whose keys it does not know: use {instead}"
+            f"{without_secrets(location)}: PyIceberg cannot do this with encrypted tables, whose keys it does not "
+            f"know: use {instead}"
         )
 
     return refuse
@@ -111,8 +114,8 @@ class _Catalog(NoopCatalog):
         """Return what commits to a table; a PermissionError if there is no catalog."""
         if self._newest is None:
             raise PermissionError(
-                f"{table.metadata_location}: the table was opened by its metadata file, and no catalog says which is "
-                "the newest: open it with `load_table` to change it"
+                f"{without_secrets(table.metadata_location)}: the table was opened by its metadata file, and no "
+                "catalog says which is the newest: open it with `load_table` to change it"
             )
         return self._newest
 

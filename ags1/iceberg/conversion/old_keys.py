@@ -29,13 +29,13 @@ from ags1.iceberg.keys.kek import kept_kek
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.iceberg.metadata.metadata_document import metadata_document
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
-from ags1.iceberg.walk.table_audit import TableAuditReport, audit
+from ags1.iceberg.walk.table_audit import audit
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import Key
 from ags1.storage import list_names
-from ags1.support.reports import Report
+from ags1.support.reports import FindingsReport, Report
 from ags1.support.words import counted, printable
 from ags1.work.records import found_runs, opened_runs
 
@@ -134,11 +134,14 @@ class OldKeyReport(Report):
         return "\n".join(lines or ["no other master key opens anything of the table"])
 
 
-def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: CatalogTable | None) -> TableAuditReport:
+def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: CatalogTable | None) -> FindingsReport:
     """Audit the files that a walk has found, and try what other master keys open, if that can be tried."""
-    report = audit(found, file_io)
+    old_keys, older = None, dict[str, Document]()
     if table is not None and found.encrypted and file_io.kms is not None:
-        report.old_keys = what_old_keys_open(table, file_io.kms)
+        tried = _Search(table, file_io.kms)
+        old_keys, older = tried.report, tried.older
+    report = audit(found, file_io, older)
+    report.facts["old_keys"] = old_keys
     return report
 
 
@@ -153,7 +156,7 @@ def what_old_keys_open(table: CatalogTable, kms: Any) -> OldKeyReport:
     Ags1Error, OSError
         The table's own metadata cannot be read.
     """
-    return _Search(table, kms).run()
+    return _Search(table, kms).report
 
 
 class _Only:
@@ -172,20 +175,18 @@ class _Only:
 
 
 class _Search:
-    """Looks for what other master keys than the table's own open."""
+    """What other master keys than the table's own open, and the older metadata files that were read for that."""
 
     def __init__(self, table: CatalogTable, kms: Any) -> None:
         self._table, self._kms, self._state = table, kms, table.load()
         self._fields = self._state.document.fields
-        self._report = OldKeyReport(table.name, TableMetadata(self._fields).key_id)
-
-    def run(self) -> OldKeyReport:
-        documents = {self._state.metadata_location: self._state.document, **self._older()}
+        self.report = OldKeyReport(table.name, TableMetadata(self._fields).key_id)
+        self.older = self._older()
+        documents = {self._state.metadata_location: self._state.document, **self.older}
         opened = self._unwrapped(documents)
         if opened:
             self._look(list(documents.values()), opened)
         self._look_at_journals()
-        return self._report
 
     def _older(self) -> dict[str, Document]:
         """The other metadata files of the table."""
@@ -198,18 +199,18 @@ class _Search:
             names = list_names(self._table.place(directory))
         except (OSError, UnsupportedError):
             # Not every reader may list. The log names the files of the last commits.
-            self._report.unread.append(f"{directory}/ (not listed)")
+            self.report.unread.append(f"{directory}/ (not listed)")
             names = []
         else:
             if current.rpartition("/")[2] not in names:
                 # A catalog may keep its metadata files where no client reads them.
-                self._report.unread.append(f"{directory}/ (without the table's own metadata file)")
+                self.report.unread.append(f"{directory}/ (without the table's own metadata file)")
         paths |= dict.fromkeys(f"{directory}/{name}" for name in names if is_metadata_file(name))
         paths.pop(current, None)
         found = {}
         for path, each in older_documents(self._table, self._state, paths):
             if isinstance(each, Exception):
-                self._report.unread.append(path)
+                self.report.unread.append(path)
             else:
                 found[path] = each
         return found
@@ -223,15 +224,15 @@ class _Search:
             for entry in keys:
                 by = entry.encrypted_by_id
                 is_kek = entry.timestamp is not None or bool(keys.below(entry.key_id))
-                if by is None or by in keys or by == self._report.key_id or not is_kek:
+                if by is None or by in keys or by == self.report.key_id or not is_kek:
                     continue
                 name = by, entry.encrypted_key_metadata
                 if name not in tried:
                     tried[name] = self._key(by, partial(kept_kek, self._kms, entry)) is not None
                 if tried[name]:
                     found.setdefault(entry.key_id, entry)
-                    if location not in self._report.metadata_files:
-                        self._report.metadata_files.append(location)
+                    if location not in self.report.metadata_files:
+                        self.report.metadata_files.append(location)
         return found
 
     def _key(self, key_id: str, unwrap: Callable[[], Key]) -> Key | None:
@@ -239,10 +240,10 @@ class _Search:
         try:
             made = unwrap()
         except KeyAccessError as error:
-            self._report.refused.setdefault(key_id, str(error))
+            self.report.refused.setdefault(key_id, str(error))
             return None
-        if key_id not in self._report.opened:
-            self._report.opened.append(key_id)
+        if key_id not in self.report.opened:
+            self.report.opened.append(key_id)
         return made
 
     def _look(self, documents: list[Document], opened: Mapping[str, EncryptedKey]) -> None:
@@ -261,7 +262,7 @@ class _Search:
         keys = [each.to_dict() for each in {**entries, **opened}.values()]
         everything = {**self._fields, "snapshots": list(snapshots.values()), "encryption-keys": keys}
         try:
-            self._judge(self._walked(everything, _Only(self._kms, self._report.opened)))
+            self._judge(self._walked(everything, _Only(self._kms, self.report.opened)))
         finally:
             # Readers of this process that find keys by the metadata file are to find its own.
             self._file_io(self._state, self._kms).read_metadata(self._state.metadata_location)
@@ -274,15 +275,15 @@ class _Search:
             if each.key_id is not None and each.manifest_list is not None and each.manifest_list.error is None
         }
         own = [each["snapshot-id"] for each in fields.get("snapshots") or ()]
-        self._report.snapshots = [each for each in own if each in numbers]
-        self._report.removed = sorted(numbers.difference(own))
+        self.report.snapshots = [each for each in own if each in numbers]
+        self.report.removed = sorted(numbers.difference(own))
         refs = TableMetadata(fields).refs
-        self._report.refs = [name for name, ref in refs.items() if ref["snapshot-id"] in numbers]
+        self.report.refs = [name for name, ref in refs.items() if ref["snapshot-id"] in numbers]
         reached = {each.path for each in found if each.error is None and each.encryption != PLAINTEXT}
         if reached:
             heads = {ref["snapshot-id"] for ref in refs.values()}
             current = {**fields, "snapshots": [each for each in fields["snapshots"] if each["snapshot-id"] in heads]}
-            self._report.files = sum(each.path in reached for each in self._walked(current, self._kms))
+            self.report.files = sum(each.path in reached for each in self._walked(current, self._kms))
 
     def _file_io(self, state: TableState, kms: Any) -> EncryptedFileIO:
         # Some of what it reads is under old master keys.
@@ -299,11 +300,11 @@ class _Search:
 
         def unwrap(wrapped: Mapping[str, Any], name: str) -> Key:
             key = WrappedKey.from_json(wrapped, name)
-            if key.key_id == self._report.key_id:
+            if key.key_id == self.report.key_id:
                 raise AuthenticationError("the journal is under the table's own master key")
             made = self._key(key.key_id, lambda: key.unwrap(self._kms))
             if made is None:
-                raise KeyAccessError(self._report.refused[key.key_id])
+                raise KeyAccessError(self.report.refused[key.key_id])
             return made
 
         place = TableFiles(metadata, self._table.place).new_metadata_path(DIRECTORY)
@@ -311,9 +312,9 @@ class _Search:
             self._table.places(self._state).check(place)
         except UnsupportedError:
             # Only the metadata names this place, which nobody has allowed.
-            self._report.unread.append(f"{place}/ (not allowed)")
+            self.report.unread.append(f"{place}/ (not allowed)")
             return
         runs, uuid = found_runs(below_metadata(self._table.place(place))), str(metadata.fields.get("table-uuid"))
         # Others are of the table's own key, refused, or what nobody with a key has written.
         opened = opened_runs(runs, KIND, uuid, unwrap, lambda name, error: None)
-        self._report.journals += [each.found.run for each in opened]
+        self.report.journals += [each.found.run for each in opened]
