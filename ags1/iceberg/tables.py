@@ -1,4 +1,8 @@
-"""Encrypted Iceberg tables, opened by catalog or metadata file: PyIceberg plans and reads, ags1 supplies the keys."""
+"""Encrypted Iceberg tables, opened by catalog or metadata file.
+
+PyIceberg parses the metadata and binds the columns of a scan. ags1 supplies the keys, plans the scan and reads the
+files.
+"""
 
 from __future__ import annotations
 
@@ -492,11 +496,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
         return audit_with_old_keys(self._walk(snapshot_id), self.io, self.catalog_table)
 
     def verify(
-        self,
-        snapshot_id: Snapshots = "all",
-        *,
-        progress: Progress | None = None,
-        threads: int | None = None,
+        self, snapshot_id: Snapshots = "all", *, progress: Progress | None = None, threads: int | None = None
     ) -> VerifyReport:
         """Authenticate every block and every module of the table's files, each file once, in little memory.
 

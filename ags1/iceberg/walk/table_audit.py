@@ -18,6 +18,7 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.entries import KEY_TIMESTAMP, EncryptedKey, shown
+from ags1.iceberg.keys.kek import kept_kek
 from ags1.iceberg.keys.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.metadata.metadata_document import (
     DATA_KEY_LENGTH,
@@ -236,7 +237,7 @@ class _Audit:
             self._error("kek-does-not-open", key_id, _with_count(text, under), NOT_CHECKED)
             return False
         try:
-            opened = self._found.keys._kek(kek, self._io.keys._kms)
+            opened = kept_kek(self._io.keys._kms, kek)
         except Ags1Error as error:
             self._error("kek-does-not-open", key_id, _with_count(str(error), under), NOT_CHECKED)
             return False
