@@ -29,11 +29,8 @@ from ags1.parquet.rewrite.operations import (
     LEAVE_OUT,
     OTHER,
     PARQUET,
-    Decrypting,
-    Encrypting,
     FileOperation,
     Lacking,
-    Rekeying,
     classify,
     refuse_missing_columns,
     refuse_others,
@@ -219,7 +216,7 @@ def encrypt_tree(
     FormatError, LimitError, KeyAccessError, OSError
         As :func:`encrypt_file`; a file was changed since it was listed. Files written before stay.
     """
-    operation = Encrypting(encryption, missing_columns=missing_columns)
+    operation = FileOperation("encrypt", None, encryption, missing_columns=missing_columns)
     options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
     return reported(_run(operation, source, target, options, None if shared_keys else encryption), encryption)
 
@@ -254,7 +251,7 @@ def decrypt_tree(
     AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
         As :func:`decrypt_file`.
     """
-    operation = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
+    operation = FileOperation("decrypt", decryption, drop_bloom_filters=drop_bloom_filters)
     options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
     return _run(operation, source, target, options)
 
@@ -292,7 +289,8 @@ def rekey_tree(
     AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
         As :func:`rekey_file`.
     """
-    operation = Rekeying(
+    operation = FileOperation(
+        "rekey",
         decryption,
         encryption,
         plaintext_columns=plaintext_columns,
@@ -435,7 +433,7 @@ def run_tree(work: TreeWork, executor: Executor, *, stops: bool) -> None:
         way_out = "`others='copy'` copies them unencrypted, `others='skip'` leaves them out"
         refuse_others(list(executor.others(work)), way_out)
     operation = work.operation()
-    if isinstance(operation, Encrypting) and (stops or operation.missing_columns == "skip"):
+    if operation.encrypts and (stops or operation.missing_columns == "skip"):
         way_out = "`missing_columns='skip'` encrypts those that a file has"
         refuse_missing_columns(executor.lacking(work), operation.missing_columns, way_out)
     with directories_like(executor.source, root, ((each.name, each.location) for each in executor.entries())):
