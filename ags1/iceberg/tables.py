@@ -11,7 +11,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import DataScan, IncrementalAppendScan, StaticTable
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from ags1.errors import FormatError, UnsupportedError
+from ags1.errors import FormatError, UnsupportedError, without_secrets
 from ags1.expected import Expected
 from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
@@ -201,7 +201,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
         self.table: StaticTable = self._view(metadata)
 
     def __repr__(self) -> str:
-        return f"<ags1.iceberg.EncryptedTable {self.metadata_location}>"
+        return f"<ags1.iceberg.EncryptedTable {without_secrets(self.metadata_location)}>"
 
     def at(self, state: TableState) -> EncryptedTable:
         """Return the table in a given state, with the same KMS and properties.
@@ -234,8 +234,8 @@ class EncryptedTable(TableChanges, TableMaintenance):
         """
         if self.catalog_table is None:
             raise ValueError(
-                f"{self.metadata_location}: the table was opened by its metadata file, and no catalog says which is "
-                "the newest: open it with `load_table`"
+                f"{without_secrets(self.metadata_location)}: the table was opened by its metadata file, and no catalog "
+                "says which is the newest: open it with `load_table`"
             )
         self.__dict__.update(self.at(self.catalog_table.load() if state is None else state).__dict__)
         # What PyIceberg changes, this table shows.
@@ -473,9 +473,9 @@ class EncryptedTable(TableChanges, TableMaintenance):
 
             The codes. Of the table: "format-version", "table-not-encrypted", "no-master-key-property",
             "data-key-length", "statistics-plaintext", "statistics-key-leaked". Of snapshots: "snapshot-without-key",
-            "key-missing", "no-manifest-list". Of keys: "key-does-not-open", "key-unused", "kek-does-not-open",
-            "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future", "kek-without-timestamp",
-            "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files: "file-plaintext", "file-format",
+            "key-missing", "no-manifest-list", "partition-in-summary". Of keys: "key-does-not-open", "key-unused",
+            "kek-does-not-open", "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future",
+            "kek-without-timestamp", "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files: "file-plaintext", "file-format",
             "file-block-length", "file-without-length", "file-size", "file-size-in-manifest", "file-missing",
             "size-unreadable", "file-unreadable", "file-conflict", "key-length", "list-without-snapshot",
             "partition-in-path", "vector-outside".

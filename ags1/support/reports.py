@@ -1,11 +1,22 @@
-"""The base of all reports: what an operation did, and what a verification or an audit found. None contains a key."""
+"""The base of all reports: what an operation did, and what a verification or an audit found. None contains a key.
+
+Attributes have locations as they are. Text, JSON values and ``repr()`` are without the secrets of URLs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 
-from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError, TruncatedError, UnsupportedError
+from ags1.errors import (
+    AuthenticationError,
+    FormatError,
+    KeyAccessError,
+    LimitError,
+    TruncatedError,
+    UnsupportedError,
+    without_secrets,
+)
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED, EXIT_USAGE
 from ags1.support.typing import Any
 from ags1.support.words import counted, printable
@@ -25,6 +36,16 @@ class Record:
     """What a report has many of; a dataclass."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A dataclass keeps the `__repr__` that its class has itself.
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = Record.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr)  # type: ignore[arg-type]
+        return without_secrets(f"{type(self).__name__}({shown})")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
@@ -53,7 +74,8 @@ class Report(Record):
 
     def __str__(self) -> str:
         """Return the report as text for people."""
-        return self._text() if self.keys_checked else f"{self._text()}\n{UNCHECKED}"
+        text = without_secrets(self._text())
+        return text if self.keys_checked else f"{text}\n{UNCHECKED}"
 
     def _text(self) -> str:
         """Here a line for each field that is not empty."""
@@ -103,7 +125,7 @@ class Finding(Record):
         return EXIT_USAGE if self.code == "unsupported" else EXIT_IO if self.code.endswith("unreadable") else EXIT_KEY
 
     def __str__(self) -> str:
-        return printable(f"{self.severity}: {self.code}: {self.message}")
+        return printable(without_secrets(f"{self.severity}: {self.code}: {self.message}"))
 
 
 @dataclass
@@ -217,7 +239,9 @@ class VerifyReport(FindingsReport):
             if each.outcome == self.outcome and (self.ok or each.severity in (ERROR, VIOLATION)):
                 worst.setdefault(each.code, each)
         more = ((each, self.counts[code] - 1) for code, each in worst.items())
-        return "; ".join(f"{each.message}{f', and {rest:,} more' if rest else ''}" for each, rest in more)
+        return without_secrets(
+            "; ".join(f"{each.message}{f', and {rest:,} more' if rest else ''}" for each, rest in more)
+        )
 
     def state(self) -> str:
         """The outcome in words, with the number of errors and violations."""
@@ -256,12 +280,14 @@ def _json(value: Any) -> Any:
     if is_dataclass(value):
         return _fields(value)
     if isinstance(value, dict):
-        return {key: _json(each) for key, each in value.items()}
+        return {_json(key): _json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_json(each) for each in value]
+    if isinstance(value, str):
+        return without_secrets(value) if "://" in value else value
     if isinstance(value, bytes):
         return value.hex()
-    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+    return value if value is None or isinstance(value, (int, float)) else str(value)
 
 
 def _shown(value: Any) -> str:

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterable, Sequence
 
 from ags1._version import version
+from ags1.errors import without_secrets
 
 LINK = "is a link, which is not followed"
 """Why a link in a tree is left out."""
@@ -29,6 +30,7 @@ def made_by() -> dict[str, str]:
 
 def with_name(name: str, text: str) -> str:
     """A message that names a file exactly once."""
+    name = without_secrets(name)
     return text if name in text else f"{name}: {text}"
 
 

@@ -178,11 +178,14 @@ def test_verify_takes_a_wrong_key_for_what_it_is(run: Run, encrypted: Path, work
     result = run("verify", "plain.ags1", "--key-file", "other", "--any-length")
     assert result.code == 1
     assert result.err == (
-        "ags1: plain.ags1: damaged: none of its 6 blocks is authentic: wrong key, wrong AAD prefix, another file in its "
-        "place, or damaged data\n"
+        "ags1: plain.ags1: damaged: none of its 6 blocks is authentic: wrong key, wrong AAD prefix, another file in "
+        "its place, or damaged data\n"
     )
     (work / "small").write_bytes(ags1.encrypt(b"x", KEY))
-    assert "small: damaged: its only block is not authentic" in run("verify", "small", "--key-file", "other", "--any-length").err
+    assert (
+        "small: damaged: its only block is not authentic"
+        in run("verify", "small", "--key-file", "other", "--any-length").err
+    )
 
 
 def test_verify_tells_a_cut_inside_a_block_from_a_wrong_key(run: Run, encrypted: Path) -> None:

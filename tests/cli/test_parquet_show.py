@@ -91,7 +91,9 @@ def test_control_characters_of_a_file_stay_off_the_terminal(run: Run) -> None:
 def test_verify_says_what_is_authentic(run: Run) -> None:
     found = run("parquet", "verify", "out.parquet", *READ)
     assert (found.code, found.err) == (0, "")
-    assert re.match(r"out\.parquet: \d+ modules, [\d.]+ kB: all authentic\n  note: plaintext-columns: 3 columns", found.out)
+    assert re.match(
+        r"out\.parquet: \d+ modules, [\d.]+ kB: all authentic\n  note: plaintext-columns: 3 columns", found.out
+    )
     facts = run("parquet", "verify", "out.parquet", *READ, "--json").records[0]["facts"]
     assert (facts["footer"], facts["algorithm"], facts["columns"]["name"]) == ("encrypted", "AES_GCM_V1", "column key")
     assert run("parquet", "verify", "out.parquet", *READ, "-q").out == ""
@@ -161,7 +163,10 @@ def test_verify_of_many_files_has_the_outcome_of_the_worst(run: Run) -> None:
 
 def test_verify_of_a_plaintext_tree_is_not_silent(run: Run) -> None:
     found = run("parquet", "verify", "lake")
-    assert (found.code, "not protected: no footer is authenticated: the file is not encrypted" in found.err) == (5, True)
+    assert (found.code, "not protected: no footer is authenticated: the file is not encrypted" in found.err) == (
+        5,
+        True,
+    )
     assert run("parquet", "verify", "lake", "--allow-plaintext").code == 0
 
 

@@ -29,11 +29,11 @@ ROWS = pyarrow.table({"id": [1, 2, 3], "süß": ["é", "SECRET", None]})
 SHOWN = ("%C3%A9", "SECRET", "__HIVE", "null")
 
 
-def plaintext_table(place: Path) -> str:
+def plaintext_table(place: Path, properties: dict[str, str] | None = None) -> str:
     """Let PyIceberg make a partitioned table; return its directory."""
     catalog = SqlCatalog("sql", uri=f"sqlite:///{place}/catalog.db", warehouse=str(place))
     catalog.create_namespace("db")
-    made = catalog.create_table("db.t", SCHEMA, location=str(place / "t"), partition_spec=SPEC)
+    made = catalog.create_table("db.t", SCHEMA, str(place / "t"), SPEC, properties=properties or {})
     made.append(ROWS)
     made.append(ROWS)
     catalog.engine.dispose()
@@ -246,3 +246,25 @@ def test_verification_says_that_the_levels_of_version_2_pages_carry_no_tag(tmp_p
     assert (report.ok, report.outcome) == (True, "authentic")
     assert [each.details["pages"] for each in report.having("levels-without-tags")] == [2]
     assert "the levels of 2 version 2 pages (which rows are null) carry no tag" in str(report)
+
+
+# -- summaries -------------------------------------------------------------------------------------------------------
+
+
+def test_partition_values_in_summaries_are_reported_until_no_metadata_file_has_them(tmp_path: Path) -> None:
+    """Engines put them into metadata files, in plaintext. Files that nothing of the table names any more count too."""
+    place = plaintext_table(tmp_path, {"write.summary.partition-limit": "10"})
+    table = load_table(None, place, kms=KMS, allow_plaintext=True)
+    assert "partitions.s" in table.document.text
+    encrypt_table(table, key_id="lake")
+    for remedy in (lambda: None, lambda: expire_snapshots(table.refresh())):
+        remedy()
+        (found,) = table.refresh().audit().having("partition-in-summary")
+        assert (found.severity, found.subject) == ("warning", table.metadata_location)
+        assert "write.summary.partition-limit" in found.message
+    assert "partitions." not in table.document.text
+    for each in (tmp_path / "t/metadata").glob("*.metadata.json"):
+        if "partitions." in each.read_text():
+            each.unlink()
+    assert not table.audit().having("partition-in-summary")
+    assert table.verify().ok

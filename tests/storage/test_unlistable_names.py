@@ -31,6 +31,7 @@ from ags1.storage import (
     open_source,
 )
 from ags1.storage._opaque_keys import is_path
+from tests.servers.fixtures import started
 from tests.servers.gcs import GcsServer
 
 PARTS = ["a", "b", "-", "", ".", "..", "x", "c d", "%2F", "ü", 'q"', "0", ".h"]
@@ -39,8 +40,7 @@ PARTS = ["a", "b", "-", "", ".", "..", "x", "c d", "%2F", "ü", 'q"', "0", ".h"]
 @pytest.fixture(scope="module")
 def google() -> Iterator[GcsServer]:
     """A server that takes any name: the one of all other tests keeps objects in files."""
-    with GcsServer.start("memory") as server:
-        yield server
+    yield from started(GcsServer.start("memory"))
 
 
 def place_of(server: GcsServer, bucket: str, objects: dict[str, bytes]) -> Location:

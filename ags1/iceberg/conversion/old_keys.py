@@ -135,9 +135,11 @@ class OldKeyReport(Report):
 
 def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: CatalogTable | None) -> FindingsReport:
     """Audit the files that a walk has found, and try what other master keys open, if that can be tried."""
-    report = audit(found, file_io)
+    old_keys, older = None, dict[str, Document]()
     if table is not None and found.encrypted and file_io.kms is not None:
-        report.facts["old_keys"] = what_old_keys_open(table, file_io.kms)
+        old_keys, older = _tried(table, file_io.kms)
+    report = audit(found, file_io, older)
+    report.facts["old_keys"] = old_keys
     return report
 
 
@@ -152,14 +154,20 @@ def what_old_keys_open(table: CatalogTable, kms: Any) -> OldKeyReport:
     Ags1Error, OSError
         The table's own metadata cannot be read.
     """
+    return _tried(table, kms)[0]
+
+
+def _tried(table: CatalogTable, kms: Any) -> tuple[OldKeyReport, dict[str, Document]]:
+    """What other master keys open, and the older metadata files that were read for that."""
     state = table.load()
     report = OldKeyReport(table.name, TableMetadata(state.document.fields).key_id)
-    documents = {state.metadata_location: state.document, **_older(table, state, report)}
+    older = _older(table, state, report)
+    documents = {state.metadata_location: state.document, **older}
     opened = _unwrapped(documents, kms, report)
     if opened:
         _look(table, state, kms, list(documents.values()), opened, report)
     _look_at_journals(table, state, kms, report)
-    return report
+    return report, older
 
 
 class _Only:

@@ -12,10 +12,11 @@ EncryptionUtil and StandardEncryptionManager.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
+from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.entries import KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.iceberg.keys.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.metadata.metadata_document import (
@@ -52,13 +53,23 @@ from ags1.support.words import counted, with_name
 _DAY_MS = 86_400_000
 _DEFAULT_KEY_LENGTH = 16
 _LENGTHS = (16, 24, 32)
+# Iceberg Java's and PyIceberg's field of one partition: "partitions.country=CH".
+_PARTITION = "partitions."
 
 
-def audit(found: TableWalk, file_io: EncryptedFileIO, *, clock: Callable[[], float] = time.time) -> FindingsReport:
-    """Look at the key hierarchy of a table, and at the files that a walk has found."""
+def audit(
+    found: TableWalk,
+    file_io: EncryptedFileIO,
+    older: Mapping[str, Document] | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> FindingsReport:
+    """Look at the key hierarchy of a table, at the files that a walk has found, and at older metadata files."""
     looked_at = {"snapshots": len(found.snapshots), "keys": len(found.keys), "files": len(found)}
     report = FindingsReport(found.location, looked_at, facts={"unread": 0, "old_keys": None})
     _Audit(found, file_io, report, int(clock() * 1000)).run()
+    if found.encrypted:
+        _check_summaries({found.location: found.document, **(older or {})}, report)
     report.sort()
     return report
 
@@ -365,6 +376,22 @@ class _Audit:
         if size != expected:
             text = f"{path}: has {size} bytes, but {who} says {expected}: it was cut off, extended or replaced"
             self._error("file-size", path, text)
+
+
+def _check_summaries(documents: Mapping[str, Document], report: FindingsReport) -> None:
+    """Report metadata files with partition values, which other writers put into the summaries of snapshots."""
+    showing = []
+    for path, document in documents.items():
+        summaries = [each.get("summary") or {} for each in document.fields.get("snapshots") or ()]
+        if any(name.startswith(_PARTITION) for each in summaries for name in each):
+            showing.append(path)
+    if showing:
+        text = (
+            f"{counted(len(showing), 'metadata file')} with partition values in plaintext, in the summaries of "
+            f"snapshots, such as {showing[0]}: set the property write.summary.partition-limit to 0, expire the "
+            "snapshots, then remove old metadata files"
+        )
+        report.add(Finding(WARNING, "partition-in-summary", report.subject, text))
 
 
 def _prunable(kek: EncryptedKey, dropped: set[str]) -> str:
