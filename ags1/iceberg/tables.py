@@ -477,8 +477,8 @@ class EncryptedTable(TableChanges, TableMaintenance):
             "kek-does-not-open", "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future",
             "kek-without-timestamp", "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files:
             "file-plaintext", "file-format", "file-block-length", "file-without-length", "file-size",
-            "file-size-in-manifest", "file-missing", "size-unreadable", "file-unreadable", "file-conflict", "key-length",
-            "list-without-snapshot", "partition-in-path", "vector-outside".
+            "file-size-in-manifest", "file-missing", "size-unreadable", "file-unreadable", "file-conflict",
+            "key-length", "list-without-snapshot", "partition-in-path", "vector-outside".
 
         Raises
         ------
