@@ -468,8 +468,8 @@ class EncryptedTable(TableChanges, TableMaintenance):
             `checked` has "snapshots", "keys" and "files", those that were looked at, manifest lists and manifests among
             them; and "unread_manifests", lists among them, that could not be read, so that what they name was not
             looked at. `facts` has "old_keys", what other master keys still open, an OldKeyReport, if that could be
-            tried. It does not count for `ok`. Warnings and notes do not count either: notes are worth knowing, such as what
-            ``prune`` would drop.
+            tried. It does not count for `ok`. Warnings and notes do not count either: notes are worth knowing, such as
+            what ``prune`` would drop.
 
             The codes. Of the table: "format-version", "table-not-encrypted", "no-master-key-property",
             "data-key-length", "statistics-plaintext", "statistics-key-leaked". Of snapshots: "snapshot-without-key",
