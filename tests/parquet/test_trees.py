@@ -265,7 +265,7 @@ def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> N
     assert report.done == [NAMES[0], NAMES[2]]
     add(tmp_path / "vault", "p=1/a.parquet", b"PAR1 damaged PAR1")
     verified = parquet.verify_tree(tmp_path / "vault", reading(), on_error="collect")
-    assert [(each.subject, each.code) for each in verified.findings if each.outcome] == [("p=1/a.parquet", "damaged")]
+    assert [(each.subject, each.code) for each in verified.findings if each.outcome] == [("p=1/a.parquet", "truncated")]
     assert not verified.ok
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ags1.kms.asking import reported
 from ags1.parquet.keys.properties import EncryptionConfig
@@ -40,12 +40,13 @@ from ags1.parquet.rewrite.operations import (
 )
 from ags1.parquet.rewrite.tree_files import FINISHED, TreeWork
 from ags1.parquet.verify.expected import ExpectedFiles
+from ags1.parquet.verify.report import add_file, add_missing, report_of_set
 from ags1.storage import Entry, Location, directories_like, inside, list_files, refuse_twins
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
-from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, Finding, Report, VerifyReport, judged
-from ags1.support.words import LINK, with_name
+from ags1.support.reports import ERROR, NOT_CHECKED, Finding, Report, VerifyReport
+from ags1.support.words import LINK
 from ags1.work.threads import SharedProgress, Threads, run_on_threads
 from ags1.work.units import OneByOne
 
@@ -303,11 +304,11 @@ def verify_tree(
     -------
     VerifyReport
         `checked` has "files", those that are `ok`, "modules" and "bytes". `facts` has "results", the report of each
-        file by name, and "left_out", names of other files with the reason.
+        file by name; "outcomes", the number of files of each; and "left_out", names of other files with the reason.
 
         Findings are those of each file, with its name as `subject` and `details`, and the codes of :func:`verify_file`.
-        Other codes of errors: "missing", an expected file; "unexpected", a file that is not; "nothing-found"; and
-        "truncated", "unsupported" or "unreadable" of a file that could not be examined.
+        Other codes of errors: "not-there", an expected file; "not-expected", a file that is not; "nothing-found"; and
+        "missing", "truncated", "unsupported" or "unreadable" of a file that could not be examined.
 
     Raises
     ------
@@ -324,8 +325,9 @@ def verify_tree(
     chosen = [each for each, kind, _ in plan if kind == PARQUET]
     left_out = listed.left_out + [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
     where = Location(source).shown
-    report = VerifyReport(where, dict.fromkeys(("files", "modules", "bytes"), 0), facts={"left_out": left_out})
+    report = report_of_set(where)
     results: dict[str, VerifyReport] = {}
+    report.facts |= {"left_out": left_out, "results": results}
     if not chosen:
         warnings.warn(NO_PARQUET.format(where), stacklevel=2)
         report.add(Finding(ERROR, "nothing-found", where, NO_PARQUET.format(where), NOT_CHECKED))
@@ -343,25 +345,10 @@ def verify_tree(
 
     how, shared = _threads(chosen, threads), SharedProgress(progress, sum(each.size for each in chosen))
     for each, found, error, *_ in run_on_threads(OneByOne(verify), chosen, how, shared, on_error=on_error):
-        name, prefix, checked = each.name, None, False
-        if error is not None:
-            code, outcome = judged(error)
-            report.add(Finding(ERROR, code, name, with_name(name, str(error)), outcome))
-        else:
-            results[name] = found
-            prefix, checked = found.facts["aad_prefix"], found.outcome != DAMAGED
-            report.checked["files"] += found.ok
-            for what, count in found.checked.items():
-                report.checked[what] += count
-            for finding in found.findings:
-                report.add(replace(finding, subject=name, message=with_name(name, finding.message)))
-        why = None if wanted is None else wanted.take(name, prefix, checked=checked)
-        if why is not None:
-            report.add(Finding(ERROR, "unexpected", name, f"{name}: is not expected: {why}", DAMAGED))
-    for name in [] if wanted is None else wanted.missing():
-        report.add(Finding(ERROR, "missing", name, f"{name}: is expected, and not there", DAMAGED))
-    report.facts["results"] = results
-    report.sort()
+        if error is None:
+            results[each.name] = found
+        add_file(report, each.name, found if error is None else error, wanted)
+    add_missing(report, wanted)
     return report
 
 
