@@ -26,7 +26,7 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
+.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs man \
 	format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
@@ -170,6 +170,10 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 docs: build $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
 	$(MKDOCS)
+
+man: build ## write the manual page build/ags1.1, for `man -l build/ags1.1`
+	@mkdir -p build
+	$(BIN)/python -m buildtools.manpage >build/ags1.1
 
 browse: docs ## look at each page in Chromium, at three widths, light and dark
 	$(BIN)/python -m tests.browse build/docs

@@ -198,7 +198,9 @@ class ParquetRun:
     def _list(self) -> None:
         """List the files of the source; those that cannot be read have failed."""
 
-        def leave_out(path: str, reason: str) -> None:
+        def leave_out(path: str, reason: str | OSError) -> None:
+            if isinstance(reason, OSError):
+                raise reason
             self._recorder.result.links += reason == LINK
             self._record([Outcome(path, status=LEFT_OUT, error=f"it {reason}")])
 
