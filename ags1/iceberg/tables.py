@@ -470,19 +470,19 @@ class EncryptedTable(TableChanges, TableMaintenance):
         -------
         FindingsReport
             `checked` has "snapshots", "keys" and "files", those that were looked at, manifest lists and manifests among
-            them. `facts` has "unread", manifest lists and manifests that could not be read, so that what they name was
-            not looked at; and "old_keys", what other master keys still open, an OldKeyReport, if that could be tried.
-            It does not count for `ok`. Warnings and notes do not count either: notes are worth knowing, such as what
-            ``prune`` would drop.
+            them; and "unread_manifests", lists among them, that could not be read, so that what they name was not
+            looked at. `facts` has "old_keys", what other master keys still open, an OldKeyReport, if that could be
+            tried. It does not count for `ok`. Warnings and notes do not count either: notes are worth knowing, such as
+            what ``prune`` would drop.
 
             The codes. Of the table: "format-version", "table-not-encrypted", "no-master-key-property",
             "data-key-length", "statistics-plaintext", "statistics-key-leaked". Of snapshots: "snapshot-without-key",
-            "key-missing", "no-manifest-list". Of keys: "key-does-not-open", "key-unused", "kek-does-not-open",
-            "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future", "kek-without-timestamp",
-            "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files: "file-plaintext", "file-format",
-            "file-block-length", "file-without-length", "file-size", "file-size-in-manifest", "file-missing",
-            "size-unreadable", "file-unreadable", "file-conflict", "key-length", "list-without-snapshot",
-            "partition-in-path", "vector-outside".
+            "key-missing", "no-manifest-list", "partition-in-summary". Of keys: "key-does-not-open", "key-unused",
+            "kek-does-not-open", "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future",
+            "kek-without-timestamp", "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files:
+            "file-plaintext", "file-format", "file-block-length", "file-without-length", "file-size",
+            "file-size-in-manifest", "file-missing", "size-unreadable", "file-unreadable", "file-conflict",
+            "key-length", "list-without-snapshot", "partition-in-path", "vector-outside".
 
         Raises
         ------
