@@ -4,10 +4,12 @@ Every error that ags1 itself raises about data, keys or its backend is a subclas
 builtin exception that fits, so that both ``except ags1.Ags1Error`` and ``except ValueError`` work as expected.
 Wrong arguments stay plain ``TypeError`` and ``ValueError``; I/O faults stay ``OSError``.
 
-No message contains key bytes, and a message about a failed tag says no more than the tag does.
+No message contains key bytes or the secrets of a URL, and a message about a failed tag says no more than the tag does.
 """
 
 from __future__ import annotations
+
+import re
 
 __all__ = [
     "Ags1Error",
@@ -23,8 +25,25 @@ __all__ = [
 ]
 
 
+# A container of Azure stands where other URLs have a user.
+_SECRETS = re.compile(
+    r"(?P<user>://)(?:(?<!\babfs://)(?<!\babfss://)|[^/\s@:'\"]*:)[^/\s@'\"]+@"
+    r"|(?P<hex>\b(?:hex|base64):)[\w+/=-]{8,}"
+    r"|(?P<name>[?&][\w.-]*(?:sig|signature|token|secret|password|credential|api_?key)=)(?!<redacted>)[^&\s'\"]+",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text without what a URL or an argument in it keeps secret: users and passwords, signatures, tokens, keys."""
+    return _SECRETS.sub(lambda found: found["user"] or f"{found['name'] or found['hex']}<redacted>", text)
+
+
 class Ags1Error(Exception):
-    """Base class of all errors of ags1."""
+    """Base class of all errors of ags1. Its text never has the user, password or signature of a URL."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_secrets(each) if isinstance(each, str) else each for each in args))
 
 
 class FormatError(Ags1Error, ValueError):

@@ -12,7 +12,7 @@ import sys
 
 from ags1.cli.output import OutputClosed, OutputFaults, forget_output, say_json, warn
 from ags1.cli.spelling import describe
-from ags1.errors import Ags1Error
+from ags1.errors import Ags1Error, without_secrets
 from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, UsageError, exit_code
 from ags1.support.interrupts import (
     INTERRUPTED,
@@ -121,7 +121,7 @@ def _failed(options: Any, error: BaseException) -> int:
     subject = None if options is None else options.called.subject_of(options)
     if subject is None or not getattr(options, "json", False):
         return _fail(message, exit_code(error))
-    say_json({**subject, "error": message})
+    say_json({name: without_secrets(each) for name, each in subject.items()} | {"error": message})
     return exit_code(error)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ags1.support.secrets import without_secrets
+from ags1.errors import without_secrets
 from ags1.support.words import printable
 
 TYPE_CHECKING = False

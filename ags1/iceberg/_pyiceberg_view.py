@@ -12,6 +12,8 @@ from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import Transform
 
+from ags1.errors import without_secrets
+
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
 
 
@@ -38,7 +40,8 @@ def _refused(instead: str) -> Callable[..., NoReturn]:
     def refuse(self: Any, *arguments: object, **named: object) -> NoReturn:
         location = getattr(self, "_table", self).metadata_location
         raise PermissionError(
-            f"{location}: PyIceberg cannot do this with encrypted tables, whose keys it does not know: use {instead}"
+            f"{without_secrets(location)}: PyIceberg cannot do this with encrypted tables, whose keys it does not "
+            f"know: use {instead}"
         )
 
     return refuse
@@ -165,6 +168,6 @@ class _File:
 
 def _unchangeable(location: str) -> PermissionError:
     return PermissionError(
-        f"{location}: the table was opened by its metadata file, and no catalog says which is the newest: open it with "
-        "`load_table` to change it"
+        f"{without_secrets(location)}: the table was opened by its metadata file, and no catalog says which is the "
+        "newest: open it with `load_table` to change it"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from ags1.support.secrets import without_secrets
+from ags1.errors import without_secrets
 
 
 def checked(url: str, name: str) -> str:

@@ -10,8 +10,8 @@ import time
 import zlib
 from collections.abc import Mapping
 
+from ags1.errors import without_secrets
 from ags1.kms._base import DEADLINE, TOO_SLOW, Unusable
-from ags1.support.secrets import without_secrets
 from ags1.support.typing import Any
 
 LARGEST = 1 << 20

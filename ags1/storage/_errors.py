@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import re
 
+from ags1.errors import without_secrets
 from ags1.storage._responses import BY_STATUS, explained
 from ags1.storage.location import is_url, shown
-from ags1.support.secrets import without_secrets
 from ags1.support.typing import Self
 
 # Packages whose exceptions are faults of a service or of the network. fsspec itself raises Python's own exceptions.
@@ -65,7 +65,8 @@ def as_os_error(error: BaseException, name: str | None = None) -> OSError | None
         return cause
     name = name if name is None or not is_url(name) else shown(name)
     if isinstance(error, OSError) and error.errno is not None and error.strerror and error.filename is not None:
-        return error if not is_url(error.filename) else OSError(error.errno, error.strerror, shown(error.filename))
+        where = name or shown(str(error.filename))
+        return error if not is_url(error.filename) else OSError(error.errno, error.strerror, where)
     client = any(_root(kind) in _CLIENTS for kind in type(error).__mro__)
     if not client and not isinstance(error, (OSError, TimeoutError)):
         return None
@@ -165,6 +166,16 @@ class naming:
         if fault is not None and fault is not error:
             # A traceback would show users and queries of URLs that a client names.
             raise fault from None if _PRIVATE.search(str(error)) else error
+
+
+class UnnamedError(OSError):
+    """A listing has all objects but this one, whose name no client can address."""
+
+
+def pass_unnamed(error: OSError) -> None:
+    """Let a listing leave out objects that nothing of ags1 can have written; for its `on_error`."""
+    if not isinstance(error, UnnamedError):
+        raise error
 
 
 def changed(name: str | None) -> OSError:

@@ -6,8 +6,14 @@ import errno
 import os
 import re
 
-from ags1.errors import Ags1Error, AlreadyEncryptedError, ConflictError, KeyAccessError, UnsupportedError
-from ags1.support.secrets import without_secrets
+from ags1.errors import (
+    Ags1Error,
+    AlreadyEncryptedError,
+    ConflictError,
+    KeyAccessError,
+    UnsupportedError,
+    without_secrets,
+)
 
 EXIT_OK = 0
 EXIT_DATA = 1

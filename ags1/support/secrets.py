@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import base64
-import re
 
 from ags1.support.typing import NoReturn
 
 # Fewer bytes would match by chance; more would miss half of a key.
 _PIECE = 8
-
-_SECRETS = re.compile(
-    r"(?P<user>://)[^/\s@'\"]+@|(?P<hex>\b(?:hex|base64):)[\w+/=-]{8,}"
-    r"|(?P<name>[?&][\w.-]*(?:sig|signature|token|secret|password|credential|api_?key)=)(?!<redacted>)[^&\s'\"]+",
-    re.IGNORECASE,
-)
 
 
 class Secret:
@@ -39,15 +32,6 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret cannot be pickled or copied")
-
-
-def without_secrets(text: str) -> str:
-    """The text without what a URL or an argument in it keeps secret: users and passwords, signatures, tokens, keys."""
-
-    def hidden(found: re.Match[str]) -> str:
-        return f"{found['user'] or found['name'] or found['hex']}<redacted>{'@' if found['user'] else ''}"
-
-    return _SECRETS.sub(hidden, text)
 
 
 def shows_secret(text: str | bytes, secret: bytes) -> bool:

@@ -11,7 +11,7 @@ from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, CONVERSION, NAME_ON_SPARK
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import Reporter
 from ags1.cli.spelling import in_options
-from ags1.errors import KeyAccessError
+from ags1.errors import KeyAccessError, without_secrets
 from ags1.support.exit_codes import EXIT_DATA
 
 TYPE_CHECKING = False
@@ -204,7 +204,7 @@ def planned_and_done(
     work: Callable[[Opened, Progress | None], Any],
 ) -> int:
     """Say what would be done, ask, and do it; return the exit code."""
-    record: dict[str, Any] = {"location": where.table, "plan": None, "report": None}
+    record: dict[str, Any] = {"location": without_secrets(where.table), "plan": None, "report": None}
     report: Any = None
     with opened(where, said) as table:
         if table.kms is None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ags1.errors import UnsupportedError
+from ags1.errors import UnsupportedError, without_secrets
 from ags1.expected import NOTHING, Expected
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.configuration import configuration_fault
@@ -118,7 +118,7 @@ def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Map
         if found is not None:
             name = tuple(catalog.identifier_to_tuple(identifier))
             if len(name) < 2 or not all(name):
-                raise ValueError(f"{identifier!r} is no name of a table: write NAMESPACE.TABLE")
+                raise ValueError(f"{without_secrets(repr(identifier))} is no name of a table: write NAMESPACE.TABLE")
             kind = getattr(importlib.import_module(found[0]), found[1])
             made: CatalogTable = kind(catalog, name, {**catalog.properties, **properties})
             return made

@@ -21,7 +21,7 @@ from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
 
-from ags1.errors import ConflictError, UnsupportedError
+from ags1.errors import ConflictError, UnsupportedError, without_secrets
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, KEY_ID, METADATA_PATH, metadata_document, properties_of
@@ -181,7 +181,10 @@ class RestTable(CatalogTable):
         if code < 300:
             found: dict[str, Any] = json.loads(reply.text) if reply.text else {}
             return found
-        said = f"{self.name}: the catalog's server said {code}: {_message(reply.text)}"
+        told = _message(reply.text)
+        for secret in (self._token, *map(self._catalog.properties.get, ("token", "credential"))):
+            told = told.replace(secret, "<redacted>") if secret else told
+        said = without_secrets(f"{self.name}: the catalog's server said {code}: {told}")
         if code == 404 and method == "GET":
             raise FileNotFoundError(2, "the catalog has no such table", self.name)
         if code == 409:

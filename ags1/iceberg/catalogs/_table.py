@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ags1.errors import ConflictError, FormatError, UnsupportedError
+from ags1.errors import ConflictError, FormatError, UnsupportedError, without_secrets
 from ags1.expected import NOTHING, Expected
 from ags1.iceberg.catalogs.successor import NewMetadata, first, successor
 from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
@@ -359,7 +359,7 @@ class PointerTable(CatalogTable):
             except Exception as second:
                 then = f"could not be asked then ({_said(second)})"
             raise OSError(
-                f"{self.name}: it is not known whether the commit of {location} is made: the catalog failed "
+                f"{self.name}: it is not known whether the commit of {where} is made: the catalog failed "
                 f"({_said(error)}), and {then}. The file was kept: load the table later, and look whether its metadata "
                 "log has it, before doing it again"
             ) from error
@@ -390,7 +390,7 @@ def read_state(location: str, io_properties: Mapping[str, str]) -> TableState:
                 f": the location is relative, and means {os.path.abspath(where.path)} here: say it from the directory "
                 "that the catalog's locations are relative to"
             )
-        raise FileNotFoundError(errno.ENOENT, text, location) from error
+        raise FileNotFoundError(errno.ENOENT, text, where.shown) from error
     return TableState(location, metadata_document(location, data))
 
 
@@ -407,7 +407,7 @@ def write_metadata(where: Location, data: bytes) -> None:
 
 def _said(error: BaseException) -> str:
     text = str(error).splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
+    return without_secrets(f"{type(error).__name__}: {text[0] if text else ''}")[:300]
 
 
 def current_schema(fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -30,6 +30,7 @@ from ags1.iceberg.metadata.metadata_names import (
     version_of,
 )
 from ags1.storage import Location, can_create, create, is_directory, list_names, make_parent, open_output, read_whole
+from ags1.storage.location import shown
 
 _NAMES = uuid.UUID("6a0f3f4e-6f0b-5d0a-9a49-1d7f5a9f0c77")
 
@@ -42,14 +43,15 @@ class FileTable(CatalogTable):
     """
 
     def __init__(self, identifier: str, io_properties: Mapping[str, str]) -> None:
-        self.name = identifier
+        self._place = identifier
+        self.name = shown(identifier)
         self.io_properties = io_properties
         self._start = identifier if is_metadata_file(identifier) else None
 
     def _load(self) -> TableState:
         """Read the newest metadata file."""
         if self._start is None:
-            return read_state(newest_metadata(self.name, self.io_properties), self.io_properties)
+            return read_state(newest_metadata(self._place, self.io_properties), self.io_properties)
         location = self._start
         directory = directory_of(location)
         names = set(_names(directory, self.io_properties))
@@ -81,7 +83,7 @@ class FileTable(CatalogTable):
 
     @property
     def _metadata(self) -> str:
-        return f"{self.name.rstrip('/')}/metadata"
+        return f"{self._place.rstrip('/')}/metadata"
 
     def refuse_taken(self) -> None:
         """Refuse a directory with a metadata file."""
@@ -97,7 +99,7 @@ class FileTable(CatalogTable):
         # Every writer uses the same name here, so only one can create the table.
         written = NewMetadata(fields, _named(0, "", METADATA_SUFFIX))
         location = f"{place}/{written.name}"
-        where = self._own(location, [self.name])
+        where = self._own(location, [self._place])
         _require_create(where)
         make_parent(where)
         try:
@@ -111,7 +113,7 @@ class FileTable(CatalogTable):
     def check_can_encrypt(self) -> None:
         """Refuse storage without create-if-absent, and the copy of another table."""
         refuse_change(self.name, self.expected.moved_from)
-        _require_create(location_of(self._start or self.name, self.io_properties))
+        _require_create(location_of(self._start or self._place, self.io_properties))
 
     def refuse_copy(self, state: TableState) -> None:
         """Refuse to change the copy of a table elsewhere, whose files name each other there."""
@@ -204,12 +206,12 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
             return f"{each}/{names[0]}"
     where = location_of(place, properties)
     if where.is_local and not is_directory(where):
-        raise FileNotFoundError(2, "there is no such metadata file or directory", directory)
+        raise FileNotFoundError(2, "there is no such metadata file or directory", shown(directory))
     raise FileNotFoundError(
         2,
-        f"there are no metadata files in {directory}, nor in metadata/ below it: they have names such as "
+        f"there are no metadata files in {shown(directory)}, nor in metadata/ below it: they have names such as "
         f"00007-...{METADATA_SUFFIX}",
-        directory,
+        shown(directory),
     )
 
 

@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ags1.core.blocks import usable_cpus
-from ags1.errors import Ags1Error, FormatError, KeyAccessError, LimitError, TruncatedError, UnsupportedError
+from ags1.errors import (
+    Ags1Error,
+    FormatError,
+    KeyAccessError,
+    LimitError,
+    TruncatedError,
+    UnsupportedError,
+    without_secrets,
+)
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
 from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
@@ -581,4 +589,4 @@ def _uuid_of(view: OpenedState) -> str:
 def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return without_secrets(str(error))

@@ -22,7 +22,7 @@ from typing import Any
 
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
-from ags1.errors import Ags1Error, FormatError, TruncatedError
+from ags1.errors import Ags1Error, FormatError, TruncatedError, without_secrets
 from ags1.iceberg.metadata.locations import location_of, moved
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
@@ -201,7 +201,8 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[t
     try:
         opened = _open(places.of_source(task.source), task.form, task.length)
     except FileNotFoundError:
-        raise FileNotFoundError(2, f"the {task.kind} file is missing, and a snapshot needs it", task.source) from None
+        text = f"the {task.kind} file is missing, and a snapshot needs it"
+        raise FileNotFoundError(2, text, without_secrets(task.source)) from None
     with closing(opened), ExitStack() as held:
         key = _source_key(task, seal)
         promised = {task.length, task.length if key is None or key.file_length is None else key.file_length}

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from ags1 import layout
-from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.errors import FormatError, KeyAccessError, TruncatedError, without_secrets
 from ags1.expected import Expected
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_keys import KnownFile, TableFileKeys, known_file, known_manifest
@@ -177,8 +177,8 @@ class EncryptedFileIO(FileIO):
     def new_output(self, location: str) -> OutputFile:
         """Always raises: PyIceberg cannot record the key of an encrypted file."""
         raise PermissionError(
-            f"{location}: PyIceberg cannot write to encrypted tables, because it has nowhere to put the keys of new "
-            "files: write with the methods of the EncryptedTable, such as append, or with Spark"
+            f"{without_secrets(location)}: PyIceberg cannot write to encrypted tables, because it has nowhere to put "
+            "the keys of new files: write with the methods of the EncryptedTable, such as append, or with Spark"
         )
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -295,7 +295,8 @@ class EncryptedInputFile(InputFile):
                 "`length_policy='file'` opens it"
             )
         warnings.warn(
-            f"{self.location}: opened without a trusted length; blocks missing at its end would go unnoticed",
+            f"{without_secrets(self.location)}: opened without a trusted length; blocks missing at its end "
+            "would go unnoticed",
             UntrustedLengthWarning,
             stacklevel=4,
         )

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError, without_secrets
 from ags1.expected import NOTHING, Expected
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -70,7 +70,7 @@ class KnownFile:
 
     def __repr__(self) -> str:
         state = "plaintext" if self.key_metadata is None else "encrypted, key redacted"
-        return f"<{self.kind} {self.path}: {state}>"
+        return f"<{self.kind} {without_secrets(self.path)}: {state}>"
 
 
 class _Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ags1.errors import Ags1Error, FormatError
+from ags1.errors import Ags1Error, FormatError, without_secrets
 
 
 @contextlib.contextmanager
@@ -19,7 +19,7 @@ def naming(path: str, problem: str = "is not the Avro file that it should be") -
     except Ags1Error as error:
         # Messages about local files have the path without its scheme.
         if path.rpartition("/")[2] not in str(error):
-            error.args = (f"{path}: {error}",)
+            error.args = (without_secrets(f"{path}: {error}"),)
         raise
     except (ImportError, MemoryError):
         raise

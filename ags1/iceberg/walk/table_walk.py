@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow
 
-from ags1.errors import Ags1Error, FormatError, KeyAccessError
+from ags1.errors import Ags1Error, FormatError, KeyAccessError, without_secrets
 from ags1.iceberg.deletes import DeletionVector
 from ags1.iceberg.files.file_io import EncryptedFileIO
 from ags1.iceberg.files.file_keys import KnownFile, known_file, known_manifest
@@ -101,7 +101,7 @@ class TableFile:
         self.vectors: tuple[DeletionVector, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.path}: {self.encryption}>"
+        return f"<{self.kind} {without_secrets(self.path)}: {self.encryption}>"
 
     @property
     def known(self) -> KnownFile:
