@@ -15,6 +15,7 @@ import io
 import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,7 @@ class RowGroups:
     Parameters
     ----------
     file : file object
-        The plaintext: a file of PyArrow, or any with ``pread``, or with ``seek`` and ``read``.
+        The plaintext, with ``seek`` and ``read``; a remote one with ``pread`` too.
     limit : int
         Most bytes of a row group, decoded, of the columns that are read.
     is_remote : bool
@@ -95,17 +96,13 @@ class RowGroups:
         def read(index: int) -> Generator[pyarrow.RecordBatch, None, None]:
             yield from self._decode(self._fetch(index, leaves), leaves)
 
-        if self._at_once < 2 or len(chosen) < 2:
-            streams: Iterator[Iterator[pyarrow.RecordBatch]] = map(read, chosen)
-        else:
+        streams: Generator[Iterator[pyarrow.RecordBatch], None, None] = (read(index) for index in chosen)
+        if self._at_once > 1 and len(chosen) > 1:
             streams = streams_in_parallel(read, chosen, self._at_once, size=bytes_of, most=_BATCH_BYTES)
-        try:
+        with closing(streams):
             for stream in streams:
                 for batch in stream:
                     yield batch.select(list(names))
-        finally:
-            if isinstance(streams, Generator):
-                streams.close()
 
     def _check(self, index: int, size: int) -> None:
         if size > self._limit:
@@ -325,8 +322,9 @@ class _Source:
             self._file.will_read(set(names), groups)
 
     def parts(self, ranges: list[tuple[int, int]]) -> list[pyarrow.Buffer]:
-        if self._is_remote and len(ranges) > 1 and (hasattr(self._file, "pread") or hasattr(self._file, "read_at")):
-            return list(in_parallel(lambda each: self._at(*each), ranges, _REQUESTS))
+        if self._is_remote and len(ranges) > 1:
+            at = self._file.pread
+            return list(in_parallel(lambda each: self._whole(at(*each), *each), ranges, _REQUESTS))
         return [self.part(start, length) for start, length in ranges]
 
     def part(self, start: int, length: int) -> pyarrow.Buffer:
@@ -336,10 +334,6 @@ class _Source:
             self._file.seek(start)
             data = read(length)
         return self._whole(data, start, length)
-
-    def _at(self, start: int, length: int) -> pyarrow.Buffer:
-        pread = getattr(self._file, "pread", None)
-        return self._whole(self._file.read_at(length, start) if pread is None else pread(start, length), start, length)
 
     @staticmethod
     def _whole(data: Any, start: int, length: int) -> pyarrow.Buffer:

@@ -19,7 +19,7 @@ from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.operations import PARQUET, FileOperation, classify
-from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, TreeResult, TreeWork
+from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, TransferResult, TreeWork
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import FileWork, Outcome
 from ags1.spark.engine.sealing import kms_client, of_process
@@ -171,7 +171,7 @@ class TreeTask(FileWork):
     def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
         """Work on one file."""
         found = self.function(entry_of(self.source, unit), threads, advance)
-        if not isinstance(found, TreeResult):
+        if not isinstance(found, TransferResult):
             return Outcome(unit.path, detail=found)
         if found.target is None:
             later = unit if found.status == PUT_OFF else None
