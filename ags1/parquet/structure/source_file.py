@@ -193,7 +193,7 @@ class SourceChunk:
             raise FormatError(f"{self.name}: its metadata lacks the offset or size of its pages")
         # Some writers store 0 for none: for the dictionary page, or for the data pages of a chunk without values.
         start = max(0, data)
-        if dictionary is not None and 0 < dictionary and (dictionary < start or not start):
+        if dictionary is not None and dictionary > 0 and (dictionary < start or not start):
             start = dictionary
         if length < 0 or (start < 4 and length) or start + length > self.file.footer.start:
             raise FormatError(f"{self.name}: its pages, {length} bytes at offset {start}, are not inside the file")
