@@ -151,12 +151,13 @@ demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say h
 demo-spark: build $(STAMPS)/demo-spark $(STAMPS)/java ## the same, and a directory that Spark encrypts and queries
 	$(BIN)/python examples/demo
 
-check: build $(STAMPS)/check ## format, lint and type checks, and the links of the documentation
+check: build $(STAMPS)/check ## format, lint and type checks, and the spelling and the links of the documentation
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ags1 include
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --concise $(STUBBED)
+	$(BIN)/python -m buildtools.prose README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs
 	$(MKDOCS)
 
 # The variable silences an advertisement.
