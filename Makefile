@@ -26,8 +26,8 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-pythons downstream test-spark test-all soak demo demo-spark check docs man \
-	format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
+.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
+	man format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,9 +92,12 @@ PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --benchmark-di
 servers: $(STAMPS)/test ## build the object stores and the Rust reader of the tests, once, outside the tree
 	-$(BIN)/python -m tests.servers install
 
+# make test-all runs the long ones with the others: no process waits for the end of the other kind.
+MARKS ?= not serial and not long
+
 test: build $(STAMPS)/test $(STAMPS)/java ## run the tests, in about ten minutes on two cores; S3 is moto until `make servers` has built MinIO
 	! grep -rqE --include='*.py' 'pytest\.mark\.serial' tests || $(BIN)/python -m pytest -m serial $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m 'not serial and not long' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m '$(MARKS)' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # With the library of AES-GCM that is not chosen on this CPU, where it was built.
 OTHER := 'import ags1; print("openssl" if ags1.backend()["cipher"] == "BoringSSL" else "boringssl")'
@@ -103,19 +106,22 @@ BY_OTHER := tests/core tests/test_vectors.py tests/threats/test_tampering.py tes
 
 test-long: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests that start whole systems: installs, clusters, faulty links
 	$(BIN)/python -m pytest -m long $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(MAKE) test-cipher
+
+test-cipher: build $(STAMPS)/test ## run the tests of the core with the library of AES-GCM that this CPU does not choose
 	! ls ags1/core/boringssl.*.so >/dev/null 2>&1 || AGS1_CIPHER=$$($(BIN)/python -c $(OTHER)) \
 		$(BIN)/python -m pytest -m 'not long and not serial' $(PARALLEL) $(PYTEST_ARGS) $(BY_OTHER) || [ $$? = 5 ]
 
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
-test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests, Spark's on its newest release too
+test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests
 	$(MAKE) check
 	$(MAKE) fuzz SECONDS=5 SEED=1
 	$(MAKE) sanitize
 	$(MAKE) soak SOAK_ARGS='--seconds 15'
 	$(MAKE) bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 90 --allow-undecided'
-	$(MAKE) test-spark
-	$(MAKE) test-long
-	$(MAKE) test
+	$(MAKE) test-cipher
+	$(MAKE) servers
+	$(MAKE) test MARKS='not serial'
 
 # Modules that run by themselves: python -m tests.threats.soak_forks
 SOAKS = $(sort $(shell find tests -name 'soak_*.py'))
@@ -189,8 +195,9 @@ bench-count: build $(STAMPS)/bench ## count instructions and allocations beside 
 	$(BIN)/python -m bench.count $(BASE) $(ARGS)
 
 # What CI has no time for, for an idle machine and a night.
-nightly: ## count all beside BASE=<revision>, tests of others, long soaks, fuzzing, wheels in bare systems, and all benchmarks
+nightly: ## count all beside BASE=<revision>, Spark's newest release, tests of others, long soaks, fuzzing, wheels in bare systems, and all benchmarks
 	$(MAKE) bench-count
+	$(MAKE) test-spark
 	$(MAKE) downstream
 	$(MAKE) browse
 	$(MAKE) soak SOAK_ARGS='--seconds 60'
