@@ -1,4 +1,4 @@
-"""Spelling, doubled words and "it's" in the prose of Markdown pages: python -m buildtools.prose README.md docs
+"""Spelling, doubled words and "it's" in the prose of Markdown pages: ``python -m buildtools.prose README.md docs``.
 
 Code and addresses are left out. ``words.txt`` has the words of this project that a dictionary lacks, one a line.
 """
@@ -41,8 +41,7 @@ def main(places: list[str]) -> int:
     """Check pages and directories of pages."""
     from spellchecker import SpellChecker
 
-    known = SpellChecker()
-    known.word_frequency.load_words(WORDS.read_text(encoding="utf-8").split())
+    known = {*SpellChecker().word_frequency.words(), *WORDS.read_text(encoding="utf-8").split()}
     code = 0
     for place in map(Path, places):
         for page in sorted(place.rglob("*.md")) if place.is_dir() else [place]:
