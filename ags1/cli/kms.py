@@ -372,8 +372,13 @@ def _password(asked: Namespace) -> int:
         if asked.add_secret:
             _tell(asked, f"{path} is opened by each of {client.add_secret(**given)} secrets now")
             return 0
-        client.rotate_password(**given)
-    _tell(asked, f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
+        others = client.rotate_password(**given) - 1
+    also, remark = "", ""
+    if others:
+        also = f", and by {counted(others, 'other secret')} as before"
+        remark = "; who has such a copy and the old secret can open the new file too, until `--only-secret`"
+    said = f"{path} is opened by the new secret from now on{also}; older copies of it still are by the old one"
+    _tell(asked, said + remark)
     return 0
 
 
