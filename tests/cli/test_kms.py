@@ -559,3 +559,19 @@ def test_another_secret_is_added_and_removed(run: Run, work: Path, monkeypatch: 
     assert (result.code, "1 other secret removed" in result.out + result.err) == (0, True)
     assert run("kms", "list", *safe).code == 3
     assert run("kms", "list").code == 0
+
+
+def test_a_changed_secret_is_said_with_the_others_that_open_the_keystore(
+    run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGS1_KMS", "local:keys.json?key_file=a.key")
+    for name in ("a.key", "b.key", "c.key", "d.key"):
+        assert run("keygen", name).code == 0
+    assert run("kms", "init", "--key-id", "lake").code == 0
+    alone = run("kms", "password", "--new-key-file", "b.key").out
+    assert alone == "keys.json is opened by the new secret from now on; older copies of it still are by the old one\n"
+    monkeypatch.setenv("AGS1_KMS", "local:keys.json?key_file=b.key")
+    assert run("kms", "password", "--add-secret", "--new-key-file", "c.key").code == 0
+    shared = run("kms", "password", "--new-key-file", "d.key").out
+    assert "by the new secret from now on, and by 1 other secret as before; older copies" in shared
+    assert run("kms", "list", "--kms", "local:keys.json?key_file=c.key").code == 0
