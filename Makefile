@@ -26,7 +26,7 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-pythons downstream test-spark test-all soak demo demo-spark check docs \
+.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs man \
 	format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
@@ -89,12 +89,15 @@ build: $(STAMPS)/tools ## compile the extension modules in place
 PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --benchmark-disable --durations=15 --durations-min=5
 
 # What cannot be built here is said here; its tests skip, or fail where nothing may be skipped.
-servers: $(STAMPS)/test ## build the object stores of the tests, once, outside the tree
+servers: $(STAMPS)/test ## build the object stores and the Rust reader of the tests, once, outside the tree
 	-$(BIN)/python -m tests.servers install
 
-test: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests, in about ten minutes on two cores
+# make test-all runs the long ones with the others: no process waits for the end of the other kind.
+MARKS ?= not serial and not long
+
+test: build $(STAMPS)/test $(STAMPS)/java ## run the tests, in about ten minutes on two cores; S3 is moto until `make servers` has built MinIO
 	! grep -rqE --include='*.py' 'pytest\.mark\.serial' tests || $(BIN)/python -m pytest -m serial $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m 'not serial and not long' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m '$(MARKS)' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # With the library of AES-GCM that is not chosen on this CPU, where it was built.
 OTHER := 'import ags1; print("openssl" if ags1.backend()["cipher"] == "BoringSSL" else "boringssl")'
@@ -103,19 +106,22 @@ BY_OTHER := tests/core tests/test_vectors.py tests/threats/test_tampering.py tes
 
 test-long: build $(STAMPS)/test $(STAMPS)/java servers ## run the tests that start whole systems: installs, clusters, faulty links
 	$(BIN)/python -m pytest -m long $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(MAKE) test-cipher
+
+test-cipher: build $(STAMPS)/test ## run the tests of the core with the library of AES-GCM that this CPU does not choose
 	! ls ags1/core/boringssl.*.so >/dev/null 2>&1 || AGS1_CIPHER=$$($(BIN)/python -c $(OTHER)) \
 		$(BIN)/python -m pytest -m 'not long and not serial' $(PARALLEL) $(PYTEST_ARGS) $(BY_OTHER) || [ $$? = 5 ]
 
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
-test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests, Spark's on its newest release too
+test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests
 	$(MAKE) check
 	$(MAKE) fuzz SECONDS=5 SEED=1
 	$(MAKE) sanitize
 	$(MAKE) soak SOAK_ARGS='--seconds 15'
 	$(MAKE) bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 90 --allow-undecided'
-	$(MAKE) test-spark
-	$(MAKE) test-long
-	$(MAKE) test
+	$(MAKE) test-cipher
+	$(MAKE) servers
+	$(MAKE) test MARKS='not serial'
 
 # Modules that run by themselves: python -m tests.threats.soak_forks
 SOAKS = $(sort $(shell find tests -name 'soak_*.py'))
@@ -165,6 +171,10 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 docs: build $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
 	$(MKDOCS)
 
+man: build ## write the manual page build/ags1.1, for `man -l build/ags1.1`
+	@mkdir -p build
+	$(BIN)/python -m buildtools.manpage >build/ags1.1
+
 browse: docs ## look at each page in Chromium, at three widths, light and dark
 	$(BIN)/python -m tests.browse build/docs
 
@@ -173,19 +183,20 @@ format: build $(STAMPS)/check ## format the sources
 	$(BIN)/ruff format
 
 bench: build $(STAMPS)/bench ## run the benchmarks: a table, and a picture; ARGS='-k WORD' some of them
-	$(BIN)/python -m bench $(ARGS)
+	AGS1_BUILD_SERVERS=1 $(BIN)/python -m bench $(ARGS)
 
 # Fails if something got slower (make says Error 1) or is undecided (Error 3).
 bench-compare: build $(STAMPS)/bench ## compare the working tree with BASE=<revision>; ARGS='-k WORD --json FILE'
-	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
+	AGS1_BUILD_SERVERS=1 $(BIN)/python -m bench.compare $(BASE) $(ARGS)
 
 # Needs valgrind. CI counts what the change of one commit touches; with --changed and nothing that differs, it is done.
 bench-count: build $(STAMPS)/bench ## count instructions and allocations beside BASE=<revision>; ARGS='--changed -k WORD'
 	$(BIN)/python -m bench.count $(BASE) $(ARGS)
 
 # What CI has no time for, for an idle machine and a night.
-nightly: ## count all beside BASE=<revision>, tests of others, long soaks, fuzzing, wheels in bare systems, and all benchmarks
+nightly: ## count all beside BASE=<revision>, Spark's newest release, tests of others, long soaks, fuzzing, wheels in bare systems, and all benchmarks
 	$(MAKE) bench-count
+	$(MAKE) test-spark
 	$(MAKE) downstream
 	$(MAKE) browse
 	$(MAKE) soak SOAK_ARGS='--seconds 60'

@@ -160,6 +160,7 @@ class build_ext(_build_ext):
             include_path=["include"],
             build_dir=str(GENERATED),
             force=changed,
+            nthreads=self.parallel,
             compiler_directives=DIRECTIVES,
         )
         for extension, done in zip(self.extensions, generated, strict=True):

@@ -45,8 +45,7 @@ def with_files(page: Path) -> str:
 
     def block(match: re.Match[str]) -> str:
         if match[2] not in steps:
-            places = (ROOT / match[2], ROOT / "examples" / "ci" / Path(match[2]).name)
-            steps[match[2]] = re.split(r"\n+# %%\n", next(each for each in places if each.exists()).read_text())
+            steps[match[2]] = re.split(r"\n+# %%\n", (ROOT / match[2]).read_text())
         assert steps[match[2]], f"{page.name} has more blocks than {match[2]} has steps"
         return f"{match[1]}{steps[match[2]].pop(0).rstrip()}\n```\n"
 
@@ -58,7 +57,7 @@ def with_files(page: Path) -> str:
 
 def pages_with_files() -> list[Path]:
     """Return the pages that show files of ``examples/``."""
-    return [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "benchmarks-in-ci.md"]
+    return sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 
 def commands(pages: Iterable[Path]) -> set[str]:

@@ -11,6 +11,7 @@ from ags1.cli.paths import places
 from ags1.cli.report import Reporter
 from ags1.cli.spelling import in_options
 from ags1.support.exit_codes import worst_code
+from ags1.support.reports import ERROR, VIOLATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def _say(report: AuditReport, said: Namespace) -> None:
     if said.json:
         say_json(report.to_dict())
     elif said.quiet:
-        for each in report.findings:
-            if each.severity in ("error", "violation") or not report.files:
-                warn(f"ags1: {in_options(str(each))}")
+        for line in report.lines():
+            if line.startswith((ERROR, VIOLATION)) or not report.files:
+                warn(f"ags1: {in_options(line)}")
     else:
         for line in in_options(str(report)).split("\n"):
             say(line)

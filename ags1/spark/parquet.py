@@ -118,7 +118,7 @@ def encrypt_parquet(
     writing = _writing(kms_reference(kms), footer_key_id, column_key_ids, aad_prefix, encryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
     how = TransferSettings(None, writing, others, resume, threads, missing_columns=missing_columns)
-    return run.transfer("encrypt", how)
+    return run.run("encrypt", how)
 
 
 def decrypt_parquet(
@@ -168,7 +168,7 @@ def decrypt_parquet(
     reading = _reading(kms, aad_prefix, decryption)
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
     how = TransferSettings(reading, None, others, resume, threads, drop_bloom_filters=drop_bloom_filters)
-    return run.transfer("decrypt", how, transfer_key_id)
+    return run.run("decrypt", how, transfer_key_id)
 
 
 def rekey_parquet(
@@ -238,7 +238,7 @@ others, parallelism, threads, on_error, resume, progress, **encryption
     run = ParquetRun(spark, source, target, include, exclude, parallelism, on_error, progress)
     columns = as_names(plaintext_columns, "plaintext_columns")
     how = TransferSettings(reading, writing, others, resume, threads, columns, drop_bloom_filters, missing_columns)
-    return run.transfer("rekey", how)
+    return run.run("rekey", how)
 
 
 def verify_parquet(

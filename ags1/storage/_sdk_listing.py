@@ -64,7 +64,7 @@ def _azure(location: Location, prefix: str, after: str, delimiter: str | None) -
         raise _missing(location, "azure-storage-blob", "azure") from error
     settings = _settings(location)
     credential: Any = settings.get("account_key") or settings.get("sas_key")
-    application = [settings.get(each) for each in ("tenant_id", "client_id", "client_secret")]
+    application = [str(settings.get(each) or "") for each in ("tenant_id", "client_id", "client_secret")]
     if is_true(settings.get("skip_signature", False)):
         credential = None
     elif credential is None:

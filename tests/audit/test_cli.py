@@ -54,7 +54,7 @@ def test_plaintext_that_is_not_allowed_is_exit_code_5(run: Run, here: Path) -> N
 
 def test_json_has_everything(run: Run, here: Path) -> None:
     (found,) = run("audit", "data", "--json").records
-    assert (found["location"], found["exit_code"], found["ok"]) == ("data", 5, False)
+    assert (found["subject"], found["exit_code"], found["ok"]) == ("data", 5, False)
     assert [each["name"] for each in found["files"]] == ["a.csv"]
 
 
@@ -96,7 +96,7 @@ def test_several_locations_have_a_report_each_and_the_worst_exit_code(run: Run, 
     (here / "other").mkdir()
     (here / "other" / "b.md").write_text("text")
     result = run("audit", "data", "other", "--allow", "*.md", "--json")
-    assert [(each["location"], each["exit_code"]) for each in result.records] == [("data", 5), ("other", 0)]
+    assert [(each["subject"], each["exit_code"]) for each in result.records] == [("data", 5), ("other", 0)]
     assert result.code == 5
     globbed = run("audit", "[do]*", "data", "--allow", "*")
     assert (globbed.code, globbed.out.count("ok: all files outside of --allow look encrypted")) == (0, 2)

@@ -43,9 +43,3 @@ def test_the_recipe_runs_in_a_clone(tmp_path: Path) -> None:
         each["name"] for each in stored
     }
     assert all(each["extra_info"]["paired"]["machine"]["cpu_model"] for each in stored)
-
-
-def test_the_page_shows_these_files() -> None:
-    page = (ROOT / "docs" / "benchmarks-in-ci.md").read_text()
-    for name in ("test_speed.py", "speed.yml"):
-        assert (FILES / name).read_text() in page

@@ -21,6 +21,7 @@ from tests import modes
 from tests.iceberg.canonical import arrow_rows, sorted_rows
 from tests.iceberg.conversions import LINEAGE, PLAINTEXT, beginning_with, read_rows, writable
 from tests.iceberg.warehouse import SparkTables, local_path
+from tests.servers.fixtures import needs_credentials
 from tests.servers.s3 import S3Server
 
 NOW = datetime.timedelta(0)
@@ -174,6 +175,7 @@ def test_a_copy_that_was_killed_is_finished_by_the_next_run_and_leaves_nothing(
 def test_a_bucket_in_which_nothing_may_be_deleted_is_converted_and_cleaned_later(
     s3_server: S3Server, s3_bucket: str, table_kms: MemoryKms
 ) -> None:
+    needs_credentials(s3_server)
     owner = {
         "s3.endpoint": s3_server.endpoint,
         "s3.access-key-id": s3_server.access_key,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 
+from tests.interop import rust_peer
 from tests.servers import azure, gcs, hdfs, s3
 from tests.servers._install import MissingServerError
 
@@ -14,6 +16,7 @@ INSTALLERS = {
     "gcs": gcs.install,
     "azure": azure.install,
     "hdfs": hdfs.install,
+    "iceberg-reader": rust_peer.install,
     "s3s": s3.install_s3s,
 }
 # s3s is for measuring many small objects.
@@ -28,6 +31,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := set(arguments.name) - set(INSTALLERS):
         parser.error(f"no server is called {', '.join(sorted(unknown))}")
+    os.environ["AGS1_BUILD_SERVERS"] = "1"
     status = 0
     for name in arguments.name or USUAL:
         start = time.monotonic()

@@ -69,6 +69,11 @@ def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, cwd
         raise MissingServerError(f"{' '.join(map(str, command))} failed ({done.returncode}):\n{said}")
 
 
+def may_build() -> bool:
+    """Whether this run builds what is missing, in minutes: `make servers`, and where no test may be skipped."""
+    return bool(os.environ.get("AGS1_BUILD_SERVERS") or os.environ.get("AGS1_NO_SKIP"))
+
+
 def installed(name: str, version: str, build: Callable[[Path], None]) -> Path:
     """Return the directory of a server, built first if it is not there.
 
@@ -83,11 +88,13 @@ def installed(name: str, version: str, build: Callable[[Path], None]) -> Path:
     Raises
     ------
     MissingServerError
-        From `build`.
+        From `build`; or it is not there, and this run builds nothing: :func:`may_build`.
     """
     directory = _CACHE / f"{name}-{version}"
     if directory.is_dir():
         return directory
+    if not may_build():
+        raise MissingServerError(f"{name} is not built: make servers")
     with locked(f"{name}-{version}"):
         if directory.is_dir():
             return directory

@@ -33,7 +33,7 @@ def missing(reason: object) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """MinIO, whose conditional writes are atomic; moto where it cannot be built and tests may be skipped."""
+    """MinIO, whose conditional writes are atomic; moto where it is not built and tests may be skipped."""
     kind = "minio"
     try:
         KINDS[kind].find()
@@ -41,7 +41,7 @@ def s3_server() -> Iterator[S3Server]:
         if os.environ.get("AGS1_NO_SKIP"):
             missing(error)
         kind = "moto"
-    yield from _started(S3Server.start(kind=kind))
+    yield from started(S3Server.start(kind=kind))
 
 
 @pytest.fixture
@@ -68,28 +68,35 @@ def shaping_proxy(_s3_proxy: ShapingProxy) -> Iterator[ShapingProxy]:
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsServer]:
     """fake-gcs-server, which takes writes of obstore's."""
-    yield from _started(GcsServer.start())
+    yield from started(GcsServer.start())
 
 
 @pytest.fixture(scope="session")
 def azure_server() -> Iterator[AzureServer]:
     """Azurite."""
-    yield from _started(AzureServer.start())
+    yield from started(AzureServer.start())
 
 
 @pytest.fixture(scope="session")
 def hdfs_server() -> Iterator[HdfsServer]:
     """A cluster with one data node."""
-    yield from _started(HdfsServer.start())
+    yield from started(HdfsServer.start())
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """PostgreSQL; each test makes a database of its own."""
-    yield from _started(PostgresServer.start())
+    yield from started(PostgresServer.start())
 
 
-def _started(server: AbstractContextManager[_S]) -> Iterator[_S]:
+def needs_credentials(server: S3Server) -> None:
+    """Skip where the server lets everybody do everything: moto."""
+    if server.kind == "moto":
+        pytest.skip("moto asks for no credentials: make servers")
+
+
+def started(server: AbstractContextManager[_S]) -> Iterator[_S]:
+    """The server for as long as the fixture lasts; the test is skipped where it cannot be had."""
     try:
         started = server.__enter__()
     except MissingServerError as error:

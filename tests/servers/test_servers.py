@@ -236,6 +236,7 @@ def test_a_server_that_ends_at_once_says_why() -> None:
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(_install, "_CACHE", tmp_path)
+    monkeypatch.setenv("AGS1_BUILD_SERVERS", "1")
     return tmp_path
 
 
@@ -262,6 +263,14 @@ def test_a_build_that_failed_leaves_nothing_and_is_tried_again(cache: Path) -> N
         installed("it", "1", fail)
     assert [path.name for path in cache.iterdir()] == ["it-1.lock"]
     assert installed("it", "1", lambda target: None) == cache / "it-1"
+
+
+def test_a_run_that_builds_no_servers_says_how_to_get_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AGS1_BUILD_SERVERS", "AGS1_NO_SKIP"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(MissingServerError, match="it is not built: make servers"):
+        installed("it", "1", lambda target: None)
+    assert not list(cache.iterdir())
 
 
 def test_a_build_says_what_it_does_for_as_long_as_it_lasts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

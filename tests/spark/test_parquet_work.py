@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,18 @@ from ags1 import Key, KeyAccessError, parquet
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
+from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF
 from ags1.spark.engine import sealing
 from ags1.spark.engine.decryption_records import DecryptionRecords
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.parquet_work import (
-    LEFT_OUT,
-    Copying,
-    Examining,
     ReadingSettings,
-    Transferring,
     TransferSettings,
+    TreeTask,
     Verifying,
     WritingSettings,
     prefix_of,
+    tree_work,
     unit_of,
 )
 from ags1.spark.engine.planning import Unit
@@ -71,6 +71,10 @@ def run(work: Any, location: Location) -> dict[str, Outcome]:
     return {each.path: each for each in work.run(units_of(location), lambda files, size: None)}
 
 
+def transferring(verb: str, source: Location, target: Location, how: TransferSettings) -> TreeTask:
+    return TreeTask(verb, source, tree_work(source, target, how).transfer)
+
+
 class Lake:
     """A tree of two Parquet files, and where it goes."""
 
@@ -85,18 +89,18 @@ class Lake:
         self.writing = WritingSettings(kms, footer_key_id="lake", columns=(("lake2", (COLUMN,)),))
         self.reading = ReadingSettings(kms)
 
-    def encrypting(self, **options: Any) -> Transferring:
-        return Transferring("encrypt", self.source, self.vault, TransferSettings(None, self.writing, **options))
+    def encrypting(self, **options: Any) -> TreeTask:
+        return transferring("encrypt", self.source, self.vault, TransferSettings(None, self.writing, **options))
 
     def encrypt(self, **options: Any) -> dict[str, Outcome]:
         return run(self.encrypting(**options), self.source)
 
     def decrypt(self, reading: ReadingSettings | None = None) -> dict[str, Outcome]:
         how = TransferSettings(reading or self.reading, None)
-        return run(Transferring("decrypt", self.vault, self.back, how), self.vault)
+        return run(transferring("decrypt", self.vault, self.back, how), self.vault)
 
     def verify(self, **options: Any) -> dict[str, Outcome]:
-        return run(Verifying("verify", self.vault, options.pop("reading", self.reading), **options), self.vault)
+        return run(Verifying(self.vault, options.pop("reading", self.reading), options), self.vault)
 
 
 @pytest.fixture
@@ -175,7 +179,7 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
         os.utime(Path(lake.vault.join(name)), LONG_AGO)
     other = locate(tmp_path / "other")
     how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake2"))
-    again = Transferring("rekey", lake.vault, other, how)
+    again = transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(again, lake.vault).values()} == {"ok"}
     for name in ("a.parquet", "p=1/000000_0"):
         material = _footer_material(Path(other.join(name)))
@@ -183,7 +187,7 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
     # Done is done: for this master key, and for no other.
     assert {each.status for each in run(again, lake.vault).values()} == {"skipped"}
     how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake"))
-    changed = Transferring("rekey", lake.vault, other, how)
+    changed = transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(changed, lake.vault).values()} == {"ok"}
 
 
@@ -255,7 +259,7 @@ def test_what_travels_is_names(lake: Lake) -> None:
     work = lake.encrypting()
     list(work.run(units_of(lake.source), lambda files, size: None))
     data = pickle.dumps(work)
-    assert pickle.loads(data) == work
+    assert pickle.loads(data).function.__self__.target == lake.vault
     key = Path(lake.kms.partition("key_file=")[2].replace("%2F", "/")).read_bytes()
     assert key not in data
     assert key.hex().encode() not in data
@@ -332,20 +336,20 @@ def test_each_file_says_what_it_is(lake: Lake) -> None:
     found = lake.encrypt(others="skip")
     done = {name for name, each in found.items() if each.status == "ok"}
     assert done == {"a.parquet", "p=1/000000_0"}
-    reasons = {name: each.error for name, each in found.items() if each.status == LEFT_OUT}
-    assert reasons == {
+    assert {name: each.error for name, each in found.items() if each.status == LEFT_OUT} == {
         ".a.parquet.crc": "it is a checksum of the old file",
         ".other.crc": "it is not a Parquet file",
         "_KEY_MATERIAL_FOR_a.parquet.json": "it is the key material of another file",
-        "_SUCCESS": None,
         "_metadata": "it repeats the statistics of all files, and readers do not need it",
         "notes.txt": "it is not a Parquet file",
     }
     # What is copied at the end is marked; nothing of it is there yet.
-    assert [name for name, each in found.items() if each.detail is not None] == ["_SUCCESS"]
+    assert [name for name, each in found.items() if each.status == PUT_OFF] == ["_SUCCESS"]
+    assert found["_SUCCESS"].detail.path == "_SUCCESS"
     assert sorted(os.listdir(lake.vault.path)) == ["a.parquet", "p=1"]
-    examined = run(Examining("examine", lake.source), lake.source)
-    assert sorted(name for name, each in examined.items() if each.detail == "other") == [
+    how = TransferSettings(None, lake.writing)
+    examined = run(TreeTask("examine", lake.source, tree_work(lake.source, lake.vault, how).kind), lake.source)
+    assert sorted(name for name, each in examined.items() if each.detail[0] == "other") == [
         ".other.crc",
         "notes.txt",
     ]
@@ -356,7 +360,8 @@ def test_each_file_says_what_it_is(lake: Lake) -> None:
 
 def test_copies_are_the_same_bytes_and_are_made_once(lake: Lake) -> None:
     add(lake.path, "p=1/notes.txt", b"what is this?")
-    work = Copying("copy", lake.source, lake.vault)
+    how = TransferSettings(None, lake.writing)
+    work = TreeTask("copy", lake.source, tree_work(lake.source, lake.vault, how).copy)
     units = [each for each in units_of(lake.source) if each.path.endswith(".txt")]
     told: list[tuple[int, int]] = []
     (outcome,) = work.run(units, lambda files, size: told.append((files, size)))
@@ -364,7 +369,7 @@ def test_copies_are_the_same_bytes_and_are_made_once(lake: Lake) -> None:
     assert Path(lake.vault.join("p=1/notes.txt")).read_bytes() == b"what is this?"
     assert (sum(files for files, _ in told), sum(size for _, size in told)) == (1, 13)
     assert [each.status for each in work.run(units, lambda files, size: None)] == ["skipped"]
-    work.resume = False
+    work.function = tree_work(lake.source, lake.vault, replace(how, resume=False)).copy
     assert [each.status for each in work.run(units, lambda files, size: None)] == ["ok"]
 
 

@@ -27,6 +27,7 @@ from ags1.storage import (
     status,
 )
 from tests.checks import HANG_SECONDS, KEY, run_python
+from tests.servers.fixtures import needs_credentials
 from tests.servers.s3 import S3Server
 
 MIB = 1 << 20
@@ -150,6 +151,7 @@ def test_a_name_that_the_client_would_change_is_refused(name: str) -> None:
 
 
 def test_missing_objects_and_denied_ones_are_told_apart(s3_server: S3Server, lake: Location) -> None:
+    needs_credentials(s3_server)
     with pytest.raises(FileNotFoundError, match="nothing"):
         open_source(lake.join("nothing"))
     wrong = Location(f"{lake}/x", {**lake.storage_options, "secret_access_key": "wrong", "max_retries": 0})

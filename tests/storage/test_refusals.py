@@ -26,6 +26,7 @@ from ags1.storage import (
     status,
 )
 from tests.servers.azure import AzureServer
+from tests.servers.fixtures import needs_credentials
 from tests.servers.s3 import S3Server
 
 pytest.importorskip("obstore")
@@ -105,7 +106,7 @@ def test_a_bucket_that_is_not_there_is_named(call: str, s3_server: S3Server) -> 
 def test_wrong_credentials_of_s3_say_where_they_come_from(
     call: str, change: dict[str, str], code: str, s3_server: S3Server, s3_bucket: str
 ) -> None:
-    _needs_minio(s3_server)
+    needs_credentials(s3_server)
     error, text = refused(call, s3(dataclasses.replace(s3_server, **change), s3_bucket), *change.values())
     assert isinstance(error, PermissionError)
     said = "403 Forbidden" if call == "status" else code
@@ -114,7 +115,7 @@ def test_wrong_credentials_of_s3_say_where_they_come_from(
 
 @EVERY_CALL
 def test_what_credentials_may_not_do_is_access_refused(call: str, s3_server: S3Server, s3_bucket: str) -> None:
-    _needs_minio(s3_server)
+    needs_credentials(s3_server)
     error, text = refused(call, s3(s3_server, s3_bucket, anon=True, key=None, secret=None))
     assert isinstance(error, PermissionError)
     said = "403 Forbidden" if call == "status" else "AccessDenied"
@@ -125,7 +126,7 @@ def test_what_credentials_may_not_do_is_access_refused(call: str, s3_server: S3S
 @pytest.fixture(scope="module")
 def elsewhere(s3_server: S3Server) -> Iterator[S3Server]:
     """A server of another region than the clients sign for."""
-    _needs_minio(s3_server)
+    needs_credentials(s3_server)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINIO_SITE_REGION", "eu-west-9")
         with S3Server.start() as server:
@@ -312,8 +313,3 @@ def test_what_a_store_says_is_an_oserror_that_a_person_understands(
     assert type(error) is type(OSError(number, ""))
     assert error.errno == number
     assert readable(error, "AKIA", "hush", "prefix=").startswith(expected)
-
-
-def _needs_minio(server: S3Server) -> None:
-    if server.kind != "minio":
-        pytest.skip(f"{server.kind} asks for no credentials")

@@ -34,6 +34,7 @@ from ags1.storage import (
     status,
 )
 from ags1.storage._opaque_keys import is_path
+from tests.servers.fixtures import started
 from tests.servers.gcs import GcsServer
 
 PARTS = ["a", "b", "-", "", ".", "..", "x", "c d", "%2F", "ü", 'q"', "0", ".h"]
@@ -57,8 +58,7 @@ def with_sdk() -> None:
 @pytest.fixture(scope="module")
 def google() -> Iterator[GcsServer]:
     """A server that takes any name: the one of all other tests keeps objects in files."""
-    with GcsServer.start("memory") as server:
-        yield server
+    yield from started(GcsServer.start("memory"))
 
 
 def place_of(server: GcsServer, bucket: str, objects: dict[str, bytes]) -> Location:
@@ -153,7 +153,7 @@ def test_a_planted_name_stops_no_dataset_and_no_audit(google: GcsServer, tmp_pat
         put(google, "vaults", name, b"x")
     with dataset.open(vault, kms) as opened:
         assert opened.open("a").read() == b"a"
-        found = {(each.path, each.kind) for each in opened.verify().problems}
+        found = {(each.subject, each.code) for each in opened.verify().findings}
         assert found == {("/planted", "foreign"), ("_ags1//x", "foreign"), ("_ags1/./x", "foreign")}
     (tmp_path / "later").write_bytes(b"later")
     with dataset.encrypt(tmp_path, vault, kms, "lake") as opened:

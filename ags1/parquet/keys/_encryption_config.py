@@ -27,7 +27,7 @@ from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from typing import Any, TypeAlias, TypeVar
 
     from typing_extensions import Self
 
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from ags1.parquet.keys.kms_keys import FileDataKeys, Kms
 
     FileKeys: TypeAlias = "_GivenKeys | FileDataKeys"
+    T = TypeVar("T")
 
 AAD_FILE_UNIQUE_LENGTH = 8
 
 
-@dataclass(slots=True, repr=False, eq=False)
+@dataclass(repr=False, eq=False)
 class ColumnKey(HoldsKeys):
     """The key of one encrypted column: the footer key, or a key of its own with its key metadata."""
 
@@ -65,23 +66,6 @@ class FileEncryption(HoldsKeys):
         Names in the key material file of an older file, which go when this file has replaced it.
     """
 
-    __slots__ = (
-        "_column_names",
-        "_encrypt_all",
-        "_keys",
-        "_made",
-        "_missing_allowed",
-        "aad_file_unique",
-        "aad_prefix",
-        "algorithm",
-        "data_page_v2",
-        "footer_key",
-        "footer_key_metadata",
-        "plaintext_footer",
-        "replaced",
-        "store_aad_prefix",
-    )
-
     def __init__(self, config: EncryptionConfig, keys: FileKeys) -> None:
         self.algorithm = config.algorithm
         self.plaintext_footer = config.plaintext_footer
@@ -89,13 +73,11 @@ class FileEncryption(HoldsKeys):
         self.store_aad_prefix = config.store_aad_prefix
         self.data_page_v2 = config.data_page_v2
         self.aad_file_unique = random_bytes(AAD_FILE_UNIQUE_LENGTH)
+        self._config = config
         self._keys = keys
         self.footer_key = keys.footer_key
         self.footer_key_metadata = keys.footer_key_metadata
         self.replaced = keys.replaced
-        self._column_names = config._column_names
-        self._encrypt_all = config._encrypt_all
-        self._missing_allowed = config._missing_allowed
         self._made: dict[Path, ColumnKey] = {}
 
     @property
@@ -117,12 +99,7 @@ class FileEncryption(HoldsKeys):
         KeyAccessError
             The KMS did not wrap a new key.
         """
-        footer = ColumnKey(self.footer_key, with_footer_key=True)
-        if self._column_names is None:
-            return [footer] * len(paths)
-        other = footer if self._encrypt_all else None
-        found = self._column_names.resolve(paths, missing_allowed=self._missing_allowed)
-        return [other if index is None else self._own(path, index) for path, index in zip(paths, found, strict=True)]
+        return self._config._for_each(paths, ColumnKey(self.footer_key, with_footer_key=True), None, self._own)
 
     def _own(self, path: Path, index: int) -> ColumnKey:
         made = self._made.get(path)
@@ -197,23 +174,6 @@ class EncryptionConfig(Config):
     Immutable, so safe to share between threads. Its repr shows no key, and it cannot be pickled.
     """
 
-    __slots__ = (
-        "_column_names",
-        "_encrypt_all",
-        "_keys",
-        "_missing_allowed",
-        "_own_keys",
-        "_reading",
-        "aad_prefix",
-        "algorithm",
-        "checks_keys",
-        "data_page_v2",
-        "footer_key_id",
-        "fresh_keys",
-        "plaintext_footer",
-        "store_aad_prefix",
-    )
-
     def __init__(
         self,
         footer_key: KeyLike,
@@ -232,19 +192,6 @@ class EncryptionConfig(Config):
         given = _GivenKeys(
             _writing_key(footer_key, "footer_key"), _metadata(footer_key_metadata, "footer_key_metadata"), keys
         )
-        own = [key for key, _ in keys]
-        self._set_form(encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2)
-        self._set_keys(lambda _: given, names, own)
-
-    def _set_form(
-        self,
-        encrypt_all: bool,
-        algorithm: str,
-        plaintext_footer: bool,
-        aad_prefix: Buffer | None,
-        store_aad_prefix: bool,
-        data_page_v2: str,
-    ) -> None:
         self._encrypt_all = as_flag(encrypt_all, "encrypt_all")
         self.algorithm = one_of(algorithm, ALGORITHMS, "algorithm")
         self.plaintext_footer = as_flag(plaintext_footer, "plaintext_footer")
@@ -255,21 +202,12 @@ class EncryptionConfig(Config):
             raise ValueError("`store_aad_prefix=False` needs `aad_prefix`, which readers must then supply")
         self._missing_allowed = False
         self.checks_keys = True
-
-    def _set_keys(
-        self,
-        keys: Callable[[Location | None], FileKeys],
-        names: ColumnNames | None,
-        own_keys: Sequence[Key | str],
-        reading: DecryptionConfig | None = None,
-        footer_key_id: str | None = None,
-    ) -> None:
-        self._keys = keys
+        self._keys: Callable[[Location | None], FileKeys] = lambda _: given
         self._column_names = names
-        self._own_keys = own_keys
-        self.fresh_keys = reading is not None
-        self.footer_key_id = footer_key_id
-        self._reading = reading
+        self._own_keys: Sequence[Key | str] = [key for key, _ in keys]
+        self.fresh_keys = False
+        self.footer_key_id: str | None = None
+        self._reading: DecryptionConfig | None = None
 
     @classmethod
     def from_kms(
@@ -339,16 +277,24 @@ class EncryptionConfig(Config):
             "kms_instance_url": _text(kms_instance_url, "kms_instance_url"),
         }
         footer_id = key_id(footer_key_id, "footer_key_id")
-        made = cls.__new__(cls)
-        made._set_form(encrypt_all, algorithm, plaintext_footer, aad_prefix, store_aad_prefix, data_page_v2)
-        made._set_keys(
-            lambda target: FileDataKeys(wrapper, footer_id, master_ids, target=target, **options),
-            names,
-            master_ids,
-            DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds),
-            footer_id,
+        made = cls(
+            Key.generate(),
+            encrypt_all=encrypt_all,
+            algorithm=algorithm,
+            plaintext_footer=plaintext_footer,
+            aad_prefix=aad_prefix,
+            store_aad_prefix=store_aad_prefix,
+            data_page_v2=data_page_v2,
         )
-        return made._with(checks_keys=wrapper.checks_keys)
+        return made._with(
+            checks_keys=wrapper.checks_keys,
+            _keys=lambda target: FileDataKeys(wrapper, footer_id, master_ids, target=target, **options),
+            _column_names=names,
+            _own_keys=master_ids,
+            fresh_keys=True,
+            footer_key_id=footer_id,
+            _reading=DecryptionConfig.from_kms(kms, cache_seconds=cache_seconds),
+        )
 
     @classmethod
     def for_iceberg(cls, key_metadata: KeyMetadata | Buffer, *, data_page_v2: str = "java") -> Self:
@@ -424,10 +370,7 @@ class EncryptionConfig(Config):
 
         MissingColumnsError, ValueError: as :meth:`FileEncryption.columns`.
         """
-        if self._column_names is None:
-            return [None] * len(paths)
-        found = self._column_names.resolve(paths, missing_allowed=self._missing_allowed)
-        return [None if index is None else self._own_keys[index] for index in found]
+        return self._for_each(paths, None, None, lambda _, index: self._own_keys[index])
 
     def protections(self, paths: Sequence[tuple[str, ...]]) -> list[str]:
         """How each leaf column is protected: "plaintext", "footer key" or "column key".
@@ -437,11 +380,15 @@ class EncryptionConfig(Config):
         MissingColumnsError, ValueError
             As :meth:`FileEncryption.columns`.
         """
+        return self._for_each(paths, "footer key", "plaintext", lambda *_: "column key")
+
+    def _for_each(self, paths: Sequence[Path], footer: T, plaintext: T, own: Callable[[Path, int], T]) -> list[T]:
+        """For each leaf column: whether it has the footer key, is plaintext, or has a key of its own."""
         if self._column_names is None:
-            return ["footer key"] * len(paths)
-        other = "footer key" if self._encrypt_all else "plaintext"
+            return [footer] * len(paths)
+        other = footer if self._encrypt_all else plaintext
         found = self._column_names.resolve(paths, missing_allowed=self._missing_allowed)
-        return [other if index is None else "column key" for index in found]
+        return [other if index is None else own(path, index) for path, index in zip(paths, found, strict=True)]
 
     def _said(self) -> str:
         if self._column_names is None:

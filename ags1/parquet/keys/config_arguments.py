@@ -57,8 +57,6 @@ def with_text(error: Ags1Error, text: str) -> Ags1Error:
 class HoldsKeys:
     """Its repr shows no key, and it cannot be pickled or copied."""
 
-    __slots__: tuple[str, ...] = ()
-
     def _said(self) -> str:
         return "redacted"
 
@@ -80,8 +78,6 @@ class HoldsKeys:
 class Config(HoldsKeys):
     """A configuration; immutable."""
 
-    __slots__: tuple[str, ...] = ()
-
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(self, name):
             raise AttributeError(f"{type(self).__name__}.{name} cannot be changed: make another configuration")
@@ -89,6 +85,5 @@ class Config(HoldsKeys):
 
     def _with(self, **changes: object) -> Self:
         made = type(self).__new__(type(self))
-        for name in self.__slots__:
-            setattr(made, name, changes.get(name, getattr(self, name)))
+        vars(made).update(vars(self), **changes)
         return made

@@ -74,17 +74,6 @@ class DecryptionConfig(Config):
     Immutable, so safe to share between threads. Its repr shows no key, and it cannot be pickled.
     """
 
-    __slots__ = (
-        "_column_keys",
-        "_column_names",
-        "_footer_key",
-        "_retriever_for",
-        "aad_prefix",
-        "algorithm",
-        "allow_plaintext",
-        "check_footer_integrity",
-    )
-
     def __init__(
         self,
         footer_key: KeyLike | None = None,
@@ -202,16 +191,6 @@ class FileDecryption(HoldsKeys):
     -----
     Safe to share between threads; two threads that need one key at once may both call the key retriever.
     """
-
-    __slots__ = (
-        "_config",
-        "_retrieved",
-        "_retriever",
-        "algorithm",
-        "allow_plaintext",
-        "check_footer_integrity",
-        "name",
-    )
 
     def __init__(
         self, config: DecryptionConfig, name: str | None, retriever: Callable[[bytes], KeyLike | None] | None

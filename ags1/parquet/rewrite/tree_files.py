@@ -2,19 +2,90 @@
 
     directories made, no link followed --> finished before? --> not Parquet in the way? --> changed since? --> the work
 
-:mod:`ags1.parquet.rewrite.trees`, the commands and the tasks of Spark all come through here.
+:class:`TreeWork` describes the work on all files, for threads and for tasks of Spark. The commands call
+:func:`transfer` and :func:`copy`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from ags1.parquet.rewrite.operations import FileOperation, copy_file, newer
+from ags1.errors import FormatError
+from ags1.parquet.rewrite.operations import COPY, OTHER, PARQUET, FileOperation, Lacking, copy_file, newer
 from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC
 from ags1.storage import Entry, Location, make_parent, status
+from ags1.streams.files import Progress
 from ags1.support.typing import Any
+
+DONE, FINISHED, PUT_OFF, LEFT_OUT = "ok", "skipped", "put off", "left out"
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What became of a file.
+
+    `status` is DONE; FINISHED, by an earlier run; PUT_OFF, to be copied after all other files; or LEFT_OUT, for a
+    `reason`. `target` is the file in the other tree.
+    """
+
+    status: str
+    target: Location | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TreeWork:
+    """What is done with each file of a tree that becomes another. Its methods are the work on one file.
+
+    `operation` makes the operation in the process that does the work. `kind_of` returns what :func:`classify` says of
+    a file. If both functions can be pickled, the description can be pickled.
+    """
+
+    operation: Callable[[], FileOperation]
+    kind_of: Callable[[Entry], tuple[str, str]]
+    target: Location
+    others: str
+    resume: bool
+    durable: bool
+
+    def kind(self, source: Entry, *_: object) -> tuple[str, str]:
+        """What to do with the file: as `kind_of`, and COPY for other files, if they are copied."""
+        kind, reason = self.kind_of(source)
+        return (COPY if kind == OTHER and self.others == "copy" else kind), reason
+
+    def lacking(self, source: Entry, *_: object) -> Lacking:
+        """The columns that the file lacks."""
+        if self.kind(source)[0] != PARQUET:
+            return Lacking(source.name, [], [], "")
+        return self.operation().lacking(source.location, source.name)
+
+    def transfer(self, source: Entry, threads: int | None, progress: Progress) -> FileResult:
+        """Encrypt, decrypt or re-key the file, or put it off, or leave it out."""
+        kind, reason = self.kind(source)
+        if kind == COPY:
+            return FileResult(PUT_OFF)
+        if kind == OTHER and self.others == "error":
+            raise FormatError(
+                f"{source.name}: {reason}; `others='copy'` copies such files, `others='skip'` leaves them out"
+            )
+        if kind != PARQUET:
+            return FileResult(LEFT_OUT, reason=reason)
+        target, how = self._place(source), {"threads": threads, "progress": progress, "durable": self.durable}
+        done = transfer(source, target, self.operation(), resume=self.resume, **how)
+        return FileResult(DONE if done else FINISHED, target)
+
+    def copy(self, source: Entry, threads: int | None, progress: Progress) -> FileResult:
+        """Copy the file as it is."""
+        target = self._place(source)
+        done = copy(source, target, resume=self.resume, progress=progress, durable=self.durable)
+        return FileResult(DONE if done else FINISHED, target)
+
+    def _place(self, source: Entry) -> Location:
+        return self.target.as_root().join(source.name)
 
 
 def transfer(source: Entry, target: Location, operation: FileOperation, *, resume: bool, **options: Any) -> bool:

@@ -34,36 +34,58 @@ from ags1.parquet.rewrite.operations import (
     Decrypting,
     Encrypting,
     FileOperation,
+    Lacking,
     Rekeying,
     classify,
     refuse_missing_columns,
     refuse_others,
 )
-from ags1.parquet.rewrite.tree_files import copy, transfer
+from ags1.parquet.rewrite.tree_files import FINISHED, TreeWork
 from ags1.parquet.verify.expected import ExpectedFiles
-from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, directories_like, inside, list_files, refuse_twins, status
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
-from ags1.support.reports import Report
+from ags1.support.reports import DAMAGED, NOT_CHECKED, Report, judged, worst_outcome
 from ags1.support.words import LINK
 from ags1.work.threads import SharedProgress, Threads, run_on_threads
 from ags1.work.units import OneByOne
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any, TypeAlias
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any, Protocol, TypeAlias
 
     from ags1.parquet.keys.columns import ColumnName
     from ags1.parquet.rewrite.operations import Decryption, Encryption
     from ags1.parquet.verify.expected import Expected
-    from ags1.parquet.verify.report import ParquetVerifyReport
+    from ags1.support.reports import VerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
 
+    class Executor(Protocol):
+        """What does the work on the files of a tree that becomes another: threads, or Spark."""
+
+        source: Location
+
+        def entries(self) -> Iterable[Entry]:
+            """The files that may come into the target."""
+
+        def others(self, work: TreeWork) -> Iterable[str]:
+            """Names of files that are not Parquet; the first ones are enough."""
+
+        def lacking(self, work: TreeWork) -> Iterable[Lacking]:
+            """The columns that each file lacks."""
+
+        def transfer(self, work: TreeWork) -> Iterable[Any]:
+            """Do the work on all files; return those that were put off."""
+
+        def finish(self, work: TreeWork, later: Iterable[Any]) -> None:
+            """Copy the files that were put off, or leave them out if a file failed."""
+
+
 NO_PARQUET = "there are no Parquet files in {}"
+FAILED_BEFORE = "a file before it failed"
 
 
 @dataclass
@@ -84,7 +106,7 @@ class ParquetTreeReport(Report):
         Files that the target does not have, and the reason.
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
-    results : dict of str to ParquetVerifyReport
+    results : dict of str to VerifyReport
         The report for each file, from :func:`verify_tree`.
     missing : list of str
         Files that :func:`verify_tree` expected and did not find.
@@ -100,7 +122,7 @@ class ParquetTreeReport(Report):
     copied: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     errors: list[tuple[str, Exception]] = field(default_factory=list)
-    results: dict[str, ParquetVerifyReport] = field(default_factory=dict)
+    results: dict[str, VerifyReport] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unexpected: list[tuple[str, str]] = field(default_factory=list)
     is_verification: bool = False
@@ -117,12 +139,12 @@ class ParquetTreeReport(Report):
     @property
     def outcomes(self) -> dict[str, int]:
         """The number of files for each outcome of :func:`verify_tree`."""
-        found = [each.outcome for each in self.results.values()] + [outcome_of(error) for _, error in self.errors]
+        found = [each.outcome for each in self.results.values()] + [judged(error)[1] for _, error in self.errors]
         return {each: found.count(each) for each in sorted(set(found))}
 
     @property
     def outcome(self) -> str:
-        """The outcome of all files, as :attr:`ParquetVerifyReport.outcome`: damage has precedence, then "not checked".
+        """The outcome of all files, as `outcome` of each: damage has precedence, then "not checked".
 
         A set with missing or unexpected files is "damaged". A set without files is "not checked".
         """
@@ -335,7 +357,7 @@ def verify_tree(
     if not chosen:
         warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=2)
 
-    def verify(each: Entry, threads: int | None, within: Progress) -> ParquetVerifyReport:
+    def verify(each: Entry, threads: int | None, within: Progress) -> VerifyReport:
         return verify_file(
             each.location,
             decryption(each.name) if callable(decryption) else decryption,
@@ -355,7 +377,7 @@ def verify_tree(
             report.results[each.name] = found
             report.done.append(each.name)
             report.done_bytes += each.size
-            prefix, checked = found.aad_prefix, found.failure_count == 0
+            prefix, checked = found.facts["aad_prefix"], found.outcome != DAMAGED
         if wanted is not None:
             why = wanted.take(each.name, prefix, checked=checked)
             if why is not None:
@@ -392,7 +414,6 @@ def _run(
 ) -> ParquetTreeReport:
     """Process a tree; `unshared` has keys that must not be given for many files."""
     report = ParquetTreeReport()
-    root = Location(target, options.storage_options).as_root()
     files = _listed(source, target, options.storage_options, report)
     if len(files) > 1 and isinstance(unshared, EncryptionConfig) and not unshared.fresh_keys:
         raise ValueError(
@@ -402,64 +423,18 @@ def _run(
         )
     one_of(options.others, ("error", "copy", "skip"), "others")
     one_of(options.on_error, ("fail", "collect"), "on_error")
-    plan = _classified(files, options.threads)
-    if options.others == "error":
-        names = [each.name for each, kind, _ in plan if kind == OTHER]
-        refuse_others(names, "`others='copy'` copies them unencrypted, `others='skip'` leaves them out")
-    kept = [(each, COPY if kind == OTHER and options.others == "copy" else kind, reason) for each, kind, reason in plan]
-    report.left_out.extend((each.name, reason) for each, kind, reason in kept if kind in (OTHER, LEAVE_OUT))
-    refuse_twins([each.name for each, kind, _ in kept if kind in (PARQUET, COPY)], root)
+    kinds = {each.name: (kind, reason) for each, kind, reason in _classified(files, options.threads)}
+    root = Location(target, options.storage_options).as_root()
+    work = TreeWork(
+        lambda: operation, lambda each: kinds[each.name], root, options.others, options.resume, options.durable
+    )
+    plan = [(each, *work.kind(each)) for each in files]
+    report.left_out.extend((each.name, reason) for each, kind, reason in plan if kind in (OTHER, LEAVE_OUT))
     if not (options.overwrite or options.resume):
-        _refuse_existing([root.join(each.name) for each, kind, _ in kept if kind in (PARQUET, COPY)])
-    files = [each for each, kind, _ in kept if kind == PARQUET]
-    copied = [each for each, kind, _ in kept if kind == COPY]
-    if not files:
-        warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=3)
-    how = _threads(files, options.threads)
-    if isinstance(operation, Encrypting) and (
-        operation.missing_columns == "skip" or (options.on_error == "fail" and len(files) > 1)
-    ):
-        # The single file of a tree is refused by the work on it.
-        with contextlib.closing(
-            in_parallel(lambda each: operation.lacking(each.location, each.name), files, how.at_once)
-        ) as looked:
-            refuse_missing_columns(
-                looked, operation.missing_columns, "`missing_columns='skip'` encrypts those that a file has"
-            )
-
-    def convert(each: Entry, threads: int | None, within: Progress) -> bool:
-        """Process a file; return False if it was finished before."""
-        target = root.join(each.name)
-        return transfer(
-            each, target, operation, resume=options.resume, threads=threads, progress=within, durable=options.durable
-        )
-
-    def repeat(each: Entry, threads: int | None, within: Progress) -> bool:
-        target = root.join(each.name)
-        return copy(each, target, resume=options.resume, progress=within, durable=options.durable)
-
-    progress = SharedProgress(options.progress, sum(each.size for each in (*files, *copied)))
-    places = ((each.name, each.location) for each in (*files, *copied))
-    with directories_like(Location(source, options.storage_options), root, places):
-        done = run_on_threads(OneByOne(convert), files, how, progress, on_error=options.on_error)
-        for each, is_new, error, *_ in done:
-            if error is not None:
-                report.errors.append((each.name, error))
-            elif is_new:
-                report.done.append(each.name)
-                report.done_bytes += each.size
-            else:
-                report.finished_before.append(each.name)
-        # Markers such as _SUCCESS state that the set is complete, so they are copied last, and only if nothing failed.
-        if report.errors:
-            report.left_out += [(each.name, "a file before it failed") for each in copied]
-            return report
-        done = run_on_threads(OneByOne(repeat), copied, Threads(1), progress, on_error=options.on_error)
-        for each, is_new, error, *_ in done:
-            if error is not None:
-                report.errors.append((each.name, error))
-            else:
-                (report.copied if is_new else report.finished_before).append(each.name)
+        _refuse_existing([root.join(each.name) for each, kind, _ in plan if kind in (PARQUET, COPY)])
+    executor = _OnThreads(Location(source, options.storage_options), plan, options, report)
+    # The work on the single file of a tree refuses it.
+    run_tree(work, executor, stops=options.on_error == "fail" and sum(kind == PARQUET for _, kind, _ in plan) > 1)
     return report
 
 
@@ -479,6 +454,68 @@ def _exists(target: Location) -> bool:
         # None, or a directory, a link, a pipe: the work refuses or replaces it as it says.
         return False
     return True
+
+
+def run_tree(work: TreeWork, executor: Executor, *, stops: bool) -> None:
+    """Refuse what must not be begun, then write; `stops` is whether a file without a column is a reason to refuse."""
+    root = work.target.as_root()
+    refuse_twins((each.name for each in executor.entries()), root)
+    if work.others == "error":
+        way_out = "`others='copy'` copies them unencrypted, `others='skip'` leaves them out"
+        refuse_others(list(executor.others(work)), way_out)
+    operation = work.operation()
+    if isinstance(operation, Encrypting) and (stops or operation.missing_columns == "skip"):
+        way_out = "`missing_columns='skip'` encrypts those that a file has"
+        refuse_missing_columns(executor.lacking(work), operation.missing_columns, way_out)
+    with directories_like(executor.source, root, ((each.name, each.location) for each in executor.entries())):
+        # Markers such as _SUCCESS state that the set is complete, so they are copied last, if nothing failed.
+        executor.finish(work, executor.transfer(work))
+
+
+class _OnThreads:
+    """Threads of this process."""
+
+    def __init__(
+        self, source: Location, plan: list[tuple[Entry, str, str]], options: _Options, report: ParquetTreeReport
+    ) -> None:
+        self.source, self._options, self._report = source, options, report
+        self._plan = plan
+        self._files = [each for each, kind, _ in plan if kind == PARQUET]
+        self._copied = [each for each, kind, _ in plan if kind == COPY]
+        self._threads = _threads(self._files, options.threads)
+
+    def entries(self) -> list[Entry]:
+        return [*self._files, *self._copied]
+
+    def others(self, work: TreeWork) -> list[str]:
+        return [each.name for each, kind, _ in self._plan if kind == OTHER]
+
+    def lacking(self, work: TreeWork) -> Iterator[Lacking]:
+        with contextlib.closing(in_parallel(work.lacking, self._files, self._threads.at_once)) as found:
+            yield from found
+
+    def transfer(self, work: TreeWork) -> list[Entry]:
+        if not self._files:
+            warnings.warn(NO_PARQUET.format(self.source), stacklevel=5)
+        self._progress = SharedProgress(self._options.progress, sum(each.size for each in self.entries()))
+        self._do(work.transfer, self._files, self._threads, self._report.done)
+        done = set(self._report.done)
+        self._report.done_bytes = sum(each.size for each in self._files if each.name in done)
+        return self._copied
+
+    def finish(self, work: TreeWork, later: Iterable[Entry]) -> None:
+        if self._report.errors:
+            self._report.left_out += [(each.name, FAILED_BEFORE) for each in later]
+        else:
+            self._do(work.copy, later, Threads(1), self._report.copied)
+
+    def _do(self, function: Any, files: Iterable[Entry], threads: Threads, done: list[str]) -> None:
+        found = run_on_threads(OneByOne(function), files, threads, self._progress, on_error=self._options.on_error)
+        for each, result, error, *_ in found:
+            if error is not None:
+                self._report.errors.append((each.name, error))
+            else:
+                (self._report.finished_before if result.status == FINISHED else done).append(each.name)
 
 
 def _classified(files: list[Entry], threads: int | None) -> list[tuple[Entry, str, str]]:

@@ -12,7 +12,7 @@ import pickle
 import tempfile
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
 from typing import Any, TypeAlias
@@ -24,30 +24,31 @@ from ags1.errors import Ags1Error, KeyAccessError
 from ags1.kms.asking import reported
 from ags1.parquet.keys.key_material import is_key_material_name
 from ags1.parquet.keys.kms_keys import as_key_service
-from ags1.parquet.rewrite.operations import OTHER, refuse_missing_columns, refuse_others
-from ags1.parquet.rewrite.trees import NO_PARQUET
+from ags1.parquet.rewrite.operations import OTHER, Lacking
+from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, TreeWork
+from ags1.parquet.rewrite.trees import FAILED_BEFORE, NO_PARQUET, run_tree
+from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
-from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
+from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, PREFIX_TEXTS
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.parquet_work import (
-    LEFT_OUT,
-    Copying,
-    Examining,
-    Looking,
     ReadingSettings,
-    Transferring,
     TransferSettings,
+    TreeTask,
     Verifying,
     WritingSettings,
+    entry_of,
+    tree_work,
     unit_of,
 )
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.results import Recorder, Result, raise_for
 from ags1.spark.engine.runner import Engine, Outcome, TaskWork
 from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
-from ags1.storage import Location, PipeSource, directories_like, inside, open_source, refuse_twins
+from ags1.storage import Entry, Location, inside
 from ags1.support.arguments import at_least_one, one_of
+from ags1.support.reports import NOT_PROTECTED
 from ags1.support.words import LINK, counted
 
 Tree: TypeAlias = str | os.PathLike[str]
@@ -75,61 +76,78 @@ class ParquetRun:
     ) -> None:
         one_of(on_error, ("fail", "collect"), "on_error")
         self._spark = spark
-        self._source = locate(source, spark)
+        self.source = locate(source, spark)
         self._target = None if target is None else locate(target, spark)
         if self._target is not None:
-            _refuse_overlap(self._source, self._target)
+            _refuse_overlap(self.source, self._target)
         self._wanted = Filter(include, exclude)
         self._parallelism = parallelism
         self._on_error = on_error
         self._progress = progress
-        self._verb = ""
         self._seal: Sealer | None = None
 
-    def transfer(self, verb: str, how: TransferSettings, transfer_key_id: str | None = None) -> Result:
+    def run(self, verb: str, how: TransferSettings, transfer_key_id: str | None = None) -> Result:
         """Encrypt, decrypt or re-key the files of the source into the target."""
         assert self._target is not None
         reading, writing = how.reading, how.writing
         if writing is not None:
             _try_to_wrap(writing)
-            if writing.kms is not None and (self._source.storage_options or self._target.storage_options):
+            if writing.kms is not None and (self.source.storage_options or self._target.storage_options):
                 # Credentials of the storage may be among them.
                 self._seal = Sealer.create(writing.kms, writing.footer_key_id)
         elif reading is not None:
             self._seal = sealer_under(reading.kms, transfer_key_id)
-        work = Transferring(verb, self._source, self._target, how)
-        with self._recording(verb) as recorder, closing(_Spool()) as files, closing(_Spool()) as later:
+        self._how = how
+        with self._recording(verb) as result:
             if writing is not None and writing.kms is not None:
-                reported(recorder.result, kms_client(writing.kms))
-            self._list(files, recorder)
-            refuse_twins((each.path for each in files), self._target)
+                reported(result, kms_client(writing.kms))
+            self._list()
             if reading is not None:
-                self._try_to_read(reading, files)
-            if how.others == "error":
-                self._refuse_others(files)
-            if writing is not None and writing.columns and (how.missing_columns == "skip" or self._on_error == "fail"):
-                self._refuse_missing_columns(work, files)
-            places = ((each.path, place_of(self._source, each.data[0])) for each in files)
-            with directories_like(self._source, self._target.as_root(), places):
-                self._transfer(work, files, later, recorder)
-        return recorder.result
+                self._try_to_read(reading)
+            work = tree_work(self.source, self._target, how)
+            run_tree(work, self, stops=self._on_error == "fail")
+        return result
 
-    def _transfer(self, work: Transferring, files: _Spool, later: _Spool, recorder: Recorder) -> None:
-        with closing(self._engine(work).run(files)) as waves:
+    # -- what run_tree has done --------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[Entry]:
+        """All files of the source."""
+        return (entry_of(self.source, each) for each in self._files)
+
+    def others(self, work: TreeWork) -> Iterator[str]:
+        """Open the files whose names and sizes do not show what they are."""
+        doubtful = (each for each in self._files if not _is_clear(each))
+        looked = self._few_or_engine(TreeTask("examine", self.source, work.kind), doubtful)
+        found = (each.path for each in looked if each.detail is not None and each.detail[0] == OTHER)
+        # So many are enough for an error.
+        return islice(found, _NOTES)
+
+    def lacking(self, work: TreeWork) -> Iterator[Lacking]:
+        """Read the schema of every file."""
+        named = self._how.writing is not None and self._how.writing.columns
+        looked = self._few_or_engine(TreeTask("look at", self.source, work.lacking), self._files if named else ())
+        return (each.detail for each in looked if each.detail is not None)
+
+    def transfer(self, work: TreeWork) -> Iterable[Unit]:
+        """Have tasks do the work; the files that they put off are on the disk."""
+        task = TreeTask(self._verb, self.source, work.transfer, self._how.threads)
+        with closing(self._engine(task).run(self._files)) as waves:
             for outcomes in waves:
-                put_off = [each for each in outcomes if _is_put_off(each)]
-                later.fill(each.detail for each in put_off)
-                self._record(recorder, [each for each in outcomes if not _is_put_off(each)])
-        if not recorder.result.counts.keys() - {LEFT_OUT}:
-            warnings.warn(NO_PARQUET.format(self._source), stacklevel=4)
-        if recorder.result.ok:
-            copying = Copying("copy", self._source, work.target, work.how.resume)
-            with closing(self._few_or_engine(copying, later)) as waves:
-                for outcomes in waves:
-                    self._record(recorder, outcomes)
+                self._later.fill(each.detail for each in outcomes if each.status == PUT_OFF)
+                self._record(each for each in outcomes if each.status != PUT_OFF)
+        if self._is_empty:
+            warnings.warn(NO_PARQUET.format(self.source), stacklevel=5)
+        return self._later
+
+    def finish(self, work: TreeWork, later: Iterable[Unit]) -> None:
+        """Have tasks copy the files, unless a file failed."""
+        if self._recorder.result.ok:
+            for outcome in self._few_or_engine(TreeTask("copy", self.source, work.copy), later):
+                self._record([outcome])
         else:
-            reason = "a file before it failed"
-            self._record(recorder, (Outcome(each.path, status=LEFT_OUT, error=reason) for each in later))
+            self._record(Outcome(each.path, status=LEFT_OUT, error=FAILED_BEFORE) for each in later)
+
+    # -- verifying -----------------------------------------------------------------------------------------------------
 
     def verify(
         self,
@@ -146,67 +164,67 @@ class ParquetRun:
         at_least_one(threads, "threads")
         self._seal = sealer_under(reading.kms, transfer_key_id)
         wanted = None if expected is None else ExpectedFiles(expected)
-        required = as_names(require_encrypted, "require_encrypted")
-        work = Verifying("verify", self._source, reading, missing_keys, threads, required, allow_unauthenticated_pages)
+        options = {
+            "missing_keys": missing_keys,
+            "require_encrypted": as_names(require_encrypted, "require_encrypted"),
+            "allow_unauthenticated_pages": allow_unauthenticated_pages,
+        }
         compared = reading.aad_prefix is not None or (wanted is not None and wanted.by_prefix)
         uncompared = 0
-        with self._recording("verify") as recorder, closing(_Spool()) as files:
-            self._list(files, recorder)
+        with self._recording("verify") as result:
+            self._list()
             if reading.kms is not None and missing_keys == "error":
-                self._try_to_read(reading, files)
-            with closing(self._engine(work).run(files)) as waves:
-                for outcomes in waves:
-                    rows = list(outcomes)
+                self._try_to_read(reading)
+            work = Verifying(self.source, reading, options, threads)
+            with closing(self._engine(work).run(self._files)) as waves:
+                for rows in waves:
                     uncompared += sum(not compared and bool(each.detail and each.detail[0]) for each in rows)
                     if wanted is not None:
                         for each in rows:
                             _take_expected(wanted, each)
-                    self._record(recorder, rows)
-            if not recorder.result.counts.keys() - {LEFT_OUT}:
+                    self._record(rows)
+            if self._is_empty:
                 # Else a set whose files were all removed would pass.
-                text = f"nothing was checked: {NO_PARQUET.format('it')}"
-                self._record(recorder, [Outcome(self._source.text, status="error", error=text, kind="FormatError")])
+                self._record([_wrong(self.source.text, f"nothing was checked: {NO_PARQUET.format('it')}")])
             if wanted is not None:
-                text = "it is expected, but not there"
-                gone = (Outcome(each, status="error", error=text, kind="FormatError") for each in wanted.missing())
-                self._record(recorder, gone)
+                self._record(_wrong(each, "it is expected, but not there") for each in wanted.missing())
             if uncompared:
-                recorder.result.notes.append((self._source.text, f"{counted(uncompared, 'file')}: {NOT_COMPARED}"))
-        return recorder.result
+                text = f"{counted(uncompared, 'file')}: {PREFIX_TEXTS[PREFIX_NOT_COMPARED]}"
+                result.notes.append((self.source.text, text))
+        return result
 
     # -- files ---------------------------------------------------------------------------------------------------
 
-    def _list(self, files: _Spool, recorder: Recorder) -> None:
+    def _list(self) -> None:
         """List the files of the source; those that cannot be read have failed."""
 
-        def leave_out(path: str, reason: str) -> None:
-            recorder.result.links += reason == LINK
-            self._record(recorder, [Outcome(path, status=LEFT_OUT, error=f"it {reason}")])
+        def leave_out(path: str, reason: str | OSError) -> None:
+            if isinstance(reason, OSError):
+                raise reason
+            self._recorder.result.links += reason == LINK
+            self._record([Outcome(path, status=LEFT_OUT, error=f"it {reason}")])
 
         def units() -> Iterator[Unit]:
-            for each in scan(self._source, "", self._wanted, self._target, leave_out):
+            for each in scan(self.source, "", self._wanted, self._target, leave_out):
                 unit = unit_of(each.path, each.source, each.identity)
                 if each.error is None:
                     yield unit
                 else:
-                    self._record(recorder, [Outcome.failed(unit, each.error)])
+                    self._record([Outcome.failed(unit, each.error)])
 
-        files.fill(units())
+        self._files.fill(units())
 
-    def _try_to_read(self, reading: ReadingSettings, files: _Spool) -> None:
+    def _try_to_read(self, reading: ReadingSettings) -> None:
         """Open the footers of the first files: with wrong keys, every task would fail, one after the other."""
-        likely = (each for each in files if each.path.endswith(_SUFFIXES))
+        likely = (each for each in self._files if each.path.endswith(_SUFFIXES))
         refusal = None
-        for unit in list(islice(likely, _TRIED)) or list(islice(files, _TRIED)):
+        for unit in list(islice(likely, _TRIED)) or list(islice(self._files, _TRIED)):
             try:
-                place = place_of(self._source, unit.data[0])
-                opened = open_source(place)
-                try:
-                    if not isinstance(opened, PipeSource):
+                place = place_of(self.source, unit.data[0])
+                with seekable(place) as opened:
+                    if opened is not None:
                         read_footer(opened, reading.config(unit.path).for_file(place))
                         return
-                finally:
-                    opened.close()
             except KeyAccessError as error:
                 refusal = refusal or error
             except (Ags1Error, OSError, ValueError):
@@ -215,65 +233,49 @@ class ParquetRun:
         if refusal is not None:
             raise refusal
 
-    def _refuse_others(self, files: _Spool) -> None:
-        """Open the files whose names and sizes do not show what they are, before anything is written."""
-        doubtful = (each for each in files if not _is_clear(each))
-        names: list[str] = []
-        with closing(self._few_or_engine(Examining("examine", self._source), doubtful)) as waves:
-            for outcomes in waves:
-                names += [each.path for each in outcomes if each.detail == OTHER]
-                if len(names) > _FEW:
-                    break
-        refuse_others(names, "`others='copy'` copies them unencrypted, `others='skip'` leaves them out")
-
-    def _refuse_missing_columns(self, work: Transferring, files: _Spool) -> None:
-        """Read the schema of every file, before anything is written."""
-        with closing(self._few_or_engine(Looking("look at", self._source, work), files)) as waves:
-            found = (each.detail for outcomes in waves for each in outcomes if each.detail is not None)
-            way_out = "`missing_columns='skip'` encrypts those that a file has"
-            refuse_missing_columns(found, work.how.missing_columns, way_out)
-
     # -- work ----------------------------------------------------------------------------------------------------
 
     def _engine(self, work: TaskWork, progress: Any = None) -> Engine:
         shown = self._progress if progress is None else progress
         return Engine(self._spark, work, parallelism=self._parallelism, progress=shown, seal=self._seal)
 
-    def _few_or_engine(self, work: TaskWork, units: Iterable[Unit]) -> Generator[list[Outcome], None, None]:
+    def _few_or_engine(self, work: TaskWork, units: Iterable[Unit]) -> Iterator[Outcome]:
         """Do secondary work: on the driver, if it takes less time than the start of a Spark job."""
         remaining = iter(units)
         first = list(islice(remaining, _FEW + 1))
         if len(first) <= _FEW and sum(each.size for each in first) <= _SMALL:
-            if first:
-                yield list(work.run(first, lambda files, size: None))
+            yield from work.run(first, lambda files, size: None)
             return
         # The caller's function gets the progress of the main work only: its numbers must not restart.
         shown = self._progress if isinstance(self._progress, bool) else False
         with closing(self._engine(work, shown).run(chain(first, remaining))) as waves:
-            yield from waves
+            yield from chain.from_iterable(waves)
 
     @contextmanager
-    def _recording(self, verb: str) -> Iterator[Recorder]:
-        self._verb = verb
-        recorder = Recorder(self._spark, verb)
+    def _recording(self, verb: str) -> Iterator[Result]:
+        self._verb, self._recorder = verb, Recorder(self._spark, verb)
         started = time.monotonic()
-        try:
-            yield recorder
-        finally:
-            recorder.close(time.monotonic() - started)
+        with closing(_Spool()) as self._files, closing(_Spool()) as self._later:
+            try:
+                yield self._recorder.result
+            finally:
+                self._recorder.close(time.monotonic() - started)
 
-    def _record(self, recorder: Recorder, outcomes: Iterable[Outcome]) -> None:
+    @property
+    def _is_empty(self) -> bool:
+        return not self._recorder.result.counts.keys() - {LEFT_OUT}
+
+    def _record(self, outcomes: Iterable[Outcome]) -> None:
         """Add rows. With ``on_error="fail"``, raise the first error among them."""
-        rows = list(outcomes)
-        recorder.add(rows)
-        notes = recorder.result.notes
+        rows, result = list(outcomes), self._recorder.result
+        self._recorder.add(rows)
         for each in rows:
-            if each.status == LEFT_OUT and len(notes) < _NOTES:
-                notes.append((each.path, f"was left out: {each.error}"))
+            if each.status == LEFT_OUT and len(result.notes) < _NOTES:
+                result.notes.append((each.path, f"was left out: {each.error}"))
         if self._on_error == "fail":
             failed = next((each for each in rows if each.status in ("error", NOT_PROTECTED)), None)
             if failed is not None:
-                raise_for(failed, self._verb, recorder.result, keeps=self._target is not None)
+                raise_for(failed, self._verb, result, keeps=self._target is not None)
 
 
 class _Spool:
@@ -314,8 +316,8 @@ def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
         outcome.status, outcome.kind, outcome.error = "error", "FormatError", f"it is not expected: {why}"
 
 
-def _is_put_off(outcome: Outcome) -> bool:
-    return isinstance(outcome.detail, Unit)
+def _wrong(path: str, why: str) -> Outcome:
+    return Outcome(path, status="error", error=why, kind="FormatError")
 
 
 def _is_clear(unit: Unit) -> bool:

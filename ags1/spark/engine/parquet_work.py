@@ -10,27 +10,16 @@ so none is written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
-from ags1.errors import FormatError
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
-from ags1.parquet.rewrite.operations import (
-    COPY,
-    LEAVE_OUT,
-    OTHER,
-    PARQUET,
-    Decrypting,
-    Encrypting,
-    FileOperation,
-    Rekeying,
-    classify,
-)
-from ags1.parquet.rewrite.tree_files import copy, transfer
-from ags1.parquet.verify.report import NOT_PROTECTED
-from ags1.parquet.verify.verification import ParquetVerifyReport, VerifyFinding
+from ags1.parquet.rewrite.operations import PARQUET, Decrypting, Encrypting, FileOperation, Rekeying, classify
+from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, FileResult, TreeWork
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import FileWork, Outcome
 from ags1.spark.engine.sealing import kms_client, of_process
@@ -38,15 +27,12 @@ from ags1.storage import Entry, Location, status
 from ags1.streams.files import Progress
 from ags1.streams.metadata_files import text_of_prefix
 from ags1.support.arguments import at_least_one, one_of
-from ags1.support.words import listed
-
-LEFT_OUT = "left out"
-"""Status of a file that is passed over; the reason is in its error."""
+from ags1.support.reports import DAMAGED, NOT_CHECKED, NOT_PROTECTED
 
 # Placeholder for the AAD prefix of each file in the configuration that all files share.
 _SOME_PREFIX = b"?"
-# At most so many columns are named in a message.
-_NAMED = 20
+# Classes of errors that stand for an outcome.
+_KINDS = {NOT_CHECKED: "KeyAccessError", NOT_PROTECTED: "AuthenticationError", DAMAGED: "FormatError"}
 
 # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -160,149 +146,77 @@ class _Names:
             return False
 
 
+def entry_of(source: Location, unit: Unit) -> Entry:
+    """The file of a unit, as it was listed."""
+    name, identity = unit.data
+    return Entry(unit.path, place_of(source, name), unit.size, identity.mtime_ns, identity.etag or None)
+
+
+def kind_in(source: Location, file: Entry) -> tuple[str, str]:
+    """What to do with a file of a source, as :func:`classify`."""
+    names: Any = _Names(source)
+    return classify(file.location, file.name, names)
+
+
+def tree_work(source: Location, target: Location, how: TransferSettings) -> TreeWork:
+    """The description of the work on the files of a tree, for tasks."""
+    return TreeWork(how.operation, partial(kind_in, source), target, how.others, how.resume, durable=True)
+
+
 @dataclass
-class _TreeWork(FileWork):
-    """Base of the work on the files of a tree."""
+class TreeTask(FileWork):
+    """Does the work of a :class:`TreeWork` in tasks: `function` is one of its methods."""
 
     verb: str
     source: Location
-
-    def _place(self, unit: Unit) -> Location:
-        return place_of(self.source, unit.data[0])
-
-    def _entry(self, unit: Unit) -> Entry:
-        before: SourceIdentity = unit.data[1]
-        return Entry(unit.path, self._place(unit), unit.size, before.mtime_ns, before.etag or None)
-
-    def _classify(self, unit: Unit) -> tuple[str, str]:
-        place: Any = self._place(unit)
-        names: Any = _Names(self.source)
-        return classify(place, unit.path, names)
-
-
-@dataclass
-class Examining(_TreeWork):
-    """Finds out whether files are Parquet, for decisions before anything is written."""
+    function: Callable[[Entry, int | None, Progress], Any]
+    threads: int = 1
 
     def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
-        """Look at one file."""
-        kind, _ = self._classify(unit)
-        return Outcome(unit.path, detail=kind)
-
-
-@dataclass
-class Copying(_TreeWork):
-    """Copies files as they are. `resume` skips files whose copy in the target is newer and has the same length."""
-
-    target: Location
-    resume: bool = True
-
-    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
-        """Copy one file."""
-        target = self.target.as_root().join(unit.path)
-        done = copy(self._entry(unit), target, resume=self.resume, progress=advance, durable=True)
-        return Outcome(unit.path, target.text, unit.size, status(target).size, status="ok" if done else "skipped")
-
-
-@dataclass
-class Transferring(_TreeWork):
-    """Encrypts, decrypts or re-keys the Parquet files of a tree."""
-
-    target: Location
-    how: TransferSettings
-
-    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
-        """Process one file, or put it off."""
-        kind, reason = self._classify(unit)
-        if kind == COPY or (kind == OTHER and self.how.others == "copy"):
-            # Markers are copied after all other files: a marker says that everything is there.
-            return Outcome(unit.path, status=LEFT_OUT, detail=unit)
-        if kind == OTHER and self.how.others == "error":
-            raise FormatError(
-                f"{unit.path}: {reason}; `others='copy'` copies such files, `others='skip'` leaves them out"
-            )
-        if kind in (OTHER, LEAVE_OUT):
-            return Outcome(unit.path, status=LEFT_OUT, error=reason)
-        assert kind == PARQUET
-        return self._transfer(unit, advance)
-
-    def _transfer(self, unit: Unit, advance: Progress) -> Outcome:
-        target = self.target.as_root().join(unit.path)
-        how: dict[str, Any] = {"threads": self.how.threads, "progress": advance, "durable": True}
-        done = transfer(self._entry(unit), target, self.how.operation(), resume=self.how.resume, **how)
-        length = status(target).size
+        """Work on one file."""
+        found = self.function(entry_of(self.source, unit), threads, advance)
+        if not isinstance(found, FileResult):
+            return Outcome(unit.path, detail=found)
+        if found.target is None:
+            later = unit if found.status == PUT_OFF else None
+            return Outcome(unit.path, status=found.status, error=found.reason, detail=later)
+        length = status(found.target).size
         # The length of the plaintext of an encrypted source is not known before it is decrypted.
-        plain, stored = (length, unit.size) if self.how.writing is None else (unit.size, length)
-        return Outcome(unit.path, target.text, plain, stored, status="ok" if done else "skipped")
-
-
-@dataclass
-class Looking(_TreeWork):
-    """Finds the columns that the Parquet files of a tree lack, before `transfer` writes anything."""
-
-    transfer: Transferring
-
-    def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
-        """Look for the columns of one file."""
-        if self._classify(unit)[0] != PARQUET:
-            return Outcome(unit.path)
-        return Outcome(unit.path, detail=self.transfer.how.operation().lacking(self._place(unit), unit.path))
+        plain, stored = (length, unit.size) if self.verb == "decrypt" else (unit.size, length)
+        return Outcome(unit.path, found.target.text, plain, stored, status=found.status)
 
 
 # -- verifying -----------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Verifying(_TreeWork):
-    """Authenticates every module of the Parquet files of a tree, as :func:`ags1.spark.verify_parquet` has it."""
+class Verifying(FileWork):
+    """Authenticates every module of the Parquet files of a tree; `options` are those of :func:`verify_file`."""
 
+    source: Location
     reading: ReadingSettings
-    missing_keys: str = "error"
+    options: Mapping[str, Any] = field(default_factory=dict)
     threads: int = 1
-    require_encrypted: tuple[Any, ...] = ()
-    allow_unauthenticated_pages: bool = False
+    verb = "verify"
 
     def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
         """Verify one file."""
         from ags1.parquet.verify.verification import verify_file
 
-        kind, reason = self._classify(unit)
+        file = entry_of(self.source, unit)
+        kind, reason = kind_in(self.source, file)
         if kind != PARQUET:
             return Outcome(unit.path, status=LEFT_OUT, error=reason)
         known = self.reading.kms is not None or dict(self.reading.options).get("allow_plaintext")
         config = self.reading.config(unit.path) if known else None
-        report = verify_file(
-            self._place(unit),
-            config,
-            missing_keys=self.missing_keys,
-            require_encrypted=self.require_encrypted,
-            allow_unauthenticated_pages=self.allow_unauthenticated_pages,
-            threads=self.threads,
-            progress=advance,
-        )
-        found = (report.aad_prefix, not report.failure_count)
+        report = verify_file(file.location, config, threads=threads, progress=advance, **self.options)
+        found = (report.facts["aad_prefix"], report.outcome != DAMAGED)
         outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=found)
         if not report.ok:
             outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
-            outcome.kind, outcome.error = _fault(report)
-        elif report.problem_count:
-            outcome.error = f"problem: {_first(report.problems, report.problem_count)}"
+            outcome.kind, outcome.error = _KINDS[report.outcome], report.fault()
+            if report.outcome == DAMAGED:
+                outcome.kind = report.having("damaged")[0].details["error"]
+        elif contradictions := report.having("contradiction"):
+            outcome.error = f"problem: {contradictions[0].message}"
         return outcome
-
-
-def _fault(report: ParquetVerifyReport) -> tuple[str, str]:
-    """Kind and message of the failure: the first failed module, or the missing keys."""
-    if report.failure_count:
-        first = report.failures[0]
-        return first.error or "FormatError", _first(report.failures, report.failure_count)
-    if report.outcome == NOT_PROTECTED:
-        return "AuthenticationError", f"not protected: {'; '.join(report.unprotected())}"
-    if report.footer_key_missing:
-        return "KeyAccessError", "the key of the footer is missing, so its signature could not be checked"
-    names = sorted(report.missing_keys)
-    why = report.missing_keys[names[0]]
-    return "KeyAccessError", f"not checked, because a key is missing: {listed(names, _NAMED)} ({why})"
-
-
-def _first(findings: list[VerifyFinding], count: int) -> str:
-    return f"{findings[0]}{f', and {count - 1} more' if count > 1 else ''}"
