@@ -29,7 +29,7 @@ from ags1.iceberg import CompactionOptions, CompactionReport, ConversionPlan, Co
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.journal import Journal
-from ags1.iceberg.conversion.work import FileTask, Places, FileResult
+from ags1.iceberg.conversion.work import FileResult, FileTask, Places
 from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
