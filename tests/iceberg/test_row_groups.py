@@ -100,6 +100,11 @@ def test_rows_are_the_same_when_a_batch_has_few_of_them(
     monkeypatch.setattr(_row_groups, "_MOST_ROWS", 7)
     batches = list(RowGroups(file, LIMIT).batches(rows.column_names))
     assert pa.Table.from_batches(batches).equals(rows.cast(batches[0].schema))
+    assert max(batch.num_rows for batch in batches) == 7
+    # As large row groups are read.
+    monkeypatch.setattr(_row_groups, "_SMALL_GROUPS", 0)
+    batches = list(RowGroups(file, LIMIT).batches(rows.column_names))
+    assert pa.Table.from_batches(batches).equals(rows.cast(batches[0].schema))
     assert [batch.num_rows for batch in batches] == [7] * 12 + [6] + [7] * 12 + [6] + [7, 7, 6]
     # The longest values leave a row at once: these are joined again.
     monkeypatch.setattr(_row_groups, "_MOST_ROWS", 1 << 17)

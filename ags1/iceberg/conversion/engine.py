@@ -129,7 +129,7 @@ class Conversion:
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
         # Small files of a store that were read to be checked.
-        self._contents: dict[str, Buffer] = {}
+        self._held: dict[str, tuple[FileTask, Buffer]] = {}
         self._held_bytes = 0
         # What decides how a file is read, as far as it is known here.
         self._forms: dict[str, str] = {}
@@ -252,8 +252,9 @@ class Conversion:
                 )
             if self.perform is None:
                 # With `perform`, each file is checked where it is moved, not from here.
-                form, content = check(self._task(view, entry), self._seal(view), self.places)
-                self._hold(entry.path, content)
+                task = self._task(view, entry)
+                form, content = check(task, self._seal(view), self.places)
+                self._hold(task, content)
             if not self.change.copies(entry.file.get("key_metadata")):
                 self._forms[entry.path] = form
             return
@@ -263,14 +264,14 @@ class Conversion:
                 f"{entry.path}: has {size} bytes, but its manifest says {entry.file['file_size_in_bytes']}"
             )
 
-    def _hold(self, path: str, content: Buffer | None) -> None:
+    def _hold(self, task: FileTask, content: Buffer | None) -> None:
         """Keep a small file for the work on it, so that it is not requested again."""
         if content is None:
             return
         size = memoryview(content).nbytes
         with self._lock:
             if self._held_bytes + size <= _HELD:
-                self._contents[path] = content
+                self._held[task.source] = task, content
                 self._held_bytes += size
 
     # -- moving files --------------------------------------------------------------------------------------------
@@ -317,8 +318,7 @@ class Conversion:
 
         def move(entry: ManifestEntry, threads: int | None, within: Progress) -> FileResult:
             # Made here: of many files, only those under way have a task.
-            task = self._task(view, entry)
-            content = self._contents.pop(task.source, None)
+            task, content = self._held.pop(entry.path, None) or (self._task(view, entry), None)
             result = run(task, seal, self.places, content=content, threads=threads, progress=within)
             if records is not None:
                 records.add(result)

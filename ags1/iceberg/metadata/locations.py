@@ -48,6 +48,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 _ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
 _METADATA = "metadata"
@@ -191,6 +192,12 @@ def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Loc
 
 def local_path(location: str) -> str | None:
     """The path that a location means on this machine, if it means one."""
+    # Nearly all are one of these two.
+    if location.startswith("/"):
+        return location
+    scheme, separator, _ = location.partition("://")
+    if separator and scheme.lower() != "file" and _SCHEME.fullmatch(scheme):
+        return None
     parsed = urlparse(location)
     if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
         # Hadoop writes file:/path, without escapes.

@@ -55,7 +55,9 @@ class PageSizes:
     expanding: int = 0
 
 
-def page_sizes(data: Buffer, start: int, num_values: int, label: str, row_group: int) -> PageSizes:
+def page_sizes(
+    data: Buffer, start: int, num_values: int, label: str, row_group: int, pages: PageList | None = None
+) -> PageSizes:
     """Return the sizes of a plaintext column chunk.
 
     Parameters
@@ -68,6 +70,8 @@ def page_sizes(data: Buffer, start: int, num_values: int, label: str, row_group:
         Of the chunk, as the footer says: readers read no page after the one with the last of them.
     label, row_group : str, int
         Names of the column and of its row group, for messages.
+    pages : PageList, optional
+        An empty list, which is empty again afterwards: making one costs more than a few pages.
 
     Raises
     ------
@@ -77,7 +81,7 @@ def page_sizes(data: Buffer, start: int, num_values: int, label: str, row_group:
     source = PageSource(data, base=start)
     length = source.size - start
     chunk = Chunk(start, length, num_values, label, source_ordinals=(row_group, 0), ends_with_values=True)
-    pages, found = PageList(), PageSizes()
+    pages, found = pages or PageList(), PageSizes()
     while not chunk.done and chunk.values < num_values:
         pages.add(chunk, source, _ALL, _WALKED)
         for page in pages.details():
