@@ -125,7 +125,7 @@ class Finding(Record):
         return EXIT_USAGE if self.code == "unsupported" else EXIT_IO if self.code.endswith("unreadable") else EXIT_KEY
 
     def __str__(self) -> str:
-        return printable(f"{self.severity}: {self.code}: {self.message}")
+        return printable(without_secrets(f"{self.severity}: {self.code}: {self.message}"))
 
 
 @dataclass
