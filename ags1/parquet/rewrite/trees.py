@@ -375,8 +375,9 @@ def verify_tree(
             report.errors.append((each.name, error))
         else:
             report.results[each.name] = found
-            report.done.append(each.name)
-            report.done_bytes += each.size
+            if found.outcome != NOT_CHECKED:
+                report.done.append(each.name)
+                report.done_bytes += each.size
             prefix, checked = found.facts["aad_prefix"], found.outcome != DAMAGED
         if wanted is not None:
             why = wanted.take(each.name, prefix, checked=checked)
