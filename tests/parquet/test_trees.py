@@ -592,3 +592,19 @@ def test_what_the_target_has_is_replaced_only_on_demand(tmp_path: Path, work: st
     assert {each.name for each in (tmp_path / "target").rglob("*") if each.is_file()} == {"b.parquet"}
     assert len(run(overwrite=True).done) == 2
     assert len(run(resume=True).finished_before) == 2
+
+
+def test_a_verification_counts_only_files_that_it_has_checked_whole(tmp_path: Path) -> None:
+    """A file whose keys are missing is a finding, and no checked file."""
+    (tmp_path / "plain").mkdir()
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"n": [1]}), tmp_path / "plain" / f"{name}.parquet")
+    configs = {
+        "a.parquet": parquet.EncryptionConfig(b"k" * 16, column_keys={"n": b"c" * 16}),
+        "b.parquet": parquet.EncryptionConfig(b"k" * 16),
+    }
+    parquet.encrypt_tree(tmp_path / "plain", tmp_path / "vault", configs.__getitem__)
+    report = parquet.verify_tree(tmp_path / "vault", parquet.DecryptionConfig(footer_key=b"k" * 16), on_error="collect")
+    assert not report.ok
+    assert report.checked["files"] == 1
+    assert [each.subject for each in report.having("key-missing")] == ["a.parquet"]
