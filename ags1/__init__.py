@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ags1.streams.opening import open
     from ags1.streams.stream import Reader, Writer
     from ags1.streams.verify import verify_file
+    from ags1.support.reports import Finding, VerifyReport
 
 __all__ = [
     "Ags1Error",
@@ -59,6 +60,7 @@ __all__ = [
     "BackendError",
     "Batch",
     "ConflictError",
+    "Finding",
     "FormatError",
     "Key",
     "KeyAccessError",
@@ -68,6 +70,7 @@ __all__ = [
     "Reader",
     "TruncatedError",
     "UnsupportedError",
+    "VerifyReport",
     "Writer",
     "__version__",
     "backend",
@@ -91,7 +94,9 @@ __all__ = [
 _LAZY_MODULES = ("arrow", "audit", "avro", "bench", "dataset", "fs", "iceberg", "kms", "parquet", "spark", "streams")
 _NEEDS = {"arrow": ("pyarrow",), "fs": ("fsspec",), "spark": ("pyspark", "pyarrow", "pandas")}
 _LAZY_NAMES = {
+    "Finding": "ags1.support.reports",
     "Reader": "ags1.streams.stream",
+    "VerifyReport": "ags1.support.reports",
     "Writer": "ags1.streams.stream",
     "backend": "ags1.core.backend",
     "decrypt_file": "ags1.streams.files",

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from ags1.bench import Run, Subject
+from ags1.expected import Expected
 from bench import settings
 from bench.bench_dataset import sync
 from bench.conftest import Record
@@ -94,7 +95,7 @@ def test_iceberg_conversion(
         sync(directory)
 
     def convert() -> None:
-        made = catalog_table(None, str(start), allowed_locations=[str(directory)])
+        made = catalog_table(None, str(start), expected=Expected(allowed_locations=[str(directory)]))
         report = iceberg.encrypt_table(made, key_id="lake", kms=MemoryKms(KEYS))
         assert report.files == FILES
 

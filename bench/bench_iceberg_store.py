@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ags1.bench import Run, Subject
+from ags1.expected import Expected
 from bench import settings, storage_peers
 from bench.bench_storage import CONDITIONS
 from bench.bench_storage import link as link
@@ -115,7 +116,7 @@ def tables(
         None,
         made.copy_of(plain.metadata_location),
         storage_options=_properties(link.direct),
-        allowed_locations=["s3://lake/"],
+        expected=Expected(allowed_locations=["s3://lake/"]),
     )
     made.encrypted = iceberg.encrypt_table(copied, key_id="lake", kms=MemoryKms(KEYS)).metadata_location
     table = _ours(made)
@@ -260,7 +261,10 @@ def test_iceberg_store_files(which: str, tables: Tables, interleave: Callable[..
         copies.append(tables.copy_of(tables.plain if which == "conversion" else tables.encrypted))
 
     def convert() -> None:
-        options = {"storage_options": tables.properties, "allowed_locations": ["s3://lake/"]}
+        options = {
+            "storage_options": tables.properties,
+            "expected": Expected(allowed_locations=["s3://lake/"]),
+        }
         made = catalog_table(None, copies.pop(), **options)
         if which == "conversion":
             report = iceberg.encrypt_table(made, key_id="lake", kms=kms)

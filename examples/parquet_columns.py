@@ -36,7 +36,7 @@ prefixes = b"people/part-{0..1}.parquet"
 report = parquet.verify_tree("vault", decryption, require_encrypted=["ssn", "salary"], expected=prefixes)
 assert report.ok, report
 print(report.outcomes)
-assert all(each.plaintext_columns == ["id"] for each in report.results.values())
+assert all(each.facts["columns"]["id"] == "plaintext" for each in report.results.values())
 
 # %%
 table = parquet.read_table("vault/", decryption, expected=prefixes)

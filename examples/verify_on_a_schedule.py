@@ -10,7 +10,7 @@ from ags1 import dataset, parquet
 keys = ags1.kms.load("local:keys.json?key_file=keystore.key")
 pins = dataset.Pins.load("pins/lake.pin")
 with dataset.open("vault", keys, pins=pins) as vault:
-    findings = [(each.path, each.kind, each.detail) for each in vault.verify().problems]
+    findings = [(each.subject, each.code, each.message) for each in vault.verify().findings]
 
 reading = parquet.DecryptionConfig.from_kms(keys)
 tree = parquet.verify_tree(

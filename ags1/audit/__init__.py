@@ -19,6 +19,6 @@ from __future__ import annotations
 
 from ags1.audit.classification import PROTECTIONS, AuditedFile
 from ags1.audit.engine import audit
-from ags1.audit.report import AuditReport, Finding, Group
+from ags1.audit.report import AuditReport, Group
 
-__all__ = ["PROTECTIONS", "AuditReport", "AuditedFile", "Finding", "Group", "audit"]
+__all__ = ["PROTECTIONS", "AuditReport", "AuditedFile", "Group", "audit"]

@@ -13,7 +13,7 @@ from ags1.dataset.versions import Version, kept_versions
 from ags1.dataset.views import open_root
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Entry, Location, status
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY
+from ags1.support.reports import DAMAGED, NOT_CHECKED, Finding
 from ags1.support.words import counted
 
 
@@ -47,9 +47,9 @@ class DatasetMembership(Membership):
         sizes = {each.name[len(prefix) :]: each.size for each in listed if each.name.startswith(prefix)}
         self._open(versions, sizes)
 
-    def _add(self, severity: str, code: str, name: str, message: str, exit_code: int = 0) -> None:
+    def _add(self, severity: str, code: str, name: str, message: str, outcome: str = "") -> None:
         subject = f"{self.group.path}/{name}" if self.group.path and name else name or self.group.name
-        self._report.add(severity, code, subject, f"{subject}: {message}", exit_code)
+        self._report.add(Finding(severity, code, subject, f"{subject}: {message}", outcome))
 
     def _versions(self, numbers: list[int]) -> list[Version]:
         """The versions that were committed, ascending."""
@@ -70,13 +70,13 @@ class DatasetMembership(Membership):
 
     def _failed(self, name: str, error: Exception) -> None:
         if isinstance(error, FileNotFoundError):
-            self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", EXIT_DATA)
+            self._add("error", "dataset-file-missing", name, f"a manifest is missing: {error}", DAMAGED)
         elif isinstance(error, KeyAccessError):
-            self._add("error", "key-refused", name, str(error), EXIT_KEY)
+            self._add("error", "key-refused", name, str(error), NOT_CHECKED)
         elif isinstance(error, Ags1Error):
-            self._add("error", "dataset-damaged", name, str(error), EXIT_DATA)
+            self._add("error", "dataset-damaged", name, str(error), DAMAGED)
         else:
-            self._add("error", "unreadable", name, str(error), EXIT_IO)
+            self._add("error", "unreadable", name, str(error), NOT_CHECKED)
 
     def _open(self, versions: list[Version], sizes: dict[str, int]) -> None:
         """Authenticate the versions, and collect the objects that they need."""
@@ -105,11 +105,11 @@ class DatasetMembership(Membership):
                 size = status(self._location.join(name)).size
             except FileNotFoundError:
                 text = "is in the manifest, but not in the dataset"
-                self._add("error", "dataset-file-missing", name, text, EXIT_DATA)
+                self._add("error", "dataset-file-missing", name, text, DAMAGED)
                 return
         if size != expected:
             text = f"has {size:,} bytes, and the manifest says {expected:,}"
-            self._add("error", "dataset-file-size", name, text, EXIT_DATA)
+            self._add("error", "dataset-file-size", name, text, DAMAGED)
 
     def judge(self, file: AuditedFile, report: AuditReport) -> None:
         name = self.group.inside(file.name)

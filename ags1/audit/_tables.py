@@ -18,7 +18,7 @@ from ags1.iceberg.metadata.locations import io_properties_of
 from ags1.iceberg.metadata.metadata_document import KEY_ID, metadata_document, properties_of
 from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file, number_in
 from ags1.storage import Entry, Location, read_whole
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO
+from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, NOT_PROTECTED, WARNING, Finding
 from ags1.support.words import counted
 
 METADATA_DIRECTORY = "metadata"
@@ -26,13 +26,6 @@ METADATA_DIRECTORY = "metadata"
 _MAX_BYTES = 256 << 20
 # Names from Iceberg's Flink sink: job, operator, subtask, attempt, checkpoint, number.
 _FLINK = re.compile(r"[0-9a-f]{32}-.+-\d{5}-\d+-\d+-\d{5}\.avro")
-# Errors of a table's own audit that are not damage: weak settings in its metadata, and refused keys.
-_WEAK = frozenset({
-    "data-key-length", "file-plaintext", "file-without-length", "format-version", "kek-other-master-key",
-    "no-master-key-property", "snapshot-without-key", "table-not-encrypted",
-})  # fmt: skip
-_REFUSED = frozenset({"kek-does-not-open", "key-does-not-open"})
-_NOT_LOOKED_AT = frozenset({"file-not-looked-at", "file-unreadable"})
 
 
 class TableMembership(Membership):
@@ -55,19 +48,20 @@ class TableMembership(Membership):
                 self.group.detail += "; no KMS was given, so only its metadata file was read"
                 self._judge_metadata(fields)
 
-    def _add(self, severity: str, code: str, message: str, exit_code: int = 0) -> None:
-        self._report.add(severity, code, self.group.name, f"table {self.group.name}: {message}", exit_code)
+    def _add(self, severity: str, code: str, message: str, outcome: str = "") -> None:
+        text = f"table {self.group.name}: {message}"
+        self._report.add(Finding(severity, code, self.group.name, text, outcome))
 
     def _fields(self, newest: Entry) -> dict[str, Any] | None:
         try:
             fields = dict(metadata_document(newest.name, bytes(read_whole(newest.location, _MAX_BYTES))).fields)
         except OSError as error:
-            self._add("error", "unreadable", f"{newest.name}: {error.strerror or error}", EXIT_IO)
+            self._add("error", "unreadable", f"{newest.name}: {error.strerror or error}", NOT_CHECKED)
             return None
         except Ags1Error:
             fields = {}
         if "format-version" not in fields:
-            self._add("error", "table-damaged", f"{newest.name} is not the metadata of a table", EXIT_DATA)
+            self._add("error", "table-damaged", f"{newest.name} is not the metadata of a table", DAMAGED)
             return None
         return fields
 
@@ -94,7 +88,7 @@ class TableMembership(Membership):
                 path = each.get("statistics-path")
                 if each.get("key-metadata"):
                     text = f"the key of {path} stands in the metadata file, which is not encrypted"
-                    self._add("error", "table-statistics-key-leaked", text, EXIT_DATA)
+                    self._add("error", "table-statistics-key-leaked", text, DAMAGED)
                 else:
                     self._add("warning", "table-statistics-plaintext", f"{path} is in plaintext, and shows data")
 
@@ -126,14 +120,14 @@ class TableMembership(Membership):
             )
             found = walk(table.metadata_location, table.io)
             for each in audit(found, table.io).findings:
-                self._take_finding(each.severity, each.code, each.message)
+                self._take_finding(each)
                 if each.code == "file-plaintext":
                     self._known_plaintext.add(_place(each.subject))
         except OSError as error:
-            self._add("error", "unreadable", str(error), EXIT_IO)
+            self._add("error", "unreadable", str(error), NOT_CHECKED)
             return
         except (Ags1Error, ValueError) as error:
-            self._add("error", "table-damaged", str(error), EXIT_DATA)
+            self._add("error", "table-damaged", str(error), DAMAGED)
             return
         if not found.complete:
             # The audit has reported the reason.
@@ -151,15 +145,14 @@ class TableMembership(Membership):
             if isinstance(path := each.get(name), str)
         }
 
-    def _take_finding(self, severity: str, code: str, message: str) -> None:
-        if code == "table-not-encrypted":
+    def _take_finding(self, found: Finding) -> None:
+        if found.code == "table-not-encrypted":
             # Each of its files is judged on its own.
             return
-        if severity != "error" or code in _WEAK:
-            self._add("warning" if severity == "error" else severity, f"table-{code}", message)
+        if found.outcome == NOT_PROTECTED:
+            self._add(WARNING if found.severity == ERROR else found.severity, f"table-{found.code}", found.message)
         else:
-            exit_code = 3 if code in _REFUSED else 4 if code in _NOT_LOOKED_AT else 1
-            self._add("error", f"table-{code}", message, exit_code)
+            self._add(found.severity, f"table-{found.code}", found.message, found.outcome)
 
     # -- each of its files -------------------------------------------------------------------------------------------
 
@@ -186,9 +179,10 @@ class TableMembership(Membership):
         if self.group.encrypted and bare:
             code = "table-flink-manifest" if kind == "Flink manifest" else "table-plaintext-file"
             text = f"{file.name}: this {kind} is {file.protection}, although its table is encrypted"
-            report.add("warning", code, file.name, text)
+            report.add(Finding("warning", code, file.name, text))
         if self._named is not None and place not in self._named:
-            report.add("note", "table-unreferenced", file.name, f"{file.name}: no snapshot of its table refers to it")
+            text = f"{file.name}: no snapshot of its table refers to it"
+            report.add(Finding("note", "table-unreferenced", file.name, text))
 
 
 def _number(entry: Entry) -> int:

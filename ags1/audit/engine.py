@@ -16,7 +16,7 @@ from ags1.dataset.selection import Patterns, matches, patterns_of
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, in_order, list_files, status
 from ags1.streams.files import Progress
-from ags1.support.exit_codes import EXIT_IO
+from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, NOT_PROTECTED, WARNING, Finding
 
 
 def audit(
@@ -107,17 +107,17 @@ class _Audit:
         report.add_up()
         if not report.files and not report.findings:
             text = f"{self._location}: there are no files here, so nothing was inspected"
-            report.add("warning", "nothing-found", self._location.shown, text)
-        report.sort_findings()
+            report.add(Finding("warning", "nothing-found", self._location.shown, text))
+        report.sort()
         return report
 
     def _listed(self) -> list[Entry]:
         def tell(error: OSError) -> None:
             name = str(error.filename)
-            if error.errno == errno.ENOTDIR:
-                self._report.add("warning", "link-not-followed", name, f"{name}: {error.strerror}")
-            else:
-                self._report.add("error", "unreadable", name, f"{name}: {error.strerror}", EXIT_IO)
+            is_link = error.errno == errno.ENOTDIR
+            found = (WARNING, "link-not-followed", "") if is_link else (ERROR, "unreadable", NOT_CHECKED)
+            severity, code, outcome = found
+            self._report.add(Finding(severity, code, name, f"{name}: {error.strerror}", outcome))
 
         try:
             return list_files(self._location, on_error=tell)
@@ -137,16 +137,17 @@ class _Audit:
         if found.problem is not None:
             code, message = found.problem
             if code == "key-in-plaintext":
-                report.add("warning", code, found.name, message)
+                report.add(Finding("warning", code, found.name, message))
             else:
-                report.add("error", code, found.name, message, 1 if code == "damaged" else 4)
+                outcome = DAMAGED if code == "damaged" else NOT_CHECKED
+                report.add(Finding("error", code, found.name, message, outcome))
         if found.detail.startswith("AES_GCM_CTR_V1"):
             text = f"{found.name}: its pages have no tags: changes of them are not detected"
-            report.add("warning", "pages-without-tags", found.name, text)
+            report.add(Finding("warning", "pages-without-tags", found.name, text))
         if found.protection in NOT_ENCRYPTED and not any(matches(found.name, each) for each in self._allowed):
             what = "is of an unknown format" if found.protection == UNKNOWN else f"is {found.protection}"
             text = f"{found.name}: {what}, and no pattern of `allow` matches its name"
-            report.add("violation", "not-encrypted", found.name, text)
+            report.add(Finding("violation", "not-encrypted", found.name, text, NOT_PROTECTED))
 
 
 def _memberships(location: Location, listed: list[Entry], kms: Any, report: AuditReport) -> list[Membership]:

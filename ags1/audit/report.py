@@ -6,48 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.audit.classification import PROTECTIONS, AuditedFile
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_OK, EXIT_UNPROTECTED
-from ags1.support.reports import Record, Report
+from ags1.support.reports import FindingsReport, Record
 from ags1.support.words import counted, made_by, printable, share_text, size_text
 
-SEVERITIES = ("error", "violation", "warning", "note")
-# Findings kept for each code, findings in the text, and example names in the text.
-_KEPT = 1000
-_LISTED = 50
+# Example names in the text.
 _EXAMPLES = 3
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that an audit found.
-
-    Attributes
-    ----------
-    severity : {"error", "violation", "warning", "note"}
-        "error": damaged or not inspected. "violation": not encrypted, and not allowed. "warning": action is needed.
-        "note": worth knowing.
-    code : str
-        Kind of finding, for programs.
-    subject : str
-        Name of the file, or path of the dataset or table.
-    message : str
-        The problem, as text.
-    exit_code : int
-        For an error: 1 damage, 3 a key that is not available, 4 something that could not be read. Else 0.
-    """
-
-    severity: str
-    code: str
-    subject: str
-    message: str
-    exit_code: int = 0
-
-    def to_dict(self) -> dict[str, str]:
-        """What JSON can hold of it."""
-        return {name: getattr(self, name) for name in ("severity", "code", "subject", "message")}
-
-    def __str__(self) -> str:
-        return printable(f"{self.severity}: {self.code}: {self.message}")
 
 
 @dataclass
@@ -98,46 +61,28 @@ class Membership:
 
 
 @dataclass
-class AuditReport(Report):
+class AuditReport(FindingsReport):
     """The result of :func:`ags1.audit.audit`. It contains no key and no data.
 
     Attributes
     ----------
-    location : str
-        What was audited.
     made : dict of str to str
         When the audit began, in UTC ("created"), and the version of ags1 ("ags1").
     files : list of AuditedFile
     groups : list of Group
         The first has the files that belong to no dataset and no table.
-    findings : list of Finding
-        Errors first, then violations, warnings and notes; the first thousand of each code.
-    counts : dict of str to int
-        Number of findings of each code.
     totals : dict of str to (int, int)
         Files and bytes of each protection.
-    exit_code : int
-        1 something is damaged; else 4 something could not be read; else 3 a KMS refused a key; else 5 a file is not
-        encrypted that `allow` does not list; else 0.
+
+    Notes
+    -----
+    The exit code is 5 if a file is not encrypted that `allow` does not list, and nothing worse was found.
     """
 
-    location: str
     made: dict[str, str] = field(default_factory=made_by)
     files: list[AuditedFile] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
-    exit_code: int = 0
-
-    def add(self, severity: str, code: str, subject: str, message: str, exit_code: int = 0) -> None:
-        """Add a finding."""
-        code_of_it = EXIT_UNPROTECTED if severity == "violation" else exit_code
-        order = (EXIT_DATA, EXIT_IO, EXIT_KEY, EXIT_UNPROTECTED, EXIT_OK)
-        self.exit_code = min(self.exit_code, code_of_it, key=order.index)
-        self.counts[code] = self.counts.get(code, 0) + 1
-        if self.counts[code] <= _KEPT:
-            self.findings.append(Finding(severity, code, subject, message, code_of_it))
 
     def add_up(self) -> None:
         """Sum up the files, when all are known."""
@@ -148,10 +93,6 @@ class AuditReport(Report):
             group = self.groups[each.group]
             group.files += 1
             group.size += each.size
-
-    def sort_findings(self) -> None:
-        """Put the worst findings first."""
-        self.findings.sort(key=lambda each: SEVERITIES.index(each.severity))
 
     @property
     def size(self) -> int:
@@ -168,11 +109,6 @@ class AuditReport(Report):
         return found
 
     @property
-    def ok(self) -> bool:
-        """Whether all files but allowed ones look encrypted, and nothing is damaged or could not be read."""
-        return self.exit_code == EXIT_OK
-
-    @property
     def verdict(self) -> str:
         """One line: what the exit code says."""
         number = self.counts.get("not-encrypted", 0)
@@ -185,7 +121,7 @@ class AuditReport(Report):
         return "ok: all files outside of `allow` look encrypted"
 
     def _text(self) -> str:
-        lines = [f"{self.location}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]
+        lines = [f"{self.subject}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]
         for protection, (count, size) in self.totals.items():
             if count:
                 share = share_text(size, self.size) if self.size else ""
@@ -204,11 +140,7 @@ class AuditReport(Report):
             more = ", ..." if len(files) > _EXAMPLES else ""
             total = size_text(sum(each.size for each in files))
             lines.append(f"  {leak}: {counted(len(files), 'file')}, {total}: {names}{more}")
-        lines += map(str, self.findings[:_LISTED])
-        rest = sum(self.counts.values()) - _LISTED
-        if rest > 0:
-            lines.append(f"and {counted(rest, 'more finding')}")
-        return "\n".join(map(printable, [*lines, self.origin, self.verdict]))
+        return "\n".join(map(printable, [*lines, *self.lines(), self.origin, self.verdict]))
 
     @property
     def origin(self) -> str:
@@ -217,16 +149,11 @@ class AuditReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
+        found = super().to_dict()
         return {
-            "location": self.location,
-            "ok": self.ok,
-            **self.made,
-            "exit_code": self.exit_code,
+            **found,
+            **found.pop("made"),
             "verdict": self.verdict,
             "totals": {name: {"files": count, "bytes": size} for name, (count, size) in self.totals.items()},
-            "groups": [each.to_dict() for each in self.groups],
             "leaks": {name: len(files) for name, files in self.leaks.items()},
-            "counts": dict(self.counts),
-            "findings": [each.to_dict() for each in self.findings],
-            "files": [each.to_dict() for each in self.files],
         }

@@ -9,6 +9,7 @@ from ags1.cli.command import Positional, command
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import Reporter
 from ags1.cli.spelling import in_options
+from ags1.support.reports import ERROR, VIOLATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def audit(location: str, policy: Namespace, kms: Namespace, threads: int | None,
     if said.json:
         say_json(report.to_dict())
     elif said.quiet:
-        for each in report.findings:
-            if each.severity in ("error", "violation") or not report.files:
-                warn(f"ags1: {in_options(str(each))}")
+        for line in report.lines():
+            if line.startswith((ERROR, VIOLATION)) or not report.files:
+                warn(f"ags1: {in_options(line)}")
     else:
         for line in in_options(str(report)).split("\n"):
             say(line)

@@ -13,18 +13,18 @@ from ags1.cli.command import Positional, command
 from ags1.cli.keys import LENGTH_HELP, Keys
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.paths import STANDARD, Job, dataset_above, expand, refuse_reading, shown
-from ags1.cli.report import Reporter, in_time
+from ags1.cli.report import Reporter
 from ags1.cli.spelling import describe
 from ags1.cli.standard import standard_input
-from ags1.cli.transfer import recorded, work_through
-from ags1.errors import Ags1Error, AuthenticationError
+from ags1.cli.transfer import work_through
+from ags1.cli.verification import VERIFY_FIELDS, verified
+from ags1.errors import Ags1Error
 from ags1.streams.metadata_files import SUFFIX
-from ags1.streams.verify import StreamVerifyReport, cause_of, verify_file
+from ags1.streams.verify import verify_file
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_UNPROTECTED, UsageError
 from ags1.support.typing import Any
-from ags1.support.words import counted, made_by, size_text
+from ags1.support.words import counted, size_text
 
-_SHOWN_RANGES = 20
 _AGS1, _DAMAGED, _OTHER, _UNREADABLE = "AGS1", "damaged", "not AGS1", "unreadable"
 
 
@@ -196,8 +196,7 @@ def _picture(record: dict[str, Any]) -> str:
     work="jobs WORK",
     needs="(--key-metadata PATH | ...)",
     epilog=LENGTH_HELP,
-    fields="file, blocks, plaintext_length, length_trusted, failed_count, failed_blocks (the first thousand), "
-    "seconds, created, ags1, error",
+    fields=VERIFY_FIELDS,
 )
 def verify(files: list[str], key: Namespace, length: Namespace, work: Namespace) -> int:
     """A directory stands for the .ags1 files below it. With --any-length, the exit code is 5 at best.
@@ -218,44 +217,8 @@ def verify(files: list[str], key: Namespace, length: Namespace, work: Namespace)
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
         started = time.monotonic()
-        report = verify_file(job.source, key_metadata=metadata[job.source], threads=work.threads, progress=progress)
-        seconds = time.monotonic() - started
-        record = {
-            "blocks": report.block_count,
-            "plaintext_length": report.plaintext_length,
-            "length_trusted": report.length_trusted,
-            "failed_count": report.failed_count,
-            "failed_blocks": report.failed_blocks,
-            "seconds": round(seconds, 6),
-            **made_by(),
-        }
-        if not report.ok:
-            raise recorded(AuthenticationError(_failure(job.source, report)), record)
-        blocks = counted(report.block_count, "block")
-        return f"{job.source}: {blocks} authentic, {in_time(report.plaintext_length, seconds)}", record
+        found = verify_file(job.source, key_metadata=metadata[job.source], threads=work.threads, progress=progress)
+        return verified(found, started)
 
-    code = work_through(work, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, name_all=True)
+    code = work_through(work, ("verifying", "verified"), jobs, one, lambda job: {"subject": job.source}, name_all=True)
     return EXIT_UNPROTECTED if not code and keys.note_any_length(work) else code
-
-
-def _failure(path: str, report: StreamVerifyReport) -> str:
-    if report.failed_count == report.block_count:
-        which = "its only block is not" if report.block_count == 1 else f"none of its {report.block_count:,} blocks is"
-        return f"{path}: {which} authentic: {cause_of(report)}"
-    ranges = _ranges(report.failed_blocks)
-    text = ", ".join(ranges[:_SHOWN_RANGES])
-    if len(ranges) > _SHOWN_RANGES or report.failed_count > len(report.failed_blocks):
-        text += ", ... (--json lists more)"
-    count = f"{report.failed_count:,} of {report.block_count:,} blocks failed authentication"
-    return f"{path}: {count} ({cause_of(report)}): block {text}"
-
-
-def _ranges(blocks: list[int]) -> list[str]:
-    """Runs of neighbours in one: [1, 2, 3, 7] is ["1-3", "7"]."""
-    runs: list[list[int]] = []
-    for block in blocks:
-        if runs and runs[-1][1] == block - 1:
-            runs[-1][1] = block
-        else:
-            runs.append([block, block])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]

@@ -30,19 +30,17 @@ from ags1.dataset._files import Files, Leaf
 from ags1.dataset._opening import encrypt, open, preview
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.pins import Pins
-from ags1.dataset.reports import DatasetRewrapReport, DatasetVerifyReport, ExpireReport, Problem, RunReport
+from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, RunReport
 from ags1.dataset.versions import Version
 
 __all__ = [
     "Dataset",
     "DatasetEntry",
     "DatasetRewrapReport",
-    "DatasetVerifyReport",
     "ExpireReport",
     "Files",
     "Leaf",
     "Pins",
-    "Problem",
     "RunReport",
     "Version",
     "encrypt",

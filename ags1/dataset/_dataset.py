@@ -13,6 +13,7 @@ from ags1.dataset._reading import ReadableDataset
 from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, Phase, RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.sources import refuse_missing
+from ags1.dataset.verification import compare
 from ags1.dataset.writing import Options, write_files
 from ags1.storage import Location
 from ags1.streams.files import Progress
@@ -154,25 +155,24 @@ class Dataset(ReadableDataset):
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
         refuse_missing(Location(source, storage_options))
-        problems = self.verify(threads=threads, progress=progress, phase=phase).problems
+        found = compare(self._view(), threads=threads or self._threads, progress=progress, phase=phase)
         options = Options(
             Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, again=True
         )  # fmt: skip
 
-        faults = [each for each in problems if each.kind != "foreign" and not each.is_harmless]
-        damaged = {each.path: each for each in faults if each.path in self.files}
-        readable = frozenset(path for path, each in damaged.items() if each.kind != "unreadable")
+        damaged = {each.subject: each for each in found if "plaintext_length" in each.details}
+        readable = frozenset(path for path, each in damaged.items() if each.code != "unreadable")
         report = RunReport(self.version)
         if readable:
             report = self._write(source, storage_options, name, "repair", replace(options, only=readable))
         report.repaired = report.done
         told = {path for path, _ in report.errors}
         is_written = report.changed and not dry_run
-        found = {path for path in readable if is_written and self.files[path].version == report.version}
+        written = {path for path in readable if is_written and self.files[path].version == report.version}
         report.errors += (
-            (path, FileNotFoundError(errno.ENOENT, f"{each.kind}, and not in the source", path))
+            (path, FileNotFoundError(errno.ENOENT, f"{each.code}, and not in the source", path))
             for path, each in damaged.items()
-            if path not in found | told and not (dry_run and path in report.paths)
+            if path not in written | told and not (dry_run and path in report.paths)
         )
         return report
 

@@ -17,7 +17,7 @@ from ags1.dataset.joined import open_parts
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import changes
 from ags1.dataset.pins import Pins
-from ags1.dataset.reports import DatasetVerifyReport, Phase, RunReport
+from ags1.dataset.reports import Phase, RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
@@ -32,6 +32,7 @@ from ags1.streams.stream import Reader
 from ags1.streams.text import check_text_options
 from ags1.support.closing import Closing
 from ags1.support.forks import ForkSafeLock
+from ags1.support.reports import VerifyReport
 from ags1.support.typing import Any, NoReturn
 
 
@@ -213,7 +214,7 @@ class ReadableDataset(Closing):
 
     def verify(
         self, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
-    ) -> DatasetVerifyReport:
+    ) -> VerifyReport:
         """Authenticate every block of every file, and compare the objects in the directory with the manifests.
 
         Parameters
@@ -228,9 +229,16 @@ class ReadableDataset(Closing):
 
         Returns
         -------
-        DatasetVerifyReport
-            Names each file or object that is truncated, swapped, replaced, missing, damaged, unreadable, unreferenced
-            or foreign.
+        VerifyReport
+            `checked` has "files" and "bytes", which are of plaintext. `facts` has "version", and of this version
+            "files" and "plaintext_bytes". The subject of a finding is the path of a file, or the name of an object that
+            no version names.
+
+            The codes of errors: "missing", "truncated", "extended", "replaced" (another file, or another version of
+            it), "swapped" (another file of this dataset), "damaged" (its header, or some of its blocks; of a file of
+            one block, that one), "unreadable" (an I/O error), "foreign" (an object of no run of this dataset). The
+            codes of warnings, which do no harm: "unreferenced" (a run wrote the object, and it is in no version),
+            "leftover" (a temporary file of an interrupted run).
 
         Notes
         -----

@@ -20,7 +20,7 @@ from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import DecryptWorker, on_threads
 from ags1.dataset.writing import Options
 from ags1.errors import Ags1Error
-from ags1.storage import Location, SortedListing, TreeDirectories, Unsynced, inside, refuse_twins
+from ags1.storage import Location, SortedListing, TreeDirectories, Unsynced, inside, pass_unnamed, refuse_twins
 from ags1.streams.stream import Reader
 from ags1.work.threads import SharedProgress, run_on_threads
 
@@ -147,7 +147,7 @@ def refuse_different(
         listing = None
         if not target.is_local:
             try:
-                listing = opened.enter_context(SortedListing(target))
+                listing = opened.enter_context(SortedListing(target, on_error=pass_unnamed))
             except FileNotFoundError:
                 return
         for entry in entries:

@@ -75,61 +75,6 @@ class RunReport(Report):
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A difference between the dataset and its manifests.
-
-    Attributes
-    ----------
-    path : str
-        The file; for an object that no version names, the name of the object.
-    kind : str
-        "missing", "truncated", "extended", "replaced" (another file, or another version of it), "swapped" (another
-        file of this dataset), "damaged" (its header, or some of its blocks; of a file of one block, that one),
-        "unreadable" (an I/O error), "unreferenced" (written by a run, and in no version), "foreign" (of no run of this
-        dataset), "leftover" (a temporary file of an interrupted run).
-    detail : str
-        A sentence that describes the problem.
-    """
-
-    path: str
-    kind: str
-    detail: str
-
-    @property
-    def is_harmless(self) -> bool:
-        """Whether the dataset itself is intact: the object is from a run that was interrupted or is still running."""
-        return self.kind in ("unreferenced", "leftover")
-
-
-@dataclass(frozen=True)
-class DatasetVerifyReport(Report):
-    """The result of :meth:`Dataset.verify`.
-
-    Attributes
-    ----------
-    version : int
-        Version that was verified.
-    file_count, plaintext_bytes : int
-        Number of files and bytes of plaintext in the manifests.
-    problems : list of Problem
-        In the order of paths; foreign files last.
-    """
-
-    version: int
-    file_count: int
-    plaintext_bytes: int
-    problems: list[Problem] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every file is authentic and complete, and there is no foreign object.
-
-        Objects of runs that were interrupted or are still running are among the problems, but do no harm.
-        """
-        return all(each.is_harmless for each in self.problems)
-
-
-@dataclass(frozen=True)
 class DatasetRewrapReport(Report):
     """The result of a change of a master key.
 

@@ -25,6 +25,7 @@ from ags1.storage import (
     PipeSource,
     SortedListing,
     Source,
+    UnnamedError,
     is_directory_mark,
     open_regular,
     open_source,
@@ -34,7 +35,8 @@ from ags1.storage import (
 from ags1.support.typing import Buffer
 from ags1.support.words import LINK
 
-Skipped = Callable[[str, str], object]
+# Why a file is left out, or the error if it has data that had to be encrypted.
+Skipped = Callable[[str, "str | OSError"], object]
 """Called with a path that is skipped, and the reason."""
 
 # Without O_NONBLOCK, opening a pipe at this path would wait for its other end.
@@ -243,9 +245,17 @@ class _Local:
 def _remote(
     source: Location, prefix: str, wanted: Filter, outside: Location | None, skipped: Skipped
 ) -> Iterator[Found]:
-    above = f"{prefix}/" if prefix else ""
+    above, here = f"{prefix}/" if prefix else "", f"{source.shown.rstrip('/')}/"
+
+    def leave_out(error: OSError) -> None:
+        name = str(error.filename).removeprefix(here)
+        if not isinstance(error, UnnamedError):
+            raise error
+        if wanted.accepts(name):
+            skipped(above + name, error)
+
     try:
-        listing = SortedListing(source, outside=outside)
+        listing = SortedListing(source, outside=outside, on_error=leave_out if source.is_object else None)
     except FileNotFoundError as nothing:
         if not source.name:
             # A bucket, which is no file.

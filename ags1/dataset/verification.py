@@ -10,14 +10,14 @@ import errno
 import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ags1.core.blocks import open_blocks
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.manifests import Manifests
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import ListedReference, unnamed, walk
-from ags1.dataset.reports import DatasetVerifyReport, Phase, Problem
+from ags1.dataset.reports import Phase
 from ags1.dataset.versions import Version, kept_versions
 from ags1.dataset.views import DatasetView, open_root
 from ags1.dataset.worker import VerifyWorker, on_threads
@@ -28,6 +28,7 @@ from ags1.storage import Location, PipeSource, open_source
 from ags1.storage import status as status_of
 from ags1.streams.files import Progress
 from ags1.streams.verify import verify_file
+from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, WARNING, Finding, VerifyReport
 from ags1.work.threads import SharedProgress, run_on_threads
 from ags1.work.units import UnitOutcome
 
@@ -48,23 +49,46 @@ _TOLD_OBJECTS = 1000
 
 
 def verify(
+    view: DatasetView, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
+) -> VerifyReport:
+    """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`."""
+    found = compare(view, threads=threads, progress=progress, phase=phase)
+    version = view.version
+    of_files = [each.details["plaintext_length"] for each in found if "plaintext_length" in each.details]
+    report = VerifyReport(view.location.shown)
+    report.checked = {"files": version.file_count - len(of_files), "bytes": version.plaintext_bytes - sum(of_files)}
+    report.facts = {"version": version.version, "files": version.file_count, "plaintext_bytes": version.plaintext_bytes}
+    for each in found:
+        report.add(each)
+    report.sort()
+    return report
+
+
+def compare(
     view: DatasetView, *, threads: int | None = None, progress: Progress | None = None,
     perform: Perform | None = None, phase: Phase | None = None,
-) -> DatasetVerifyReport:  # fmt: skip
-    """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`.
+) -> list[Finding]:  # fmt: skip
+    """All findings of :func:`verify`, in the order of paths; of other objects last.
 
     Objects that other versions name are not foreign. `perform` verifies the files outside of this process, and yields
     the outcomes of the entries that failed. KeyAccessError: there, the KMS refused.
     """
-    return _Verification(view, phase).run(threads, progress, perform)
+    return _Comparison(view, phase).run(threads, progress, perform)
+
+
+def _finding(path: str, code: str, text: str) -> Finding:
+    """A difference between the dataset and its manifests. What runs leave behind does no harm."""
+    if code in ("unreferenced", "leftover"):
+        return Finding(WARNING, code, path, text)
+    return Finding(ERROR, code, path, text, NOT_CHECKED if code == "unreadable" else DAMAGED)
 
 
 @dataclass
-class _Verification:
+class _Comparison:
     view: DatasetView
     phase: Phase | None = None
-    problems: dict[str, Problem] = field(default_factory=dict)
-    unexpected_files: dict[str, Problem] = field(default_factory=dict)
+    problems: dict[str, Finding] = field(default_factory=dict)
+    unexpected_files: dict[str, Finding] = field(default_factory=dict)
     # Objects that may be copies of others: name -> length, and the path of their file.
     suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     # Versions that cannot be read, the last one first.
@@ -72,7 +96,7 @@ class _Verification:
     # Runs that have a record, so they go on, or were interrupted.
     recorded: set[str | None] = field(default_factory=set)
 
-    def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> DatasetVerifyReport:
+    def run(self, threads: int | None, progress: Progress | None, perform: Perform | None) -> list[Finding]:
         total = self.view.version.plaintext_bytes
         if perform is not None:
             outcomes = perform(self.view)
@@ -85,22 +109,24 @@ class _Verification:
         with closing(outcomes):
             for outcome in outcomes:
                 if outcome.error is not None:
-                    self.problems[outcome.unit.path] = self._judge(outcome.unit, outcome.error)
+                    found = self._judge(outcome.unit, outcome.error)
+                    details = {"plaintext_length": outcome.unit.plaintext_length}
+                    self.problems[outcome.unit.path] = replace(found, details=details)
         _LOG.info("%s: every file was read; what is stored is compared with the manifests", self.view.location)
         self._find_strangers()
         self._find_origins()
-        found = sorted(self.problems.values(), key=lambda each: sort_key(each.path))
-        others = sorted(self.unexpected_files.values(), key=lambda each: sort_key(each.path))
-        report = DatasetVerifyReport(self.view.version.version, self.view.version.file_count, total, found + others)
+        by_path = (sorted(each.values(), key=_place) for each in (self.problems, self.unexpected_files))
+        findings = [each for those in by_path for each in those]
+        version = self.view.version
         _LOG.info(
-            "%s: version %d verified: %d files, %d bytes; %d problems",
-            self.view.location, report.version, report.file_count, total, len(report.problems),
+            "%s: version %d verified: %d files, %d bytes; %d findings",
+            self.view.location, version.version, version.file_count, total, len(findings),
         )  # fmt: skip
-        return report
+        return findings
 
     # -- faults of a file ------------------------------------------------------------------------------------------
 
-    def _judge(self, entry: DatasetEntry, error: Exception) -> Problem:
+    def _judge(self, entry: DatasetEntry, error: Exception) -> Finding:
         if isinstance(error, KeyAccessError):
             # Only a process of `perform` asks for the key: nothing can be said of any file.
             raise error
@@ -108,58 +134,57 @@ class _Verification:
             found = self._judge_part(entry, part)
             if found is not None:
                 return found
-        return Problem(entry.path, "unreadable", f"{entry.path} was changed while it was verified: {error}")
+        return _finding(entry.path, "unreadable", f"{entry.path} was changed while it was verified: {error}")
 
-    def _judge_part(self, entry: DatasetEntry, part: Part) -> Problem | None:
+    def _judge_part(self, entry: DatasetEntry, part: Part) -> Finding | None:
         """The problem of an object, None if there is none."""
         path, place = entry.path, self.view.location.join(part.name)
         name = f"{path} ({part.name})"
         try:
             metadata = self.view.keys.open_part(part)
         except Ags1Error as error:
-            return Problem(path, "damaged", str(error))
+            return _finding(path, "damaged", str(error))
         try:
             size = _size_of(place)
         except (FileNotFoundError, NotADirectoryError):
-            return Problem(path, "missing", f"{name} is in the manifest, but not in the dataset")
+            return _finding(path, "missing", f"{name} is in the manifest, but not in the dataset")
         except OSError as error:
-            return Problem(path, "unreadable", f"{name} cannot be read: {error}")
+            return _finding(path, "unreadable", f"{name} cannot be read: {error}")
         if size is None:
-            return Problem(path, "replaced", f"{name} is no longer a regular file")
+            return _finding(path, "replaced", f"{name} is no longer a regular file")
         if size != part.file_length:
             what = f"{name} has {size:,} bytes, not {part.file_length:,}"
             if _begins_like(place, metadata, part.file_length):
                 if size < part.file_length:
-                    return Problem(path, "truncated", f"{what}: its end is missing")
-                return Problem(path, "extended", f"{what}: bytes were added to it")
+                    return _finding(path, "truncated", f"{what}: its end is missing")
+                return _finding(path, "extended", f"{what}: bytes were added to it")
             self.suspects[part.name] = size, path
             if size < part.file_length and part.plaintext_length <= DEFAULT_BLOCK_LENGTH:
                 # Its only tag is missing, so a cut and a replacement look the same.
-                return Problem(path, "truncated", f"{what}: its end is missing, or it was replaced")
-            return Problem(path, "replaced", f"{what}, and begins differently: another file, or another version")
+                return _finding(path, "truncated", f"{what}: its end is missing, or it was replaced")
+            return _finding(path, "replaced", f"{what}, and begins differently: another file, or another version")
         try:
             report = verify_file(place, key_metadata=metadata, threads=1)
         except OSError as error:
-            return Problem(path, "unreadable", f"{name} cannot be read: {error}")
+            return _finding(path, "unreadable", f"{name} cannot be read: {error}")
         except Ags1Error as error:
             if _begins_like(place, metadata, part.file_length):
-                return Problem(path, "damaged", f"{name}: its header was changed: {error}")
+                return _finding(path, "damaged", f"{name}: its header was changed: {error}")
             self.suspects[part.name] = size, path
-            return Problem(path, "replaced", f"{name} was replaced or damaged: {error}")
-        if report.ok:
+            return _finding(path, "replaced", f"{name} was replaced or damaged: {error}")
+        failed = report.having("damaged")
+        if not failed:
             return None
-        if report.failed_count == report.block_count:
-            self.suspects[part.name] = size, path
-            if report.block_count == 1:
-                # One changed bit and another file look the same.
-                text = "its only block is not authentic: damage, or another file or version in its place"
-                return Problem(path, "damaged", f"{name}: {text}")
-            text = f"none of its {report.block_count:,} blocks is authentic"
-            return Problem(path, "replaced", f"{name}: {text}: another file, another version of it, or damage")
-        shown = ", ".join(str(index) for index in report.failed_blocks[:20])
-        more = ", ..." if report.failed_count > 20 else ""
-        text = f"{name}: {report.failed_count:,} of {report.block_count:,} blocks are damaged: {shown}{more}"
-        return Problem(path, "damaged", text)
+        if report.checked["blocks"]:
+            return _finding(path, "damaged", f"{name}: {failed[0].message.removeprefix(f'{report.subject}: ')}")
+        self.suspects[part.name] = size, path
+        blocks = report.facts["blocks"]
+        if blocks == 1:
+            # One changed bit and another file look the same.
+            text = "its only block is not authentic: damage, or another file or version in its place"
+            return _finding(path, "damaged", f"{name}: {text}")
+        text = f"none of its {blocks:,} blocks is authentic"
+        return _finding(path, "replaced", f"{name}: {text}: another file, another version of it, or damage")
 
     # -- other objects ---------------------------------------------------------------------------------------------
 
@@ -221,22 +246,22 @@ class _Verification:
             if error is not None:
                 text = f"version {each.number} cannot be read, so its own objects count as unreferenced: {error}"
                 kind = "unreadable" if isinstance(error, OSError) else "damaged"
-                self.unexpected_files[name] = Problem(f"version {each.number}", kind, text)
+                self.unexpected_files[name] = _finding(f"version {each.number}", kind, text)
                 self.unread.append(each.number)
 
-    def _uncommitted(self, version: Version, name: str) -> Problem:
+    def _uncommitted(self, version: Version, name: str) -> Finding:
         """The problem of a version that the next one does not name as its parent."""
         try:
             version.authenticate(self.view.keys, name)
         except Ags1Error as error:
             text = f"{name} is not the parent of the next version, and not authentic: {error}"
-            return Problem(name, "replaced", text)
+            return _finding(name, "replaced", text)
         text = "was made by a late writer and never committed: expire removes it when it is old, or is told to"
-        return Problem(name, "unreferenced", f"{name} {text}")
+        return _finding(name, "unreferenced", f"{name} {text}")
 
-    def _unexpected(self, name: str, kind: str) -> Problem:
+    def _unexpected(self, name: str, kind: str) -> Finding:
         if kind == "leftover":
-            return Problem(name, "leftover", f"{name} is a temporary file of an interrupted run: remove it")
+            return _finding(name, "leftover", f"{name} is a temporary file of an interrupted run: remove it")
         run = run_of(name)
         if run is not None and kind == "file":
             why = "of a version that was removed, or of a program that still writes it"
@@ -246,12 +271,12 @@ class _Verification:
             if run in self.recorded:
                 why = f"of run {run}, which goes on, or was interrupted"
             text = f"{name} is in no version: it is {why}; it stays for the grace time, and a later expire removes it"
-            return Problem(name, "unreferenced", text)
+            return _finding(name, "unreferenced", text)
         if kind == "file":
             size = _size_of(self.view.location.join(name))
             if size is not None:
                 self.suspects[name] = size, None
-        return Problem(name, "foreign", f"{name} is of no run of this dataset: it was put there")
+        return _finding(name, "foreign", f"{name} is of no run of this dataset: it was put there")
 
     def _find_origins(self) -> None:
         """Find the objects of the dataset that the suspects are copies of."""
@@ -268,10 +293,10 @@ class _Verification:
             path = self.suspects[name][1]
             if path is not None:
                 text = f"{path}: its object {name} is that of {origin}, put in its place"
-                self.problems[path] = Problem(path, "swapped", text)
+                self.problems[path] = replace(_finding(path, "swapped", text), details=self.problems[path].details)
             else:
                 text = f"{name} is a copy of an object of {origin}, under a name of no file"
-                self.unexpected_files[name] = Problem(name, "foreign", text)
+                self.unexpected_files[name] = _finding(name, "foreign", text)
 
     def _origins(self, by_length: dict[int, list[str]], doing: str) -> Iterator[tuple[str, str]]:
         tries = 0
@@ -293,6 +318,10 @@ class _Verification:
                     if _begins_like(self.view.location.join(name), metadata, part.file_length):
                         found.add(name)
                         yield name, entry.path
+
+
+def _place(finding: Finding) -> bytes:
+    return sort_key(finding.subject)
 
 
 def _size_of(place: Location) -> int | None:

@@ -30,7 +30,7 @@ from ags1.dataset.references import ListedReference, walk
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, records, remove_record
 from ags1.dataset.selection import Filter
-from ags1.dataset.sources import Found, scan
+from ags1.dataset.sources import Found, Skipped, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version, latest_number, numbers
 from ags1.dataset.worker import EncryptUnit, EncryptWorker, on_threads
@@ -280,7 +280,7 @@ class _Writing:
 
     # -- comparing -------------------------------------------------------------------------------------------------
 
-    def _found(self, skipped: Callable[[str, str], object]) -> Iterator[Found]:
+    def _found(self, skipped: Skipped) -> Iterator[Found]:
         for found in scan(
             self._source, self._prefix, self._options.wanted, self._target, skipped, directories=True
         ):  # fmt: skip
@@ -299,7 +299,7 @@ class _Writing:
     def _pairs(self) -> Iterator[tuple[Found | None, DatasetEntry | None]]:
         """Yield for each path, in order, what the source has and the entry of the dataset."""
         manifests, root, only = self._transaction.manifests, self._transaction.root, self._options.only
-        found_files = self._found(lambda path, why: self._report.skipped.append((path, why)))
+        found_files = self._found(self._skip)
         if not self._options.complete or only is not None:
             # Each path is looked up alone: one more file costs the same for any size of the dataset.
             for each in found_files:
@@ -472,6 +472,13 @@ class _Writing:
             return False
         self._fail(found.path, error)
         return True
+
+    def _skip(self, path: str, why: str | OSError) -> None:
+        if isinstance(why, OSError):
+            # Whatever `on_error` says: nothing could ever encrypt it, and all others can be.
+            self._report.errors.append((path, why))
+        else:
+            self._report.skipped.append((path, why))
 
     def _fail(self, path: str, error: Exception) -> None:
         if self._options.on_error == "fail":

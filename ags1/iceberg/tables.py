@@ -28,11 +28,10 @@ from ags1.iceberg.writing.table_changes import TableChanges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.iceberg.walk.table_audit import TableAuditReport
     from ags1.iceberg.walk.table_tree import TreeNode
-    from ags1.iceberg.walk.table_verification import TableVerifyReport
     from ags1.iceberg.walk.table_walk import Snapshots, TableWalk
     from ags1.streams.files import Progress
+    from ags1.support.reports import FindingsReport, VerifyReport
 
 __all__ = ["EncryptedTable", "EncryptedTableScan", "load_table", "open_table"]
 
@@ -451,7 +450,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
 
         return table_tree(self._walk(snapshot_id))
 
-    def audit(self, snapshot_id: Snapshots = "all") -> TableAuditReport:
+    def audit(self, snapshot_id: Snapshots = "all") -> FindingsReport:
         """Find faults in the table's encryption, from its metadata and from the recorded facts about its files.
 
         Data files are not read; :meth:`verify` reads them. Files that cannot be opened are reported; the audit
@@ -462,6 +461,24 @@ class EncryptedTable(TableChanges, TableMaintenance):
         ----------
         snapshot_id : int, "all" or None
             Files of one snapshot, of all, or of the current one. Keys are checked in any case.
+
+        Returns
+        -------
+        FindingsReport
+            `checked` has "snapshots", "keys" and "files", those that were looked at, manifest lists and manifests among
+            them. `facts` has "unread", manifest lists and manifests that could not be read, so that what they name was
+            not looked at; and "old_keys", what other master keys still open, an OldKeyReport, if that could be tried.
+            It does not count for `ok`. Warnings and notes do not count either: notes are worth knowing, such as what
+            ``prune`` would drop.
+
+            The codes. Of the table: "format-version", "table-not-encrypted", "no-master-key-property",
+            "data-key-length", "statistics-plaintext", "statistics-key-leaked". Of snapshots: "snapshot-without-key",
+            "key-missing", "no-manifest-list". Of keys: "key-does-not-open", "key-unused", "kek-does-not-open",
+            "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future", "kek-without-timestamp",
+            "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files: "file-plaintext", "file-format",
+            "file-block-length", "file-without-length", "file-size", "file-size-in-manifest", "file-missing",
+            "size-unreadable", "file-unreadable", "file-conflict", "key-length", "list-without-snapshot",
+            "partition-in-path", "vector-outside".
 
         Raises
         ------
@@ -480,7 +497,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
         *,
         progress: Progress | None = None,
         threads: int | None = None,
-    ) -> TableVerifyReport:
+    ) -> VerifyReport:
         """Authenticate every block and every module of the table's files, each file once, in little memory.
 
         A file that fails is reported, and the others are checked.
@@ -494,6 +511,22 @@ class EncryptedTable(TableChanges, TableMaintenance):
             from it stops the work.
         threads : int, optional
             Threads to use, for several files at once or within large ones; by default every usable CPU.
+
+        Returns
+        -------
+        VerifyReport
+            `checked` has "files", of which everything authenticated, manifest lists and manifests among them; "blocks"
+            of AGS1 and "modules" of Parquet, without those of manifests; "bytes". `facts` has "snapshots" and "files",
+            those that were followed, and "by_kind", the authentic files of each kind.
+
+            A file that fails has one finding, by path within a kind, with the `details` "kind", "snapshot_ids", those
+            that need the file, "error" (name of an exception) or "failed" (blocks or modules). The codes of errors:
+            "damaged", "truncated", "missing", "key-missing", "unreadable", "unsupported", "no-manifest-list". Of
+            violations: "table-not-encrypted", "not-protected" (Parquet with pages that are not), "plaintext", also
+            where ``allow_plaintext=True`` allows such files. Of warnings: "untrusted-length", as the length policy
+            allows; "contradiction", what is authentic and contradicts something else in the file; "file-of-original",
+            read in the old place of a copied table, so that nothing is known of the copy's own. Of notes:
+            "partition-in-path", "levels-without-tags" (version 2 pages of Parquet as parquet-java writes them).
 
         Raises
         ------

@@ -70,7 +70,7 @@ class GcpKms(KeyManagementClient):
         credentials = self._credentials
         if credentials is None:
             token = next((self._properties[name] for name in _TOKEN_PROPERTIES if self._properties.get(name)), None)
-            credentials = None if token is None else Credentials(token=token)  # type: ignore[no-untyped-call]
+            credentials = None if token is None else Credentials(token=token)
         options = {} if self._endpoint is None else {"api_endpoint": self._endpoint}
         # Unlike gRPC, REST works in processes that fork, as PySpark's do.
         client = KeyManagementServiceClient(credentials=credentials, transport="rest", client_options=options or None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ags1.parquet.rewrite.writer import ParquetWriter, write_table
     from ags1.parquet.structure.inspecting import inspect
     from ags1.parquet.structure.inspection import Inspection
-    from ags1.parquet.verify.verification import ParquetVerifyReport, verify_file
+    from ags1.parquet.verify.verification import verify_file
     from ags1.parquet.view.tables import dataset, read_table
     from ags1.parquet.view.view import ParquetView, open
 
@@ -32,7 +32,6 @@ __all__ = [
     "EncryptionConfig",
     "Inspection",
     "ParquetTreeReport",
-    "ParquetVerifyReport",
     "ParquetView",
     "ParquetWriter",
     "PlaintextColumnsError",
@@ -66,7 +65,7 @@ __getattr__, __dir__ = lazy_names(
         "rewrite.rotation": ("rotate_file",),
         "view.tables": ("dataset", "read_table"),
         "rewrite.trees": ("ParquetTreeReport", "decrypt_tree", "encrypt_tree", "rekey_tree", "verify_tree"),
-        "verify.verification": ("ParquetVerifyReport", "verify_file"),
+        "verify.verification": ("verify_file",),
         "view.view": ("ParquetView", "open"),
         "rewrite.writer": ("ParquetWriter", "write_table"),
     },

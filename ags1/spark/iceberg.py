@@ -38,7 +38,7 @@ from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
 from ags1.iceberg.maintenance.selection import Bin
 from ags1.iceberg.metadata.locations import io_properties_of
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
-from ags1.iceberg.walk.table_verification import FileChecker, table_faults
+from ags1.iceberg.walk.table_verification import FileChecker, table_findings
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -53,6 +53,7 @@ from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
 from ags1.spark.engine.unsealed import has_secrets, without_secrets
 from ags1.support.arguments import at_least_one, one_of
+from ags1.support.reports import VerifyReport
 
 # Names of the arguments that both the function and its plan have.
 _OF_PLANS = {
@@ -397,12 +398,14 @@ def _sealer(
 
 def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outcome]:
     """What is known once the manifests were read: of themselves, of the lists, and of the table as a whole."""
-    for fault, _ in table_faults(found, file_io.expected.allow_plaintext):
-        yield Outcome.failed(Unit(found.location, 0), fault)
+    for finding in table_findings(found, file_io.expected.allow_plaintext):
+        report = VerifyReport(found.location)
+        report.add(finding)
+        yield outcome_of(found.location, 0, report)
     if found.encrypted or file_io.expected.allow_plaintext:
         checker = FileChecker(file_io, 1)
         for file in [*found.manifest_lists.values(), *found.manifests.values()]:
-            yield outcome_of(file.path, file.size, checker.read(file), file.conflict)
+            yield outcome_of(file.path, file.size, checker.read(file))
 
 
 def _record(recorder: Recorder, outcomes: Any, on_error: str) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.pins import Pins
-from ags1.dataset.reports import Problem
-from ags1.dataset.verification import verify
+from ags1.dataset.verification import compare
 from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import cut_entry
@@ -32,6 +31,7 @@ from ags1.spark.engine.results import Recorder, Result, error_of
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import dataset_keys, kms_reference
 from ags1.storage import Location, list_names
+from ags1.support.reports import ERROR, Finding
 from ags1.work.units import UnitOutcome
 
 
@@ -110,9 +110,9 @@ def verify_files(
         )  # fmt: skip
         verifying = _Verifying(engine, recorder)
         view = DatasetView.of(here, version, dataset_keys(version.key, kms, here))
-        report = verify(view, perform=verifying.perform, phase=phase_lines("verify", progress))
+        found = compare(view, perform=verifying.perform, phase=phase_lines("verify", progress))
         recorder.result.version = dataset.version
-        recorder.add(verifying.row(here, each) for each in report.problems)
+        recorder.add(verifying.row(here, each) for each in found)
     return recorder.close(time.monotonic() - started)
 
 
@@ -139,7 +139,7 @@ class _Verifying:
         self._failed: dict[str, Outcome] = {}
 
     def perform(self, view: DatasetView) -> Generator[UnitOutcome, None, None]:
-        """Verify all files; see :func:`ags1.dataset.verification.verify`."""
+        """Verify all files; see :func:`ags1.dataset.verification.compare`."""
         with closing(self._units(view)) as units, closing(self._engine.run(units)) as waves:
             for rows in waves:
                 for path, each in by_file(rows).items():
@@ -175,8 +175,9 @@ class _Verifying:
                 for each in cut_entry(entry, part_bytes):
                     yield Unit(entry.path, each.size, each, each.start, size)
 
-    def row(self, location: Location, problem: Problem) -> Outcome:
-        found = self._failed.get(problem.path) or Outcome(problem.path, location.join(problem.path).text)
-        found.error, found.kind = f"{problem.kind}: {problem.detail}", problem.kind
-        found.status = "left out" if problem.is_harmless else "error"
+    def row(self, location: Location, finding: Finding) -> Outcome:
+        path = finding.subject
+        found = self._failed.get(path) or Outcome(path, location.join(path).text)
+        found.error, found.kind = f"{finding.code}: {finding.message}", finding.code
+        found.status = "error" if finding.severity == ERROR else "left out"
         return found

@@ -23,7 +23,7 @@ from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, temporary_name
 from ags1.storage._budget import STREAM_BUDGET, Budget
 from ags1.storage._clients import option_name, s3_environment
 from ags1.storage._creation import can_create, create, creates_once
-from ags1.storage._errors import as_os_error
+from ags1.storage._errors import UnnamedError, as_os_error, pass_unnamed
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start, within
 from ags1.storage.directories import Directories, below, change_mode
@@ -95,6 +95,7 @@ __all__ = [
     "StoredFile",
     "TreeDirectories",
     "Twins",
+    "UnnamedError",
     "Unsynced",
     "as_os_error",
     "below",
@@ -127,6 +128,7 @@ __all__ = [
     "open_regular",
     "open_source",
     "option_name",
+    "pass_unnamed",
     "read_identified",
     "read_pins",
     "read_whole",

@@ -168,6 +168,16 @@ class naming:
             raise fault from None if _PRIVATE.search(str(error)) else error
 
 
+class UnnamedError(OSError):
+    """A listing has all objects but this one, whose name no client can address."""
+
+
+def pass_unnamed(error: OSError) -> None:
+    """Let a listing leave out objects that nothing of ags1 can have written; for its `on_error`."""
+    if not isinstance(error, UnnamedError):
+        raise error
+
+
 def changed(name: str | None) -> OSError:
     """The error for a file or an object that was changed after it was opened."""
     return OSError(errno.ESTALE, _CHANGED, name or "the source")

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 
 import ags1.storage._opaque_keys as _opaque_keys
+import ags1.storage._sdk_listing as _sdk_listing
 from ags1.errors import TruncatedError
 from ags1.storage._clients import client_of, timeout_of
-from ags1.storage._errors import changed, naming
+from ags1.storage._errors import UnnamedError, changed, naming
 from ags1.storage._opaque_keys import CONTROL, is_path
 from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location
@@ -78,7 +79,9 @@ def _call(location: Location, call: Callable[[], Result]) -> Result:
 def _meta(found: Any) -> tuple[int, str | None, int]:
     modified = found.get("last_modified")
     nanoseconds = int(modified.timestamp() * 1_000_000) * 1000 if modified is not None else 0
-    return int(found["size"]), found.get("e_tag"), nanoseconds
+    etag = found.get("e_tag")
+    # Azure's listing has the etags of its headers without the quotes.
+    return int(found["size"]), etag and (etag if etag.endswith('"') else f'"{etag}"'), nanoseconds
 
 
 def head(location: Location) -> tuple[int, str | None, int]:
@@ -221,29 +224,47 @@ Listed = tuple[str, int, "str | None", int]
 def list_objects(location: Location, on_error: Callable[[OSError], object] | None = None) -> Iterator[Listed]:
     """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order.
 
-    obstore's listing ends at a key that is no path. In S3, boto3 lists what is behind the last key before that.
-    Elsewhere, `on_error` is called with what is wrong, and the listing goes on (:func:`_around`).
+    obstore's listing ends at a key that is no path. Then the SDK of the service lists what is behind the last key. In
+    S3, such keys are listed with the others. Elsewhere, `on_error` is called with an UnnamedError for each. Without an
+    SDK, `on_error` is called with what is wrong, and the listing goes on (:func:`_around`).
 
     OSError EINVAL: there is such a key, this is not S3, and there is no `on_error`. EIO: pages come a second time, so
     the listing would not end. ETIMEDOUT: the next 1000 keys take longer than ten times the timeout.
     """
     last, prefix = "", location.path.rstrip("/")
-    if on_error is not None and location.scheme != "s3":
-        yield from _around(location, prefix, "", on_error)
-        return
     try:
         for found in _listed_paths(location, prefix):
             last = max(last, found[0])
             yield found
+        return
     except OSError as error:
         if not _is_no_path(error):
             raise
-        if location.scheme != "s3":
-            raise _unlistable(location, error) from None
-        with naming(location.shown):
-            for each in _opaque_keys.list_objects(location, prefix and f"{prefix}/", last):
+        fault = error
+    if location.scheme != "s3" and on_error is None:
+        raise _unlistable(location, fault) from None
+    try:
+        for each in _by_sdk(location, prefix, last):
+            if location.scheme == "s3" or is_path(each["path"]):
                 if each["size"] or not each["path"].endswith("/"):
                     yield (each["path"], *_meta(each))
+            elif on_error is not None and (each["size"] or not is_path(each["path"].removesuffix("/"))):
+                on_error(_unnamed(location, each["path"]))
+    except ImportError:
+        if on_error is None or location.scheme == "s3":
+            raise
+        yield from _around(location, prefix, last, on_error)
+
+
+def _by_sdk(location: Location, directory: str, after: str = "", *, deep: bool = True) -> Iterator[Any]:
+    listed = _opaque_keys if location.scheme == "s3" else _sdk_listing
+    with naming(location.shown):
+        yield from listed.list_objects(location, directory and f"{directory}/", after, deep=deep)
+
+
+def _unnamed(location: Location, key: str) -> UnnamedError:
+    text = "no client of ags1 can address an object of this name: copy it to another name, and remove it"
+    return UnnamedError(errno.EINVAL, text, _in_bucket(location, key).shown)
 
 
 def _around(location: Location, directory: str, done: str, on_error: Callable[[OSError], object]) -> Iterator[Listed]:
@@ -319,7 +340,11 @@ def _in_bucket(location: Location, key: str) -> Location:
 
 
 def _not_listed(location: Location, key: str, number: int, others: str) -> OSError:
-    text = f"obstore cannot list an object of this name, and perhaps {others}: copy it to another name, and remove it"
+    extra = "gcp" if location.scheme == "gs" else "azure"
+    text = (
+        f"obstore cannot list an object of this name, and perhaps {others}: copy it to another name, and remove it, or "
+        f"pip install 'ags1[{extra}]', whose SDK lists every name"
+    )
     return OSError(number, text, _in_bucket(location, key).shown)
 
 
@@ -366,18 +391,20 @@ def _level(location: Location, directory: str) -> Any:
 def list_names(location: Location) -> list[str]:
     """Names of the objects directly below a prefix. OSError ETIMEDOUT: they take longer than ten times the timeout."""
     prefix = location.path.rstrip("/")
+    skipped = len(prefix) + 1 if prefix else 0
     try:
         if is_path(prefix or "root"):
-            return [each["path"].rpartition("/")[2] for each in _level(location, prefix)["objects"]]
+            return [each["path"][skipped:] for each in _level(location, prefix)["objects"]]
     except OSError as error:
         if not _is_no_path(error):
             raise
-        if location.scheme != "s3":
-            skipped = len(prefix) + 1 if prefix else 0
-            names = [key[skipped:] for key, *_ in _around(location, prefix, "", _refuse_loss)]
-            return [name for name in names if "/" not in name]
-    with naming(location.shown):
-        return _opaque_keys.list_names(location, prefix and f"{prefix}/")
+    try:
+        names = [each["path"][skipped:] for each in _by_sdk(location, prefix, deep=False)]
+    except ImportError:
+        if location.scheme == "s3":
+            raise
+        names = [key[skipped:] for key, *_ in _around(location, prefix, "", _refuse_loss)]
+    return [name for name in names if name and "/" not in name]
 
 
 def _refuse_loss(error: OSError) -> None:

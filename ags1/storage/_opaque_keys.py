@@ -58,20 +58,16 @@ def client_of(location: Location) -> Any:
     return _clients.get((repr(sorted(settings.items())), repr(common), profile), make), location.container
 
 
-def list_objects(location: Location, prefix: str, after: str = "") -> Iterator[Any]:
-    """Objects below a prefix, behind a key, as obstore's listing has them; their keys as they are."""
+def list_objects(location: Location, prefix: str, after: str = "", *, deep: bool = True) -> Iterator[Any]:
+    """Objects below a prefix, behind a key, as obstore's listing has them; without `deep`, those directly below it."""
     client, bucket = client_of(location)
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, StartAfter=after)
+    delimiter = {} if deep else {"Delimiter": "/"}
+    pages = client.get_paginator("list_objects_v2").paginate(
+        Bucket=bucket, Prefix=prefix, StartAfter=after, **delimiter
+    )
     for page in pages:
         for each in page.get("Contents", ()):
             yield _meta(each, each["Size"], path=each["Key"])
-
-
-def list_names(location: Location, prefix: str) -> list[str]:
-    """Names of the objects directly below a prefix."""
-    client, bucket = client_of(location)
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/")
-    return [each["Key"][len(prefix) :] for page in pages for each in page.get("Contents", ()) if each["Key"] != prefix]
 
 
 def head(store: Any, key: str) -> Any:

@@ -176,7 +176,6 @@ def list_files(
     """
     if location.root is not None:
         assert outside is None
-        assert on_error is None
         found = list(_files_below(location, temporary))
     elif location.is_local:
         found = list(_local_files(location, outside, on_error, on_link))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ags1 import layout
 from ags1.errors import AuthenticationError
 from ags1.streams.opening import open
-from ags1.support.reports import Report
+from ags1.support.reports import DAMAGED, ERROR, NOT_PROTECTED, WARNING, Finding, VerifyReport
+from ags1.support.words import listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,37 +18,9 @@ if TYPE_CHECKING:
     from ags1.support.typing import Buffer
 
 _WINDOW_BYTES = 16 << 20
-_REPORTED = 1000
-
-
-@dataclass(frozen=True)
-class StreamVerifyReport(Report):
-    """The result of :func:`verify_file`.
-
-    Attributes
-    ----------
-    block_count, block_length, plaintext_length, encrypted_length : int
-        Layout of the stream; lengths in bytes.
-    failed_blocks : list of int
-        Indices of the blocks whose tags did not verify, ascending; at most the first thousand.
-    failed_count : int
-        Number of all blocks that failed.
-    length_trusted : bool
-        Whether a trusted length was given. Without it, blocks missing at the end cannot be detected.
-    """
-
-    block_count: int
-    block_length: int
-    plaintext_length: int
-    encrypted_length: int
-    length_trusted: bool
-    failed_blocks: list[int] = field(default_factory=list)
-    failed_count: int = 0
-
-    @property
-    def ok(self) -> bool:
-        """Whether every block authenticated."""
-        return self.failed_count == 0
+# Blocks that failed: those that are kept, and the runs of them in a message.
+_KEPT = 1000
+_LISTED = 20
 
 
 def verify_file(
@@ -61,7 +32,7 @@ def verify_file(
     length: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> StreamVerifyReport:
+) -> VerifyReport:
     """Authenticate every block of a stream.
 
     No plaintext is returned: it is decrypted into one buffer that is overwritten.
@@ -77,8 +48,14 @@ def verify_file(
 
     Returns
     -------
-    StreamVerifyReport
+    VerifyReport
         Unlike reading, verifying continues after a block that fails, so that the report has all of them.
+        `checked` has "blocks" and "bytes". `facts` has "blocks", all of them, "block_length", "plaintext_length",
+        "encrypted_length" and "length_trusted".
+
+        The codes: "damaged", with the `details` "blocks", the indices of the first thousand blocks that failed,
+        ascending, and "failed", the number of all; "untrusted-length", a warning: without a trusted length, blocks
+        missing at the end cannot be detected.
 
     Raises
     ------
@@ -113,7 +90,7 @@ def verify_file(
                 start, run = end, min(2 * run, window)
             else:
                 failures += 1
-                if len(failed) < _REPORTED:
+                if len(failed) < _KEPT:
                     failed.append(bad)
                 # Blocks before it were verified, blocks after it not. The next ones may fail too, and each
                 # failure costs a pass over the whole run: so go one by one.
@@ -121,27 +98,49 @@ def verify_file(
             if progress is not None and (start - told >= window or start == count):
                 told = start
                 progress(min(start * block_length, size), size)
-        return StreamVerifyReport(
-            block_count=count,
-            block_length=block_length,
-            plaintext_length=size,
-            encrypted_length=plaintext.encrypted_length,
-            length_trusted=plaintext.length_trusted,
-            failed_blocks=failed,
-            failed_count=failures,
-        )
+        stored, trusted = plaintext.encrypted_length, plaintext.length_trusted
+        report = VerifyReport(plaintext.source.name or "the stream")
+    report.checked = {"blocks": count - failures, "bytes": stored}
+    report.facts = {
+        "blocks": count,
+        "block_length": block_length,
+        "plaintext_length": size,
+        "encrypted_length": stored,
+        "length_trusted": trusted,
+    }
+    if failures:
+        text = f"{report.subject}: {_failure(failed, failures, report.facts)}"
+        report.add(Finding(ERROR, "damaged", report.subject, text, DAMAGED, {"blocks": failed, "failed": failures}))
+    if not trusted:
+        text = f"{report.subject}: no trusted length was given, so blocks missing at the end are not detected"
+        report.add(Finding(WARNING, "untrusted-length", report.subject, text, NOT_PROTECTED))
+    return report
 
 
-def cause_of(report: StreamVerifyReport) -> str:
-    """What the blocks that failed tell of the cause."""
-    if report.failed_count == report.block_count:
-        cut = ", truncated" if report.block_count == 1 and not report.length_trusted else ""
-        return f"wrong key, wrong AAD prefix, another file in its place{cut}, or damaged data"
+def _failure(failed: list[int], count: int, facts: dict[str, Any]) -> str:
+    """Which blocks failed, and what that tells of the cause."""
+    blocks = facts["blocks"]
+    if count == blocks:
+        which = "its only block is not" if blocks == 1 else f"none of its {blocks:,} blocks is"
+        cut = ", truncated" if blocks == 1 and not facts["length_trusted"] else ""
+        return f"{which} authentic: wrong key, wrong AAD prefix, another file in its place{cut}, or damaged data"
+    cause = "damaged, swapped, repeated or missing data"
     # A whole last block was not cut.
-    is_short = report.plaintext_length % report.block_length
-    if report.failed_blocks == [report.block_count - 1] and is_short and not report.length_trusted:
-        return "truncated inside the last block, or that block is damaged"
-    return "damaged, swapped, repeated or missing data"
+    if failed == [blocks - 1] and facts["plaintext_length"] % facts["block_length"] and not facts["length_trusted"]:
+        cause = "truncated inside the last block, or that block is damaged"
+    which = listed(_runs(failed), _LISTED)
+    return f"{count:,} of {blocks:,} blocks failed authentication ({cause}): block {which}"
+
+
+def _runs(blocks: list[int]) -> list[str]:
+    """Neighbours in one: [1, 2, 3, 7] is ["1-3", "7"]."""
+    runs: list[list[int]] = []
+    for block in blocks:
+        if runs and runs[-1][1] == block - 1:
+            runs[-1][1] = block
+        else:
+            runs.append([block, block])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
 
 
 def _first_failure(plaintext: Any, first: int, out: memoryview) -> int | None:

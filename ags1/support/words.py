@@ -22,12 +22,6 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
-def first_lines(title: str, found: Sequence[object], count: int, most: int, what: str = "") -> list[str]:
-    """A line for each of the first of `count` things, and one that says how many more there are."""
-    lines = [f"{title}: {each}" for each in found[:most]]
-    return lines + ([f"{title}: {count - most} more{what}"] if count > most else [])
-
-
 def made_by() -> dict[str, str]:
     """What every report says of itself: the time in UTC, and the version of ags1."""
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -47,6 +47,7 @@ from ags1.storage import (
     list_files,
     make_parent,
     open_output,
+    pass_unnamed,
     read_whole,
     remove,
     remove_directories,
@@ -266,7 +267,7 @@ def found_runs(directory: Location) -> list[FoundRun]:
     What has no name of ours, or is no file, is left out. NotADirectoryError: the directory is a link.
     """
     try:
-        entries = list_files(directory.as_root())
+        entries = list_files(directory.as_root(), on_error=pass_unnamed)
     except FileNotFoundError:
         return []
     found: dict[str, list[tuple[str, int]]] = {}
@@ -289,7 +290,7 @@ def remove_run(directory: Location) -> None:
     """
     directory = directory.as_root()
     try:
-        entries = list_files(directory)
+        entries = list_files(directory, on_error=pass_unnamed)
     except FileNotFoundError:
         return
     remove([directory.join(_RUN)])

@@ -13,12 +13,12 @@ QUESTIONS = bench.codec_questions(bench.Codec("mycodec", encrypt, decrypt), nbyt
 
 
 def test_encrypt_is_as_fast_as_its_cipher(paired) -> None:
-    """Promise a share of the floor's speed."""
+    """At least half the speed of the cipher."""
     cipher = AESGCM(KEY)
     paired(lambda: encrypt(DATA, KEY), lambda: cipher.encrypt(bytes(12), DATA, None), at_least=0.5, nbytes=len(DATA))
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.name)
 def test_each_question_beside_ags1(paired, question) -> None:
-    """Promise a share of ags1's speed."""
+    """A wide limit, for the first run."""
     paired(question.mine, question.other, at_least=0.02, nbytes=question.nbytes)

@@ -54,7 +54,7 @@ def test_plaintext_that_is_not_allowed_is_exit_code_5(run: Run, here: Path) -> N
 
 def test_json_has_everything(run: Run, here: Path) -> None:
     (found,) = run("audit", "data", "--json").records
-    assert (found["location"], found["exit_code"], found["ok"]) == ("data", 5, False)
+    assert (found["subject"], found["exit_code"], found["ok"]) == ("data", 5, False)
     assert [each["name"] for each in found["files"]] == ["a.csv"]
 
 

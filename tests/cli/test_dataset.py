@@ -337,8 +337,8 @@ def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run
     for each in more:
         each.touch()
     many = run("dataset", "verify", "vault")
-    assert (many.code, len(many.err.splitlines())) == (0, 1)
-    assert many.err.endswith("; so are 9 more (--json lists them)\n")
+    assert (many.code, len(many.err.splitlines())) == (0, 4)
+    assert many.err.endswith("warning: unreferenced: ... and 7 more\n")
     for each in more:
         each.unlink()
     object_of("sub/empty").unlink()
@@ -347,13 +347,13 @@ def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run
     Path("vault/foreign").write_bytes(b"x")
     result = run("dataset", "verify", "vault")
     assert result.code == 1
-    assert "ags1: swapped: a.txt: its object" in result.err
-    assert "ags1: missing: sub/empty" in result.err
-    assert "ags1: foreign: foreign is of no run of this dataset" in result.err
-    assert result.out.endswith("3 problems\n")
+    assert "ags1: error: swapped: a.txt: its object" in result.err
+    assert "ags1: error: missing: sub/empty" in result.err
+    assert "ags1: error: foreign: foreign is of no run of this dataset" in result.err
+    assert result.out.endswith("version 1: DAMAGED (3 errors)\n")
     record = run("dataset", "verify", "vault", "--json").records[0]
-    assert sorted(each["kind"] for each in record["problems"]) == ["foreign", "missing", "swapped", "unreferenced"]
-    assert record["error"] == "3 problems"
+    assert sorted(each["code"] for each in record["findings"]) == ["foreign", "missing", "swapped", "unreferenced"]
+    assert record["error"] == "DAMAGED (3 errors)"
 
 
 def test_repair_encrypts_anew_what_is_damaged(vault: Path, run: Run) -> None:
@@ -502,7 +502,7 @@ def test_an_older_version_is_verified_without_the_former_master_key(vault: Path,
     assert run("dataset", "rewrap", "vault", "--new-key-id", "next").code == 0
     kms.LocalKms("keys.json", key_file="kek").remove_key("lake")
     found = run("dataset", "verify", "vault", "--json")
-    assert (found.code, found.records[0]["problems"]) == (0, [])
+    assert (found.code, found.records[0]["findings"]) == (0, [])
     assert run("dataset", "cat", "vault", "a.txt", "--version", "1").code == 3
 
 

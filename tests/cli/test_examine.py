@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1.cli import examine
 from tests.checks import KEY, OTHER_KEY, block_start, damage, flip, pattern
 from tests.cli.conftest import PLAIN, Run, make_tree, write_key
 
@@ -149,7 +148,7 @@ def test_inspect_as_json_has_the_documented_fields(run: Run, encrypted: Path) ->
 def test_verify_says_how_much_is_authentic(run: Run, encrypted: Path) -> None:
     result = run("verify", "plain.ags1", *KEYED, "--length", str(encrypted.stat().st_size))
     assert (result.code, result.err) == (0, "")
-    assert result.out == "plain.ags1: 6 blocks authentic, 5.0 kB\n"
+    assert result.out == "plain.ags1: 6 blocks, 5.2 kB: all authentic\n"
 
 
 def test_verify_says_that_the_length_is_not_protected(run: Run, encrypted: Path) -> None:
@@ -166,10 +165,11 @@ def test_verify_names_every_block_that_fails(run: Run, encrypted: Path, bad: lis
     result = run("verify", "plain.ags1", *READ)
     assert (result.code, result.out) == (1, "")
     shown = {(0,): "0", (5,): "5", (0, 1, 2, 4): "0-2, 4", (2, 3): "2-3"}[tuple(bad)]
-    assert f"plain.ags1: {len(bad)} of 6 blocks failed authentication" in result.err
+    assert f"plain.ags1: damaged: {len(bad)} of 6 blocks failed authentication" in result.err
     assert result.err.endswith(f"block {shown}\n")
     (record,) = run("verify", "plain.ags1", *READ, "--json").records
-    assert (record["failed_blocks"], record["failed_count"]) == (bad, len(bad))
+    (finding,) = (each for each in record["findings"] if each["code"] == "damaged")
+    assert finding["details"] == {"blocks": bad, "failed": len(bad)}
     assert record["error"] in result.err
 
 
@@ -178,11 +178,14 @@ def test_verify_takes_a_wrong_key_for_what_it_is(run: Run, encrypted: Path, work
     result = run("verify", "plain.ags1", "--key-file", "other", "--any-length")
     assert result.code == 1
     assert result.err == (
-        "ags1: plain.ags1: none of its 6 blocks is authentic: wrong key, wrong AAD prefix, another file in its place, "
-        "or damaged data\n"
+        "ags1: plain.ags1: damaged: none of its 6 blocks is authentic: wrong key, wrong AAD prefix, another file in "
+        "its place, or damaged data\n"
     )
     (work / "small").write_bytes(ags1.encrypt(b"x", KEY))
-    assert "small: its only block is not authentic" in run("verify", "small", "--key-file", "other", "--any-length").err
+    assert (
+        "small: damaged: its only block is not authentic"
+        in run("verify", "small", "--key-file", "other", "--any-length").err
+    )
 
 
 def test_verify_tells_a_cut_inside_a_block_from_a_wrong_key(run: Run, encrypted: Path) -> None:
@@ -206,9 +209,9 @@ def test_verify_shortens_a_long_list_of_blocks(run: Run, work: Path) -> None:
     (work / "x").write_bytes(stream)
     result = run("verify", "x", *READ)
     assert "50 of 200 blocks failed" in result.err
-    assert result.err.endswith("36, 38, ... (--json lists more)\n")
+    assert result.err.endswith("36, 38 and 30 more\n")
     (record,) = run("verify", "x", *READ, "--json").records
-    assert record["failed_blocks"] == list(range(0, 100, 2))
+    assert record["findings"][0]["details"]["blocks"] == list(range(0, 100, 2))
 
 
 def test_verify_goes_on_to_the_other_files(run: Run, work: Path) -> None:
@@ -227,17 +230,27 @@ def test_verify_as_json_has_the_documented_fields(run: Run, encrypted: Path) -> 
     first, second = result.records
     assert first.pop("seconds") >= 0
     assert datetime.datetime.fromisoformat(first.pop("created")).utcoffset() == datetime.timedelta(0)
+    (finding,) = first.pop("findings")
+    assert (finding["severity"], finding["code"]) == ("warning", "untrusted-length")
     assert first == {
         "ags1": ags1.__version__,
-        "file": "plain.ags1",
-        "blocks": 6,
-        "plaintext_length": 5005,
-        "length_trusted": False,
-        "failed_count": 0,
-        "failed_blocks": [],
+        "ok": True,
+        "subject": "plain.ags1",
+        "outcome": "not protected",
+        "exit_code": 5,
+        "checked": {"blocks": 6, "bytes": encrypted.stat().st_size},
+        "counts": {"untrusted-length": 1},
+        "severities": {"warning": 1},
+        "facts": {
+            "blocks": 6,
+            "block_length": 1000,
+            "plaintext_length": 5005,
+            "encrypted_length": encrypted.stat().st_size,
+            "length_trusted": False,
+        },
         "error": None,
     }
-    assert second == {"file": "missing", "error": "missing: No such file or directory"}
+    assert second == {"subject": "missing", "error": "missing: No such file or directory"}
 
 
 @pytest.mark.parametrize(
@@ -256,9 +269,3 @@ def test_verify_refuses_what_cannot_be_verified(
     result = run("verify", *arguments, *(KEYED if "--length" in arguments else READ))
     assert result.code == (2 if message else 5)
     assert message in result.err
-
-
-def test_runs_of_blocks_are_shown_as_ranges() -> None:
-    assert examine._ranges([]) == []
-    assert examine._ranges([7]) == ["7"]
-    assert examine._ranges([1, 2, 3, 7, 9, 10]) == ["1-3", "7", "9-10"]

@@ -314,7 +314,7 @@ def with_early_bar(*arguments: str) -> list[str]:
         (
             ("verify", "large.ags1", "--key-metadata", "large.meta"),
             "verifying",
-            "large.ags1: 64 blocks authentic, 67.1 MB",
+            "large.ags1: 64 blocks, 67.1 MB",
         ),
     ],
 )

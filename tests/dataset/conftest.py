@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import ags1
 from ags1 import dataset, kms
 from tests.checks import pattern
 
@@ -97,9 +98,9 @@ def vault(raw: Path, tmp_path: Path, client: CountingKms) -> Path:
     return tmp_path / "vault"
 
 
-def kinds(report: dataset.DatasetVerifyReport) -> dict[str, str]:
+def kinds(report: ags1.VerifyReport) -> dict[str, str]:
     """What verify says of each path."""
-    return {each.path: each.kind for each in report.problems}
+    return {each.subject: each.code for each in report.findings}
 
 
 def killed_at(step: int, work: Callable[[], Any]) -> int | None:

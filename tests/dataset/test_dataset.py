@@ -291,7 +291,7 @@ def test_a_run_that_failed_is_resumed(raw: Path, tmp_path: Path, client: Countin
         assert vault.report.resumed == len(CONTENTS) - 1
         assert {part.name for entry in vault.files for part in entry.parts} & before
         assert not list((tmp_path / "vault/_ags1/runs").iterdir())
-        assert vault.verify().problems[0].kind == "unreferenced"
+        assert vault.verify().findings[0].code == "unreferenced"
         vault.expire(grace=0)
         assert vault.verify().ok
 

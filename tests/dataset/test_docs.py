@@ -33,7 +33,7 @@ def test_the_first_ten_minutes_go_as_the_page_says(tmp_path: Path) -> None:
     empty.mkdir()
     shown = run_shell(as_typed(ROOT / "docs" / "first-ten-minutes.md"), empty)
     assert shown.endswith("restored is equal to raw\n")
-    for said in ("version 1\n", "all authentic\n", "b'1,10.50'\n", "1 problem\nexit code 1\n"):
+    for said in ("version 1\n", "all authentic\n", "b'1,10.50'\n", "DAMAGED (1 error)\nexit code 1\n"):
         assert said in shown
 
 

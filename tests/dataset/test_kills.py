@@ -56,10 +56,10 @@ def assert_whole(vault: Path, *contents: Tree) -> Tree:
     with dataset.open(vault, fresh()) as found:
         held = plain_of(found)
         assert held in contents
-        problems = {each.kind for each in found.verify().problems}
+        problems = {each.code for each in found.verify().findings}
         assert problems <= {"unreferenced"}
         found.expire(older_than=None, grace=0)
-        assert found.verify().problems == []
+        assert found.verify().findings == []
         assert plain_of(found) == held
     return held
 

@@ -85,7 +85,7 @@ def test_expire_deletes_many_objects_with_one_request(lake: str, s3_server: Any,
     assert len(log.only("POST")) + len(log.only("DELETE")) < 10
     assert len(log) < 60
     with dataset.open(lake, client(), storage_options=direct) as found:
-        assert found.verify().problems == []
+        assert found.verify().findings == []
         assert plain_of(found) == {"left": b"left"}
 
 

@@ -115,10 +115,10 @@ def test_every_committed_file_survives_a_power_cut(image: Path, tmp_path: Path) 
                 contents = plain_of(found)
                 numbers = {int(data.split()[0]) for data in contents.values()}
                 assert max(numbers) >= announced
-                kinds = {each.kind for each in found.verify().problems}
+                kinds = {each.code for each in found.verify().findings}
                 assert kinds <= {"unreferenced", "leftover"}
             # What was recorded as done is done; the next run goes on.
             dataset.encrypt(tmp_path / "raw", after / "vault", fresh(), "lake", on_error="collect").close()
             with dataset.open(after / "vault", fresh()) as found:
-                assert {each.kind for each in found.verify().problems} <= {"unreferenced", "leftover"}
+                assert {each.code for each in found.verify().findings} <= {"unreferenced", "leftover"}
     assert len(seen) > 1

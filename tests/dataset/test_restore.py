@@ -60,7 +60,7 @@ def test_any_version_of_a_random_past_comes_back_without_a_new_object(tmp_path: 
     last = was[vault.version]
     vault.expire(older_than=None, grace=0)
     assert plain_of(vault) == last
-    assert vault.verify().problems == []
+    assert vault.verify().findings == []
 
 
 def test_modes_times_and_empty_directories_come_back(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_a_version_before_a_rewrap_is_restored_expired_and_verified_without_the_
         vault.rm("a")
         vault.rewrap("new")
     with dataset.open(tmp_path / "vault", CountingKms("new", new=new)) as vault:
-        assert vault.verify().problems == []
+        assert vault.verify().findings == []
         vault.restore(1)
         assert (plain_of(vault), vault.key_id) == ({"a": b"1"}, "new")
         assert vault.expire(keep=2, older_than=None, grace=0).versions == [1, 2]
-        assert vault.verify().problems == []
+        assert vault.verify().findings == []
     with pytest.raises(KeyAccessError, match="lake"):
         dataset.open(tmp_path / "vault", CountingKms("lake", lake=old))
 

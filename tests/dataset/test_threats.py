@@ -308,7 +308,7 @@ def test_objects_of_a_killed_run_that_were_damaged_are_done_again(unfinished: tu
     report = add(vault, more)
     assert report.resumed > 0
     with dataset.open(vault, fresh()) as opened:
-        assert {each.kind for each in opened.verify().problems} <= {"unreferenced"}
+        assert {each.code for each in opened.verify().findings} <= {"unreferenced"}
         assert plain_of(opened).items() >= {f"{index}": pattern(index) for index in range(200)}.items()
 
 

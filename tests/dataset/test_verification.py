@@ -17,7 +17,6 @@ from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import new_object_name, new_run
-from ags1.dataset.reports import DatasetVerifyReport
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.verification import verify
@@ -25,6 +24,7 @@ from ags1.dataset.versions import read_latest
 from ags1.dataset.views import DatasetView
 from ags1.errors import FormatError
 from ags1.storage import Location
+from ags1.support.reports import VerifyReport
 from tests.checks import MIB, every, pattern
 from tests.dataset.conftest import CountingKms, write_tree
 from tests.dataset.works import Work
@@ -60,13 +60,13 @@ def vault(tmp_path: Path) -> Path:
     return tmp_path / "vault"
 
 
-def found(vault: Path | str, *names: str, threads: int | None = None) -> DatasetVerifyReport:
+def found(vault: Path | str, *names: str, threads: int | None = None) -> VerifyReport:
     with dataset.open(vault, client(*names)) as opened:
         return opened.verify(threads=threads)
 
 
-def kinds(report: DatasetVerifyReport) -> dict[str, str]:
-    return {each.path: each.kind for each in report.problems}
+def kinds(report: VerifyReport) -> dict[str, str]:
+    return {each.subject: each.code for each in report.findings}
 
 
 def entries(vault: Path) -> dict[str, DatasetEntry]:
@@ -96,8 +96,8 @@ def test_a_whole_dataset_has_no_problem(vault: Path) -> None:
     for threads in (1, 2, None):
         report = found(vault, threads=threads)
         assert report.ok
-        assert (report.version, report.file_count) == (1, len(CONTENTS))
-        assert report.plaintext_bytes == sum(map(len, CONTENTS.values()))
+        assert report.checked == {"files": len(CONTENTS), "bytes": sum(map(len, CONTENTS.values()))}
+        assert report.facts == {"version": 1, "files": len(CONTENTS), "plaintext_bytes": report.checked["bytes"]}
 
 
 DAMAGES: tuple[tuple[str, Callable[[Path], object], str], ...] = (
@@ -130,14 +130,18 @@ def test_each_damage_has_its_name(vault: Path, number: int) -> None:
     for threads in (1, 2):
         report = found(vault, threads=threads)
         assert kinds(report) == {path: kind}
+        failed = len(CONTENTS[path])
         assert not report.ok
-        assert entries(vault)[path].parts[0].name in report.problems[0].detail
+        assert report.checked == {"files": len(CONTENTS) - 1, "bytes": sum(map(len, CONTENTS.values())) - failed}
+        assert entries(vault)[path].parts[0].name in report.findings[0].message
 
 
 def test_a_damaged_block_is_numbered(vault: Path) -> None:
     flip(place(vault, "large"), 2 * MIB + 100)
-    (problem,) = found(vault).problems
-    assert problem.detail.endswith("1 of 4 blocks are damaged: 2")
+    (problem,) = found(vault).findings
+    assert problem.message.endswith(
+        "1 of 4 blocks failed authentication (damaged, swapped, repeated or missing data): block 2"
+    )
 
 
 def test_objects_that_were_swapped_are_named_with_their_origin(vault: Path) -> None:
@@ -147,7 +151,7 @@ def test_objects_that_were_swapped_are_named_with_their_origin(vault: Path) -> N
     (vault / "aside").rename(same)
     report = found(vault)
     assert kinds(report) == {"small": "swapped", "same": "swapped"}
-    assert "is that of same, put in its place" in {each.path: each for each in report.problems}["small"].detail
+    assert "is that of same, put in its place" in {each.subject: each for each in report.findings}["small"].message
 
 
 def test_what_was_put_there_is_foreign_and_a_copy_is_named_as_one(vault: Path) -> None:
@@ -161,7 +165,7 @@ def test_what_was_put_there_is_foreign_and_a_copy_is_named_as_one(vault: Path) -
     strangers = ("note", "sub/deep/note", "_ags1/note", "sub/pipe", "link", "copy")
     wanted = {**dict.fromkeys(strangers, "foreign"), "sub/.x.00.ags1-tmp": "leftover", stray: "unreferenced"}
     assert kinds(report) == wanted
-    assert "is a copy of an object of small" in {each.path: each for each in report.problems}["copy"].detail
+    assert "is a copy of an object of small" in {each.subject: each for each in report.findings}["copy"].message
 
 
 def test_what_an_interrupted_run_left_is_unreferenced_and_its_record_no_problem(vault: Path) -> None:
@@ -194,11 +198,11 @@ def test_objects_of_a_damaged_version_are_said_to_be_its_own(vault: Path) -> Non
     with dataset.open(vault, client()) as opened:
         opened.rm("large")
     os.truncate(vault / "_ags1/v-1.json", 5)
-    problems = found(vault).problems
-    assert ("version 1", "damaged") in [(each.path, each.kind) for each in problems]
-    objects = [each for each in problems if each.kind == "unreferenced"]
+    problems = found(vault).findings
+    assert ("version 1", "damaged") in [(each.subject, each.code) for each in problems]
+    objects = [each for each in problems if each.code == "unreferenced"]
     assert objects
-    assert all("of version 1, which cannot be read, or" in each.detail for each in objects)
+    assert all("of version 1, which cannot be read, or" in each.message for each in objects)
 
 
 def test_progress_ends_at_the_whole(vault: Path) -> None:
@@ -214,7 +218,7 @@ def test_progress_ends_at_the_whole(vault: Path) -> None:
 # -- files of several objects --------------------------------------------------------------------------------------
 
 
-def in_parts(root: Path, target: Location) -> tuple[Work, DatasetVerifyReport]:
+def in_parts(root: Path, target: Location) -> tuple[Work, VerifyReport]:
     """A dataset whose big file has four objects, put there by hand."""
     work = Work(Location(write(root / "raw", {"large": CONTENTS["large"], "small": b"x"})), target)
     with Transaction.begin(Access.of(target, client()), "test", key_id="lake", durable=False) as transaction:
@@ -231,7 +235,7 @@ def in_parts(root: Path, target: Location) -> tuple[Work, DatasetVerifyReport]:
     return work, verify_all(target)
 
 
-def verify_all(target: Location) -> DatasetVerifyReport:
+def verify_all(target: Location) -> VerifyReport:
     version = read_latest(target)
     assert version is not None
     return verify(DatasetView.of(target, version, DatasetKeys(version.key, client(), target.text)))
@@ -248,7 +252,7 @@ def test_a_file_of_several_objects_is_verified_in_all_of_them(tmp_path: Path) ->
         path.unlink() if kind == "missing" else os.truncate(path, 50) if kind == "truncated" else flip(path, 30)
         report = verify_all(target)
         assert kinds(report) == {"large": kind}
-        assert f"-p{part:05d}.ags1" in report.problems[0].detail
+        assert f"-p{part:05d}.ags1" in report.findings[0].message
         path.write_bytes(kept)
     first, second = (place(tmp_path / "vault", "large", part) for part in (0, 1))
     first.rename(tmp_path / "aside")

@@ -187,7 +187,7 @@ def test_what_a_killed_late_writer_left_is_named_by_verify_and_removed_by_expire
             opened.expire(keep=100, grace=0)
         assert opened.expire(keep=100, grace=0, give_up=2).versions == [2]
         assert 2 not in numbers(Location(stray))
-        assert not opened.verify().problems
+        assert not opened.verify().findings
         assert plain_of(opened) == {"a": b"1", "b": b"2", "c": b"3"}
 
 
@@ -376,7 +376,7 @@ def test_expire_goes_on_top_of_writers_that_never_stop_and_looks_at_what_is_new_
     assert report.version == 20
     assert newest(tmp_path) == {"a": b"2", **{f"new {number}": b"1" for number in range(4, 20)}}
     with dataset.open(tmp_path, client()) as opened:
-        assert opened.verify().problems == []
+        assert opened.verify().findings == []
     monkeypatch.setattr(module, "publish", lambda *arguments, **named: (_ for _ in ()).throw(FileExistsError()))
     monkeypatch.setattr(module.Transaction, "_on_top", lambda self, told: (self.base, self.root))
     with pytest.raises(ConflictError, match="other writers committed during each of 3 attempts"):

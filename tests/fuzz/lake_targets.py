@@ -339,7 +339,7 @@ def vault(data: bytes) -> None:
                 assert not report.ok or path not in lake.authentic or same_blocks(lake, path), (
                     "a changed file is verified"
                 )
-                [str(each) for each in report.problems]
+                [str(each) for each in report.findings]
 
         def versions() -> None:
             with opened() as found:

@@ -59,7 +59,7 @@ def test_a_backup_is_verified_by_its_own_bytes(copied: Copied) -> None:
     assert not load_table(None, str(original), kms=KMS).verify().ok
     report = opened(copied).verify()
     assert report.ok
-    assert report.of_original == 0
+    assert "file-of-original" not in report.counts
     assert opened(copied).scan().to_arrow()["id"].to_pylist() == [1, 3]
     shutil.rmtree(original)
     newest = str(max(copy.glob("metadata/*.metadata.json")))
@@ -74,7 +74,9 @@ def test_damage_of_a_backup_is_found_and_named_beside_an_intact_table(copied: Co
     damage(copied[1])
     report = opened(copied).verify()
     assert not report.ok
-    assert [each.path for each in report.failures] == [str(each) for each in copied[1].glob("data/*.parquet")]
+    assert [each.subject for each in report.having("damaged")] == [
+        str(each) for each in copied[1].glob("data/*.parquet")
+    ]
     assert str(copied[0]) not in str(report)
 
 
@@ -85,7 +87,7 @@ def test_the_remedy_for_a_copy_is_not_to_read_the_original(copied: Copied) -> No
     assert f"`moved_from='{original.as_uri()}'`" in str(report)
     assert "allowed_locations" not in str(report)
     allowed = load_table(None, str(copy), kms=KMS, allowed_locations=[str(original)]).verify()
-    assert f"NOT of this copy: {allowed.files} files" in str(allowed)
+    assert allowed.counts["file-of-original"] == allowed.facts["files"]
 
 
 def test_a_copy_that_is_not_read_is_not_checked_and_a_missing_file_is_damage(
@@ -96,17 +98,17 @@ def test_a_copy_that_is_not_read_is_not_checked_and_a_missing_file_is_damage(
     with LocalKms.create(tmp_path / "keys.json", {"lake": bytes(range(16))}, key_file=tmp_path / "k"):
         assert main(["iceberg", "verify", str(copied[1]), "--kms", kms]) == 2
     said = capsys.readouterr()
-    assert "not checked: 2 files not checked" in said.out
-    assert "damaged" not in said.out
+    assert "NOT CHECKED (2 errors)" in said.out
+    assert "DAMAGED" not in said.out
     gone = min(copied[0].glob("data/*.parquet"))
     gone.unlink()
     report = load_table(None, str(copied[0]), kms=KMS).verify()
     assert report.outcome == "damaged"
-    assert [each.message for each in report.failures] == [
+    assert [each.message for each in report.findings] == [
         f"{gone.as_uri()}: is missing: the table names it, and there is no such file"
     ]
     assert main(["iceberg", "verify", str(copied[0]), "--kms", kms]) == 1
-    assert "damaged: 1 file failed" in capsys.readouterr().out
+    assert "DAMAGED (1 error)" in capsys.readouterr().out
 
 
 COMMANDS = {

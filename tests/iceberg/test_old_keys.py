@@ -61,7 +61,7 @@ class Lake:
         return load_table(self.catalog(), f"db.t{number}", kms=MemoryKms(keys))
 
     def old_keys(self, number: int = 0, keys: dict[str, bytes] = BOTH) -> OldKeyReport:
-        found = self.table(number, keys).audit().old_keys
+        found = self.table(number, keys).audit().facts["old_keys"]
         assert isinstance(found, OldKeyReport)
         return found
 
@@ -70,7 +70,7 @@ class Lake:
         catalog, done = self.catalog(), []
         for name in catalog.list_tables("db"):
             table = load_table(catalog, name, kms=MemoryKms(BOTH))
-            if table.table.properties.get("encryption.key-id") != "new" or not table.audit().old_keys.ok:  # type: ignore[union-attr]
+            if table.table.properties.get("encryption.key-id") != "new" or not table.audit().facts["old_keys"].ok:  # type: ignore[union-attr]
                 report = rekey_table(table, key_id="new", data_keys=True, expire=True)
                 assert report.ok, str(report)
                 assert report.old_keys is not None
@@ -178,7 +178,7 @@ def test_a_refusal_of_the_old_key_proves_nothing(lake: Lake) -> None:
 
 def test_a_table_that_was_never_rekeyed_has_nothing_to_say_of_other_keys(lake: Lake) -> None:
     assert str(lake.old_keys()) == "no other master key opens anything of the table"
-    assert open_table(lake.table().metadata_location, MemoryKms(BOTH)).audit().old_keys is None
+    assert open_table(lake.table().metadata_location, MemoryKms(BOTH)).audit().facts["old_keys"] is None
 
 
 def test_metadata_files_that_somebody_has_planted_are_named_or_are_of_no_table_here(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_the_commands_say_what_old_keys_open(lake: Lake, capsys: pytest.CaptureF
     assert "old keys STILL open 5 files of the branches and tags (main): `ags1 iceberg rekey` to another" in said(
         "audit"
     )
-    found = json.loads(said("audit", "--json"))["old_keys"]
+    found = json.loads(said("audit", "--json"))["facts"]["old_keys"]
     assert (found["ok"], found["opened"], found["refs"]) == (False, ["old"], ["main"])
     assert "the old master keys (old) may be disabled" in said("rekey", "--new-key-id", "new", "--expire", "--yes")
     assert "the old master keys (old) may be disabled" in said("audit")

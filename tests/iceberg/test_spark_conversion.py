@@ -152,7 +152,7 @@ def test_a_java_writer_that_loaded_the_table_as_plaintext_commits_plaintext_that
     assert beginning_with(directory, PLAINTEXT) == [late]
     report = opened.verify()
     assert not report.ok
-    assert [Path(each.path).name for each in report.failures] == [late.name]
+    assert [Path(each.subject).name for each in report.having("plaintext")] == [late.name]
     with pytest.raises(KeyAccessError, match=late.name):
         opened.scan().to_arrow()
     again = driver.said(call="encrypt_table", table=name, options={**ENCRYPT, "steps": ["convert", "expire"]})

@@ -12,8 +12,8 @@ import pytest
 
 from ags1.iceberg import EncryptedTable, UntrustedLengthWarning, open_table
 from ags1.iceberg.files.file_io import EncryptedFileIO
-from ags1.iceberg.walk.table_verification import FileFailure, TableVerifyReport
 from ags1.kms import MemoryKms
+from ags1.support.reports import Finding, VerifyReport
 from tests.checks import block_start, flip
 from tests.iceberg.forged import changed_metadata, forged, without_length
 from tests.iceberg.keys import MASTER_KEYS
@@ -37,11 +37,15 @@ def _one_of(table: SparkTable, kind: str) -> str:
     return next(each["path"] for each in _rows(_open(table.metadata)) if each["kind"] == kind)
 
 
-def _only(report: TableVerifyReport) -> FileFailure:
+def _faults(report: VerifyReport) -> list[Finding]:
+    """What makes the report not ok."""
+    return [each for each in report.findings if each.severity in ("error", "violation")]
+
+
+def _only(report: VerifyReport) -> Finding:
     assert not report.ok
-    (failure,) = report.failures
-    assert report.failure_count == 1
-    return failure
+    (found,) = _faults(report)
+    return found
 
 
 # -- sound tables --------------------------------------------------------------------------------------------
@@ -53,20 +57,19 @@ def test_every_file_that_spark_wrote_authenticates(spark_tables: SparkTables, na
     rows = _rows(opened)
     report = opened.verify()
     assert report.ok
-    assert not report.problems
-    assert report.verified == report.files == len(rows)
-    assert report.by_kind == Counter(each["kind"] for each in rows)
-    assert report.bytes == sum(each["stored_length"] for each in rows)
-    assert report.plaintext == report.untrusted_length == 0
-    assert (report.modules > 0) == any(each["file_format"] == "parquet" for each in rows)
-    assert str(report).splitlines()[0] == f"{spark_tables[name].metadata}: ok"
-    assert json.loads(json.dumps(report.to_dict()))["verified"] == len(rows)
+    assert report.counts.keys() <= {"partition-in-path", "levels-without-tags"}
+    assert (report.outcome, report.checked["files"], report.facts["files"]) == ("authentic", len(rows), len(rows))
+    assert report.facts["by_kind"] == Counter(each["kind"] for each in rows)
+    assert report.checked["bytes"] == sum(each["stored_length"] for each in rows)
+    assert (report.checked["modules"] > 0) == any(each["file_format"] == "parquet" for each in rows)
+    assert str(report).splitlines()[0] == f"{spark_tables[name].metadata}: all authentic"
+    assert json.loads(json.dumps(report.to_dict()))["checked"]["files"] == len(rows)
 
 
 def test_blocks_of_large_files_are_counted(spark_tables: SparkTables) -> None:
     rows = _rows(_open(spark_tables["bulk_avro"].metadata))
     blocks = sum(-(-each["stored_length"] // (BLOCK + 28)) for each in rows if each["kind"] not in MANIFESTS)
-    assert _open(spark_tables["bulk_avro"].metadata).verify().blocks == blocks > 3
+    assert _open(spark_tables["bulk_avro"].metadata).verify().checked["blocks"] == blocks > 3
 
 
 def test_one_snapshot_or_the_current_one_can_be_verified(spark_tables: SparkTables) -> None:
@@ -74,8 +77,8 @@ def test_one_snapshot_or_the_current_one_can_be_verified(spark_tables: SparkTabl
     opened = _open(table.metadata)
     for wanted in (table.snapshots[0].id, None):
         report = opened.verify(wanted)
-        assert report.snapshots == 1
-        assert report.verified == len(_rows(opened, wanted)) < len(_rows(opened))
+        assert report.facts["snapshots"] == 1
+        assert report.checked["files"] == len(_rows(opened, wanted)) < len(_rows(opened))
     with pytest.raises(ValueError, match="the table has no snapshot 17"):
         opened.verify(17)
 
@@ -107,8 +110,8 @@ def test_progress_grows_to_the_size_of_the_table(spark_tables: SparkTables, thre
     told: list[tuple[int, int]] = []
     report = opened.verify(progress=lambda done, total: told.append((done, total or 0)), threads=threads)
     assert told == sorted(told)
-    assert told[-1] == (report.bytes, report.bytes)
-    assert {total for _, total in told} == {report.bytes}
+    assert told[-1] == (report.checked["bytes"], report.checked["bytes"])
+    assert {total for _, total in told} == {report.checked["bytes"]}
 
 
 def test_no_more_files_are_checked_at_once_than_there_are_threads(spark_tables: SparkTables) -> None:
@@ -167,12 +170,12 @@ def test_a_flipped_bit_fails_its_file_and_no_other(spark_tables: SparkTables, na
     with table.damaged(location, flip(intact, position)):
         report = opened.verify()
     failure = _only(report)
-    assert (failure.path, failure.kind) == (location, kind)
+    assert (failure.subject, failure.details["kind"]) == (location, kind)
     assert location in failure.message or str(local_path(location)) in failure.message
     assert location.rpartition("/")[2] in str(failure)
     # What only a damaged manifest names is not known; a header with another block length is no hindrance.
-    assert (report.files < whole.files) == (kind == "manifest" and place != "first")
-    assert report.verified == report.files - 1
+    assert (report.facts["files"] < whole.facts["files"]) == (kind == "manifest" and place != "first")
+    assert report.checked["files"] == report.facts["files"] - 1
     assert opened.verify() == whole
 
 
@@ -184,8 +187,8 @@ def test_every_byte_of_a_header_is_checked(spark_tables: SparkTables, kind: str,
     with table.damaged(location, flip(local_path(location).read_bytes(), position)):
         failure = _only(_open(table.metadata).verify())
         codes = set(_open(table.metadata).audit().counts)
-    assert failure.path == location
-    assert failure.error in ("FormatError", "LimitError", "TruncatedError")
+    assert failure.subject == location
+    assert failure.details["error"] in ("FormatError", "LimitError", "TruncatedError")
     # Spark wrote the partition values into the paths.
     codes.discard("partition-in-path")
     assert codes == (set() if kind not in MANIFESTS else {"file-block-length"} if position > 3 else {"file-unreadable"})
@@ -199,8 +202,11 @@ def test_blocks_that_fail_are_named(spark_tables: SparkTables) -> None:
         content = flip(content, block_start(block, BLOCK) + 100)
     with table.damaged(location, content):
         failure = _only(_open(table.metadata).verify())
-    assert failure.failed == 2
-    assert "2 of 3 blocks do not authenticate (0, 2): damaged, swapped, repeated or missing data" in failure.message
+    assert failure.details["failed"] == 2
+    assert (
+        "2 of 3 blocks failed authentication (damaged, swapped, repeated or missing data): block 0, 2"
+        in failure.message
+    )
 
 
 def test_modules_of_parquet_that_fail_are_counted(spark_tables: SparkTables) -> None:
@@ -209,7 +215,7 @@ def test_modules_of_parquet_that_fail_are_counted(spark_tables: SparkTables) -> 
     content = local_path(location).read_bytes()
     with table.damaged(location, flip(flip(content, 5000), len(content) // 2)):
         failure = _only(_open(table.metadata).verify())
-    assert failure.failed == 2
+    assert failure.details["failed"] == 2
     assert failure.message.endswith(", and 1 more")
 
 
@@ -236,8 +242,8 @@ def test_a_file_of_another_length_fails(
         if damage == "missing":
             path.unlink()
         failure = _only(_open(table.metadata).verify())
-    assert failure.path == location
-    assert failure.error in errors
+    assert failure.subject == location
+    assert failure.details["error"] in errors
     assert path.name in failure.message
 
 
@@ -253,8 +259,8 @@ def test_a_file_in_the_place_of_another_fails(spark_tables: SparkTables, name: s
     other = next(each for each in [*others, *(each["path"] for each in rows)] if each != location)
     with table.damaged(location, local_path(other).read_bytes()):
         failure = _only(_open(table.metadata).verify())
-    assert failure.path == location
-    assert failure.error in ("AuthenticationError", "TruncatedError", "FormatError")
+    assert failure.subject == location
+    assert failure.code in ("damaged", "truncated")
 
 
 def test_a_plaintext_file_in_the_place_of_an_encrypted_one_fails(spark_tables: SparkTables) -> None:
@@ -263,7 +269,7 @@ def test_a_plaintext_file_in_the_place_of_an_encrypted_one_fails(spark_tables: S
     size = local_path(location).stat().st_size
     with table.damaged(location, b"Obj\x01".ljust(size, b"\0")):
         failure = _only(_open(table.metadata, allow_plaintext=True).verify())
-    assert (failure.path, failure.error) == (location, "FormatError")
+    assert (failure.subject, failure.details["error"]) == (location, "FormatError")
 
 
 def test_several_files_that_fail_are_all_named_in_order(spark_tables: SparkTables) -> None:
@@ -279,10 +285,10 @@ def test_several_files_that_fail_are_all_named_in_order(spark_tables: SparkTable
             report = opened.verify()
         finally:
             local_path(vector).write_bytes(kept)
-    assert [each.path for each in report.failures] == [data, vector]
-    assert report.verified == report.files - 2
-    assert str(report).count("\nfailed: ") == 2
-    assert "NOT OK (2 failed)" in str(report)
+    assert [each.subject for each in _faults(report)] == [data, vector]
+    assert report.checked["files"] == report.facts["files"] - 2
+    assert str(report).count("\nerror: damaged: ") == 2
+    assert "DAMAGED (2 errors)" in str(report)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -295,13 +301,13 @@ def test_a_removed_key_encryption_key_fails_every_manifest_list(spark_tables: Sp
         document["encryption-keys"] = [each for each in document["encryption-keys"] if "properties" not in each]
 
     report = _open(changed_metadata(table, tmp_path, change)).verify()
-    assert [each.kind for each in report.failures] == ["manifest list"] * 2
-    assert report.files == 2
+    assert [each.details["kind"] for each in report.findings] == ["manifest list"] * 2
+    assert report.facts["files"] == 2
     for snapshot in table.document["snapshots"]:
-        (failure,) = (each for each in report.failures if each.path == snapshot["manifest-list"])
+        (failure,) = (each for each in report.findings if each.subject == snapshot["manifest-list"])
         assert f"snapshot {snapshot['snapshot-id']} (key-id {snapshot['key-id']!r})" in failure.message
         assert "is missing from encryption-keys" in failure.message
-        assert failure.snapshot_ids == (snapshot["snapshot-id"],)
+        assert failure.details["snapshot_ids"] == [snapshot["snapshot-id"]]
 
 
 def test_a_lost_key_fails_its_snapshot_and_the_others_are_verified(spark_tables: SparkTables, tmp_path: Path) -> None:
@@ -312,16 +318,16 @@ def test_a_lost_key_fails_its_snapshot_and_the_others_are_verified(spark_tables:
         document["encryption-keys"] = [each for each in document["encryption-keys"] if each["key-id"] != last["key-id"]]
 
     report = _open(changed_metadata(table, tmp_path, change)).verify()
-    assert _only(report).snapshot_ids == (last["snapshot-id"],)
-    assert report.verified == report.files - 1 > 15
+    assert _only(report).details["snapshot_ids"] == [last["snapshot-id"]]
+    assert report.checked["files"] == report.facts["files"] - 1 > 15
 
 
 @pytest.mark.parametrize("kms", [MemoryKms({"keyB": MASTER_KEYS["keyB"]}), None])
 def test_without_the_master_key_nothing_is_verified(spark_tables: SparkTables, kms: MemoryKms | None) -> None:
     report = open_table(spark_tables["types_avro"].metadata, kms).verify()
     assert not report.ok
-    assert report.verified == 0
-    assert {each.error for each in report.failures} == {"KeyAccessError"}
+    assert report.checked["files"] == 0
+    assert (report.outcome, report.exit_code, report.counts.keys()) == ("not checked", 3, {"key-missing"})
 
 
 def test_metadata_without_key_ids_does_not_pass_for_a_plaintext_table(
@@ -337,7 +343,7 @@ def test_metadata_without_key_ids_does_not_pass_for_a_plaintext_table(
         "the table is not encrypted, so nothing in it can be authenticated" in _only(_open(location).verify()).message
     )
     allowed = _open(location, allow_plaintext=True).verify()
-    assert allowed.failure_count == allowed.files == 8
+    assert len(_faults(allowed)) == allowed.facts["files"] == 8
 
 
 # -- plaintext, lengths, contradictions ----------------------------------------------------------------------
@@ -347,13 +353,13 @@ def test_metadata_without_key_ids_does_not_pass_for_a_plaintext_table(
 def test_plaintext_files_fail_unless_they_are_allowed(spark_tables: SparkTables, name: str, count: int) -> None:
     table = spark_tables[name]
     report = _open(table.metadata).verify()
-    assert report.failure_count == count
-    for each in report.failures:
+    assert (report.outcome, report.exit_code, report.counts["plaintext"]) == ("not protected", 5, count)
+    for each in report.having("plaintext"):
         assert "is not encrypted, although its table is: nothing in it can be authenticated" in each.message
     allowed = _open(table.metadata, allow_plaintext=True).verify()
-    assert (allowed.ok, allowed.failure_count) == (False, 0)
-    assert (allowed.plaintext, allowed.verified) == (count, allowed.files - count)
-    assert f"NOT authenticated: {count} plaintext file" in str(allowed)
+    assert (allowed.ok, allowed.outcome, allowed.exit_code) == (False, "not protected", 5)
+    assert (allowed.counts["plaintext"], allowed.checked["files"]) == (count, allowed.facts["files"] - count)
+    assert "is not encrypted, which was allowed: only its size was checked" in str(allowed)
 
 
 def test_an_allowed_plaintext_file_of_another_size_fails(spark_tables: SparkTables) -> None:
@@ -361,15 +367,15 @@ def test_an_allowed_plaintext_file_of_another_size_fails(spark_tables: SparkTabl
     path = table.files[0].path
     with table.damaged(path, path.read_bytes() + b"\0"):
         failure = _only(_open(table.metadata, allow_plaintext=True).verify())
-    assert failure.error == "TruncatedError"
+    assert failure.details["error"] == "TruncatedError"
     assert "but the file above it says" in failure.message
 
 
 def test_a_plaintext_table_fails_as_a_whole(spark_tables: SparkTables) -> None:
     table = spark_tables["events_plain"]
     failure = _only(_open(table.metadata).verify())
-    assert (failure.kind, failure.path) == ("table", table.metadata)
-    assert _open(table.metadata, allow_plaintext=True).verify().failure_count == 0
+    assert (failure.code, failure.subject) == ("table-not-encrypted", table.metadata)
+    assert _open(table.metadata, allow_plaintext=True).verify().counts.keys() == {"plaintext"}
 
 
 def test_files_without_a_trusted_length_are_verified_as_the_length_policy_says(
@@ -382,11 +388,11 @@ def test_files_without_a_trusted_length_are_verified_as_the_length_policy_says(
     assert "give `length_policy='metadata-hint'`" in _only(_open(location).verify()).message
     hinted = _open(location, length_policy="metadata-hint").verify()
     assert hinted.ok
-    assert hinted.untrusted_length == 0
+    assert "untrusted-length" not in hinted.counts
     blind = _open(location, length_policy="file").verify()
     assert blind.ok
-    assert blind.untrusted_length == 1
-    assert "NOT authenticated: the end of 1 file without a trusted length" in str(blind)
+    assert (blind.outcome, blind.exit_code, blind.counts["untrusted-length"]) == ("not protected", 5, 1)
+    assert "there is no trusted length, so blocks missing at the end are not detected" in str(blind)
 
 
 def test_manifests_without_a_trusted_length_are_counted_too(spark_tables: SparkTables, tmp_path: Path) -> None:
@@ -397,7 +403,7 @@ def test_manifests_without_a_trusted_length_are_counted_too(spark_tables: SparkT
     with pytest.warns(UntrustedLengthWarning, match="opened without a trusted length"):
         report = _open(location, length_policy="file").verify()
     assert report.ok
-    assert report.untrusted_length == 1
+    assert report.counts["untrusted-length"] == 1
 
 
 def test_an_encrypted_file_of_a_format_without_encryption_fails(spark_tables: SparkTables, tmp_path: Path) -> None:
@@ -414,15 +420,5 @@ def test_two_manifests_that_contradict_each_other_fail_the_file(spark_tables: Sp
         seen.append(fields["file_path"])
 
     report = _open(forged(spark_tables["types_avro"], tmp_path, entry=change, copies=2)).verify()
-    assert _only(report).path == seen[0]
+    assert _only(report).subject == seen[0]
     assert "have it with different key metadata" in _only(report).message
-
-
-def test_a_flood_of_failures_is_counted_and_not_kept() -> None:
-    report = TableVerifyReport("t.metadata.json", files=5000)
-    for number in range(5000):
-        report.add_failure(FileFailure(f"f{number}", "data", "TruncatedError", f"f{number} is short", 0, (1, 2)))
-    assert report.failure_count == 5000
-    assert len(report.failures) == 1000
-    assert str(report).splitlines()[-1] == "failed: 4980 more"
-    assert "failed: f0 is short (data of 2 snapshots)" in str(report)

@@ -183,7 +183,7 @@ def test_manifest_lists_that_were_exchanged_are_noticed(
             table.files(number)
         report = table.verify(number)
         assert not report.ok
-        assert [each.kind for each in report.failures] == ["manifest list"]
+        assert [each.details["kind"] for each in report.findings] == ["manifest list"]
         assert "file-unreadable" in {each.code for each in table.audit(number).findings if each.severity == "error"}
 
 

@@ -211,7 +211,7 @@ def test_a_plaintext_footer_shows_nothing_of_encrypted_columns_but_what_is_liste
         assert back.count(b"secret") == (6 if plaintext_footer else 11)
     visible = open_encrypted(secret, FOOTER_KEY, {"ssn": KEY}).footer[4].items[0][1].items[1][3]
     assert set(visible.fields) <= {1, 2, 3, 4, 5, 6, 7, 9, 10, 11}
-    assert verify_file(secret, keys).consistent
+    assert not verify_file(secret, keys).having("contradiction")
     assert pq.read_table(io.BytesIO(back)).equals(table())
 
 
@@ -308,7 +308,7 @@ def test_an_empty_chunk_of_an_old_writer_takes_no_page_of_another_column(created
         secret = encrypted(data, column_keys={with_key: KEY})
         assert rows[with_key][20 * at].as_py().encode() not in secret
         keys = DecryptionConfig(FOOTER_KEY, column_keys={with_key: KEY})
-        assert verify_file(secret, keys).consistent
+        assert not verify_file(secret, keys).having("contradiction")
         assert pq.read_table(io.BytesIO(decrypted(secret, keys))).equals(rows)
 
 
@@ -341,7 +341,7 @@ def test_a_file_whose_num_values_is_too_low_is_rekeyed_and_decrypted_as_it_was_e
     again = io.BytesIO()
     rekey_file(secret, again, keys, EncryptionConfig(FOOTER_KEY))
     for each in (secret, again.getvalue()):
-        assert not verify_file(each, keys).failures
+        assert not verify_file(each, keys).having("damaged")
         assert len(pq.read_table(io.BytesIO(decrypted(each, keys)), columns=["id"])) == 200
 
 
@@ -410,7 +410,7 @@ def test_plaintext_bloom_filters_are_named_and_can_be_dropped(with_length: bool)
     data = Layout(open_plain(plain), reference_writer._Sealer(Encryption(FOOTER_KEY))).write()
     keys, new = DecryptionConfig(FOOTER_KEY), EncryptionConfig(KEY)
     text = "its Bloom filter is not encrypted, although the column is; rewrite the file with `drop_bloom_filters=True`"
-    assert text in verify_file(data, keys).failures[0].message
+    assert text in verify_file(data, keys).having("damaged")[0].message
     for refused in (lambda: decrypted(data, keys), lambda: rekeyed(data, keys, new)):
         with pytest.raises(FormatError, match=text):
             refused()

@@ -45,7 +45,7 @@ def test_every_function_of_files_takes_storage_options(s3_server: S3Server, s3_b
     )  # fmt: skip
     expected = plain_table(NAME)
     assert read_table(f"{where}/b.parquet", reading, storage_options=options).equals(expected)
-    assert verify_file(f"{where}/b.parquet", reading, storage_options=options).failure_count == 0
+    assert verify_file(f"{where}/b.parquet", reading, storage_options=options).outcome != "damaged"
     with ParquetView(f"{where}/a.parquet", reading, storage_options=options) as view:
         assert view.read(4) == b"PAR1"
     found = dataset(f"{where}/*.parquet", reading, storage_options=options, partitioning=None)

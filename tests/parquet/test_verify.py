@@ -13,9 +13,9 @@ import pytest
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, encrypt_file, verify_file
-from ags1.parquet.verify import report as report_module
 from ags1.parquet.verify import verification as verify_module
-from ags1.parquet.verify.report import ParquetVerifyReport
+from ags1.support import reports
+from ags1.support.reports import Finding, VerifyReport
 from tests.checks import flip
 from tests.parquet import corpus
 from tests.parquet.public_files import PUBLIC_FILES
@@ -32,6 +32,7 @@ KEYS = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS)
 PLAIN = "everything-v1"
 # Their pages are of types that the walk over pages does not know.
 STRANGE_PAGES = {"index-pages", "unknown-pages"}
+UNTAGGED = {"pages-without-tags", "levels-without-tags"}
 DATA_KINDS = sorted(set(MODULE_TYPES) - {"footer", "footer signature"})
 
 
@@ -44,12 +45,38 @@ def opened(data: bytes) -> File:
     return open_encrypted(data, FOOTER_KEY, COLUMN_KEYS, strict=False)
 
 
-def counted(report: ParquetVerifyReport) -> Counter[str]:
-    return Counter(report.modules) + Counter(report.unauthenticated)
+def counted(report: VerifyReport) -> Counter[str]:
+    """The modules by kind, and the pages without a tag."""
+    return sum(
+        (Counter(each.details) for each in report.having("pages-without-tags")), Counter(report.facts["modules"])
+    )
 
 
-def places(report: ParquetVerifyReport) -> list[tuple[str, int | None, str | None, int | None, int | None]]:
-    return [(each.module, each.row_group, each.column, each.page, each.offset) for each in report.failures]
+def failures(report: VerifyReport) -> list[Finding]:
+    """The modules that failed."""
+    return report.having("damaged")
+
+
+def modules(findings: list[Finding]) -> list[str]:
+    return [each.details["module"] for each in findings]
+
+
+def contradictions(report: VerifyReport) -> list[Finding]:
+    return report.having("contradiction")
+
+
+def missing_keys(report: VerifyReport) -> list[str]:
+    """The columns whose key is missing."""
+    return [each.subject for each in report.having("key-missing")]
+
+
+def places(report: VerifyReport) -> list[tuple[str, int | None, str | None, int | None, int | None]]:
+    found = []
+    for each in failures(report):
+        column = None if each.subject == report.subject else each.subject
+        more = (each.details.get(name) for name in ("page", "offset"))
+        found.append((each.details["module"], each.details.get("row_group"), column, *more))
+    return found
 
 
 def place_of(file: File, module: Module) -> tuple[str, int | None, str | None, int | None, int | None]:
@@ -76,12 +103,12 @@ def test_every_module_of_a_public_file_is_authenticated(name: str) -> None:
     data = public.read()
     decryption = DecryptionConfig(public.footer_key, column_keys=public.column_keys, aad_prefix=public.aad_prefix)
     report = verify_file(data, decryption)
-    assert (report.failures, report.consistent, report.problems) == ([], True, [])
+    assert (failures(report), contradictions(report)) == ([], [])
     assert report.outcome == ("not protected" if "ctr" in name else "authentic")
     file = open_encrypted(data, public.footer_key, public.column_keys, public.aad_prefix)
     assert counted(report) == Counter(module.kind for module in file.modules)
-    assert report.bytes == report.size == len(data)
-    assert report.unchecked_bytes == 0
+    assert report.checked["bytes"] == report.facts["size"] == len(data)
+    assert report.facts["unchecked_bytes"] == 0
 
 
 @pytest.mark.parametrize("algorithm", [GCM, CTR_PAGES])
@@ -99,20 +126,19 @@ def test_the_report_counts_the_modules_that_the_reference_finds(
         )
         file = opened(data)
         report = verify_file(data, KEYS)
-        assert report.outcome == ("not protected" if report.unauthenticated or report.plaintext_levels else "authentic")
+        assert report.outcome == ("not protected" if report.counts.keys() & UNTAGGED else "authentic")
         assert report.ok == (report.outcome == "authentic")
         assert verify_file(data, KEYS, allow_unauthenticated_pages=True).ok
-        assert report.consistent, report
+        assert not contradictions(report), report
         assert counted(report) == Counter(module.kind for module in file.modules)
-        assert [each.column for each in report.columns] == _columns(file, report)
-        assert sum(column.pages for column in report.columns) == sum(len(chunk.pages) for chunk in file.chunks)
-        assert report.row_groups == len(file.row_groups)
-        assert report.plaintext_pages == 0
+        assert list(report.facts["columns"]) == _columns(file, report)
+        assert report.facts["row_groups"] == len(file.row_groups)
+        assert "plaintext-columns" not in report.counts
 
 
-def _columns(file: File, report: ParquetVerifyReport) -> list[str]:
+def _columns(file: File, report: VerifyReport) -> list[str]:
     if not file.row_groups:
-        return [each.column for each in report.columns]
+        return list(report.facts["columns"])
     return [".".join(chunk.path) for chunk in file.row_groups[0].chunks]
 
 
@@ -120,37 +146,38 @@ def test_plain_files_are_checked_without_a_configuration(corpus_name: str) -> No
     data = corpus.build(corpus_name)
     file = open_plain(data, strict=False)
     report = verify_file(data)
-    if corpus_name in STRANGE_PAGES and report.failures:
-        assert all("has page type" in each.message for each in report.failures)
+    if corpus_name in STRANGE_PAGES and failures(report):
+        assert all("has page type" in each.message for each in failures(report))
         return
     assert (report.outcome, report.ok) == ("not protected", False)
     assert verify_file(data, DecryptionConfig(allow_plaintext=True)).ok
-    assert report.consistent == (not file.complaints), report
-    assert report.modules == report.unauthenticated == {}
-    assert report.plaintext_pages == sum(len(chunk.pages) for chunk in file.chunks)
-    assert report.checksums == sum(4 in page.header for chunk in file.chunks for page in chunk.pages)
+    assert (not contradictions(report)) == (not file.complaints), report
+    assert report.facts["modules"] == {}
+    pages = sum(len(chunk.pages) for chunk in file.chunks)
+    assert [each.details["pages"] for each in report.having("plaintext-columns")] == [pages] * (pages > 0)
+    assert report.facts["checksums"] == sum(4 in page.header for chunk in file.chunks for page in chunk.pages)
     assert "can change all of it unnoticed" in str(report)
 
 
 def test_the_report_says_how_each_column_is_protected() -> None:
     report = verify_file(encrypted(encrypt_all=False), KEYS)
-    found = {each.column: each.protection for each in report.columns}
+    found = report.facts["columns"]
     assert (found["name"], found["struct.y"], found["number"]) == ("column key", "column key", "plaintext")
     report = verify_file(encrypted(), KEYS)
-    assert {each.column: each.protection for each in report.columns}["number"] == "footer key"
-    assert sum(each.modules for each in report.columns) == sum(report.modules.values()) - 1
+    assert report.facts["columns"]["number"] == "footer key"
+    assert sum(report.facts["modules"].values()) == report.checked["modules"]
 
 
 def test_pages_of_ctr_files_are_said_to_be_unauthenticated() -> None:
     data = encrypted(algorithm=CTR_PAGES)
     report = verify_file(data, KEYS)
     kinds = Counter(module.kind for module in opened(data).modules if module.is_ctr)
-    assert report.unauthenticated == kinds
+    (finding,) = report.having("pages-without-tags")
+    assert finding.details == kinds
     assert set(kinds) == {"data page", "dictionary page"}
-    assert not set(kinds) & set(report.modules)
-    assert "Pages of AES_GCM_CTR_V1 carry no tag" in str(report)
-    assert verify_file(encrypted(), KEYS).unauthenticated == {}
-    assert "carry no tag" not in str(verify_file(encrypted(), KEYS))
+    assert not set(kinds) & set(report.facts["modules"])
+    assert "without a tag (AES_GCM_CTR_V1): changes of their contents cannot be noticed" in str(report)
+    assert "without a tag" not in str(verify_file(encrypted(), KEYS))
 
 
 def test_levels_in_plaintext_are_said_to_be_unauthenticated(tmp_path: Path) -> None:
@@ -161,13 +188,13 @@ def test_levels_in_plaintext_are_said_to_be_unauthenticated(tmp_path: Path) -> N
     path.write_bytes(data)
     for source in (data, path, io.BytesIO(data)):
         report = verify_file(source, KEYS)
-        assert report.plaintext_levels == len(pages) > 0
-        assert f"NOT authenticated: the levels of {len(pages)} version 2 pages" in str(report)
+        (finding,) = report.having("levels-without-tags")
+        assert finding.details == {"pages": len(pages)}
+        assert f"the levels of {len(pages)} version 2 pages without a tag" in str(report)
     changed = flip(data, pages[0].offset + pages[0].header_size)
     assert verify_file(changed, KEYS).outcome == "not protected"
     assert verify_file(changed, KEYS, allow_unauthenticated_pages=True).ok
     arrow = verify_file(encrypted("small-nested-v2", data_page_v2="arrow"), KEYS)
-    assert arrow.plaintext_levels == 0
     assert "levels" not in str(arrow)
 
 
@@ -209,7 +236,7 @@ def test_paths_objects_and_remote_files_are_sources(tmp_path: Path, threads: int
     for source in (path, str(path), io.BytesIO(data), memoryview(data), "memory://verify/file.parquet"):
         report = verify_file(source, KEYS, threads=threads)
         assert report.ok, report
-        assert (report.modules, report.bytes, report.columns) == (expected.modules, expected.bytes, expected.columns)
+        assert (report.checked, report.facts) == (expected.checked, expected.facts)
     with path.open("rb") as file:
         assert verify_file(file, KEYS).ok
         assert not file.closed
@@ -223,7 +250,7 @@ def test_small_windows_and_batches_find_the_same(monkeypatch: pytest.MonkeyPatch
     for module in bad:
         data = flip(data, module.offset + 20)
     expected = verify_file(data, KEYS)
-    assert expected.failure_count == 3
+    assert len(failures(expected)) == 3
     path = tmp_path / "file.parquet"
     path.write_bytes(data)
     monkeypatch.setattr(verify_module, "_WINDOW", window)
@@ -233,7 +260,7 @@ def test_small_windows_and_batches_find_the_same(monkeypatch: pytest.MonkeyPatch
         for source in (io.BytesIO(data), path, data):
             report = verify_file(source, KEYS)
             assert sorted(places(report), key=str) == sorted(places(expected), key=str)
-            assert (report.modules, report.bytes) == (expected.modules, expected.bytes)
+            assert (report.checked, report.facts) == (expected.checked, expected.facts)
 
 
 def test_progress_ends_with_the_whole_file() -> None:
@@ -268,12 +295,12 @@ def test_a_flipped_bit_in_any_module_is_found_and_named(name: str, kind: str) ->
         for position in (4, 16 + (module.length - 32) // 2, module.length - 1):
             broken = flip(data, module.offset + position)
             report = verify_file(broken, KEYS)
-            failures = [place for place in places(report) if place[0] != "footer signature"]
-            assert failures == [place_of(file, module)]
+            failed = [place for place in places(report) if place[0] != "footer signature"]
+            assert failed == [place_of(file, module)]
             assert not report.ok
-            lost = sum(each.unchecked for each in report.failures)
+            lost = sum(each.details.get("unchecked", 0) for each in failures(report))
             assert (lost > 0) == kind.endswith("page header")
-            assert report.unchecked_bytes == lost
+            assert report.facts["unchecked_bytes"] == lost
 
 
 @pytest.mark.parametrize("kind", DATA_KINDS)
@@ -283,8 +310,8 @@ def test_a_wrong_length_word_is_found_and_named(kind: str) -> None:
     module = file.find_modules(kind)[1]
     for position in (0, 3):
         report = verify_file(flip(data, module.offset + position), KEYS)
-        failures = [place for place in places(report) if place[0] != "footer signature"]
-        assert failures == [place_of(file, module)]
+        failed = [place for place in places(report) if place[0] != "footer signature"]
+        assert failed == [place_of(file, module)]
 
 
 @pytest.mark.parametrize("position", [4, 20, -1])
@@ -294,9 +321,9 @@ def test_a_damaged_footer_module_is_named_and_ends_the_check(position: int) -> N
     at = module.offset + (position if position >= 0 else module.length - 1)
     report = verify_file(flip(data, at), KEYS)
     assert places(report) == [("footer", None, None, None, module.offset)]
-    assert report.failures[0].error == "AuthenticationError"
-    assert (report.ok, report.footer) == (False, "encrypted")
-    assert report.unchecked_bytes > 0
+    assert failures(report)[0].details["error"] == "AuthenticationError"
+    assert (report.ok, report.facts["footer"]) == (False, "encrypted")
+    assert report.facts["unchecked_bytes"] > 0
     assert "could not be checked" in str(report)
 
 
@@ -307,16 +334,15 @@ def test_a_damaged_signature_is_named_and_the_rest_is_checked() -> None:
     for position in (0, 27):
         report = verify_file(flip(data, module.offset + position), KEYS)
         assert places(report) == [("footer signature", None, None, None, module.offset)]
-        assert report.signature_verified is False
+        assert report.facts["signature_verified"] is False
         assert counted(report) == Counter(each.kind for each in file.modules if each.kind != "footer signature")
-        assert "signature NOT valid" in str(report)
 
 
 def test_a_changed_signed_footer_is_found_by_its_signature() -> None:
     data = encrypted(plaintext_footer=True)
     at = data.rindex(b"parquet-cpp-arrow")
     report = verify_file(flip(data, at), KEYS)
-    assert [each.module for each in report.failures] == ["footer signature"]
+    assert modules(failures(report)) == ["footer signature"]
 
 
 def test_a_stripped_signature_is_found() -> None:
@@ -324,8 +350,8 @@ def test_a_stripped_signature_is_found() -> None:
     (module,) = opened(data).find_modules("footer signature")
     length = int.from_bytes(data[-8:-4], "little") - 28
     report = verify_file(data[: module.offset] + length.to_bytes(4, "little") + b"PAR1", KEYS)
-    assert [each.module for each in report.failures] == ["footer signature"]
-    assert "a footer signature has 28 bytes, not 0" in report.failures[0].message
+    assert modules(failures(report)) == ["footer signature"]
+    assert "a footer signature has 28 bytes, not 0" in failures(report)[0].message
 
 
 def test_several_failures_are_all_found() -> None:
@@ -343,8 +369,7 @@ def test_several_failures_are_all_found() -> None:
         data = flip(data, module.offset + module.length - 1)
     report = verify_file(data, KEYS)
     assert sorted(places(report), key=str) == sorted((place_of(file, module) for module in bad), key=str)
-    assert report.failure_count == 6
-    assert sum(each.failures for each in report.columns) == 6
+    assert report.counts["damaged"] == 6
     assert counted(report) == Counter(module.kind for module in file.modules) - Counter(each.kind for each in bad)
 
 
@@ -356,14 +381,14 @@ def test_a_failed_page_header_ends_its_chunk_and_no_other() -> None:
     assert module.column is not None
     chunk = file.row_groups[module.row_group].chunks[module.column]
     report = verify_file(flip(data, module.offset + 20), KEYS)
-    (failure,) = report.failures
+    (failure,) = failures(report)
     end = chunk.pages[-1].offset + chunk.pages[-1].stored_size
-    assert failure.unchecked == report.unchecked_bytes == end - module.offset
+    assert failure.details["unchecked"] == report.facts["unchecked_bytes"] == end - module.offset
     lost = len(chunk.data_pages) - 1
     expected = Counter(each.kind for each in file.modules) - Counter({"data page": lost, "data page header": lost})
     assert counted(report) == expected
-    assert report.consistent, "what is not known contradicts nothing"
-    assert f"{failure.unchecked} bytes of pages could not be checked" in str(report)
+    assert not contradictions(report), "what is not known contradicts nothing"
+    assert f"{failure.details['unchecked']} bytes of pages could not be checked" in str(report)
 
 
 def test_pages_that_changed_places_are_both_found() -> None:
@@ -383,7 +408,7 @@ def test_pages_that_changed_places_are_both_found() -> None:
     swapped[second : second + one.body_size] = data[first : first + one.body_size]
     report = verify_file(swapped, DecryptionConfig(FOOTER_KEY))
     column = ".".join(chunk.path)
-    assert [(each.module, each.column, each.page) for each in report.failures] == [
+    assert [(module, column, page) for module, _, column, page, _ in places(report)] == [
         ("data page", column, one.ordinal),
         ("data page", column, other.ordinal),
     ]
@@ -396,7 +421,7 @@ def test_the_footer_of_another_file_fails() -> None:
     other_start = len(other) - 8 - int.from_bytes(other[-8:-4], "little")
     report = verify_file(data[:start] + other[other_start:], KEYS)
     assert not report.ok
-    assert {each.error for each in report.failures} == {"AuthenticationError"}
+    assert {each.details["error"] for each in failures(report)} == {"AuthenticationError"}
 
 
 def test_a_wrong_column_key_fails_in_that_column_only() -> None:
@@ -404,8 +429,8 @@ def test_a_wrong_column_key_fails_in_that_column_only() -> None:
     wrong = DecryptionConfig(FOOTER_KEY, column_keys={"name": OTHER_KEY, "struct.y": Y_KEY})
     report = verify_file(data, wrong)
     groups = len(opened(data).row_groups)
-    assert [(each.module, each.column) for each in report.failures] == [("column metadata", "name")] * groups
-    assert report.missing_keys == {}
+    assert [(module, column) for module, _, column, _, _ in places(report)] == [("column metadata", "name")] * groups
+    assert missing_keys(report) == []
 
 
 def test_a_wrong_footer_key_or_prefix_fails_in_the_footer() -> None:
@@ -414,7 +439,7 @@ def test_a_wrong_footer_key_or_prefix_fails_in_the_footer() -> None:
         DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, aad_prefix=b"wrong"),
     ):
         report = verify_file(encrypted(aad_prefix=b"right"), decryption)
-        assert [each.module for each in report.failures] == ["footer"]
+        assert modules(failures(report)) == ["footer"]
 
 
 def test_damaged_column_metadata_of_a_signed_footer_leaves_the_pages_checkable() -> None:
@@ -422,7 +447,7 @@ def test_damaged_column_metadata_of_a_signed_footer_leaves_the_pages_checkable()
     file = opened(data)
     module = file.find_modules("column metadata")[0]
     report = verify_file(flip(data, module.offset + 20), KEYS)
-    assert {each.module for each in report.failures} == {"footer signature", "column metadata"}
+    assert set(modules(failures(report))) == {"footer signature", "column metadata"}
     expected = Counter(each.kind for each in file.modules) - Counter({"footer signature": 1, "column metadata": 1})
     assert counted(report) == expected
 
@@ -434,8 +459,10 @@ def test_damaged_pages_with_a_crc_are_found_in_plaintext_and_ctr() -> None:
     ):
         page = file.chunks[1].data_pages[0]
         report = verify_file(flip(data, page.offset + page.stored_size - 1), decryption)
-        assert [(each.module, each.page, each.error) for each in report.failures] == [("data page", 0, "FormatError")]
-        assert "its CRC does not match its bytes" in report.failures[0].message
+        assert [
+            (each.details["module"], each.details.get("page"), each.details["error"]) for each in failures(report)
+        ] == [("data page", 0, "FormatError")]
+        assert "its CRC does not match its bytes" in failures(report)[0].message
 
 
 def test_damaged_structures_of_plain_files_are_found() -> None:
@@ -445,10 +472,12 @@ def test_damaged_structures_of_plain_files_are_found() -> None:
     page = next(page for page in chunk.data_pages if page.ordinal == 1)
     # Not a Thrift structure any more.
     report = verify_file(data[: page.offset] + b"\xff" + data[page.offset + 1 :])
-    assert [(each.module, each.page, each.offset) for each in report.failures] == [("data page header", 1, page.offset)]
+    assert [(module, page, offset) for module, _, _, page, offset in places(report)] == [
+        ("data page header", 1, page.offset)
+    ]
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     report = verify_file(data[:start] + b"\xff" + data[start + 1 :])
-    assert [each.module for each in report.failures] == ["footer"]
+    assert modules(failures(report)) == ["footer"]
 
 
 def test_a_failing_key_service_is_named_as_such() -> None:
@@ -461,8 +490,8 @@ def test_a_failing_key_service_is_named_as_such() -> None:
 
     data = encrypted(column_key_metadata={"struct.y": b"bad", "name": b"good"})
     report = verify_file(data, DecryptionConfig(FOOTER_KEY, key_retriever=retrieve))
-    assert [(each.module, each.column) for each in report.failures] == [("column key", "struct.y")]
-    assert report.missing_keys == {}
+    assert [(module, column) for module, _, column, _, _ in places(report)] == [("column key", "struct.y")]
+    assert missing_keys(report) == []
 
 
 # -- keys that are missing -----------------------------------------------------------------------------------
@@ -472,15 +501,14 @@ def test_columns_without_a_key_are_named_and_not_ok_unless_skipped() -> None:
     data = encrypted()
     keys = DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY})
     report = verify_file(data, keys)
-    assert (report.ok, report.failures, list(report.missing_keys)) == (False, [], ["struct.y"])
+    assert (report.ok, failures(report), missing_keys(report)) == (False, [], ["struct.y"])
     assert report.outcome == "not checked"
-    assert [each.column for each in report.columns if each.missing_key] == ["struct.y"]
-    assert "not checked, because a key is missing: struct.y" in str(report)
+    assert "error: key-missing: column struct.y" in str(report)
     file = open_encrypted(data, FOOTER_KEY, {"name": NAME_KEY}, skip_missing=True)
     assert counted(report) == Counter(module.kind for module in file.modules)
     skipped = verify_file(data, keys, missing_keys="drop")
     assert skipped.ok
-    assert list(skipped.missing_keys) == ["struct.y"]
+    assert missing_keys(skipped) == ["struct.y"]
     broken = flip(data, file.find_modules("data page")[0].offset + 20)
     assert not verify_file(broken, keys, missing_keys="drop").ok
 
@@ -493,7 +521,7 @@ def test_a_missing_key_is_asked_for_once() -> None:
 
     data = encrypted(column_key_metadata={"struct.y": b"y"})
     report = verify_file(data, DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY}, key_retriever=retrieve))
-    assert report.row_groups > 1
+    assert report.facts["row_groups"] > 1
     assert asked == [b"y"]
 
 
@@ -501,23 +529,21 @@ def test_a_signed_footer_without_the_footer_key_is_not_ok() -> None:
     data = encrypted(plaintext_footer=True, encrypt_all=False)
     keys = DecryptionConfig(column_keys=COLUMN_KEYS)
     report = verify_file(data, keys)
-    assert (report.ok, report.footer_key_missing, report.signature_verified) == (False, True, False)
-    assert report.missing_keys == {}
-    assert "signature NOT verified: the footer key is missing" in str(report)
+    assert (report.ok, report.outcome, report.facts["signature_verified"]) == (False, "not checked", False)
+    assert missing_keys(report) == ["footer"]
     dropped = verify_file(data, keys, missing_keys="drop")
     assert (dropped.outcome, dropped.ok) == ("not protected", False)
     every = verify_file(encrypted(plaintext_footer=True), keys)
-    assert "number" in every.missing_keys
-    assert every.unchecked_bytes > 0
+    assert "number" in missing_keys(every)
+    assert every.facts["unchecked_bytes"] > 0
 
 
 def test_a_signature_that_is_not_to_be_checked_is_said_to_be_unauthenticated() -> None:
     keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, check_footer_integrity=False)
     report = verify_file(encrypted(plaintext_footer=True), keys)
     assert (report.outcome, report.ok) == ("not protected", False)
-    assert report.unprotected() == ["no footer is authenticated (its signature was not verified)"]
-    assert report.unauthenticated == {"footer signature": 1}
-    assert "signature not verified, as `check_footer_integrity=False` says" in str(report)
+    assert report.counts.keys() == {"footer-not-authenticated"}
+    assert "its signature was not verified, as `check_footer_integrity=False` says" in str(report)
 
 
 def test_an_encrypted_footer_without_its_key_is_refused() -> None:
@@ -564,15 +590,17 @@ def test_bytes_missing_in_the_middle_are_found() -> None:
     for data, keys in ((encrypted(), KEYS), (corpus.build(PLAIN), None)):
         report = verify_file(data[:100] + data[150:], keys)
         assert not report.ok
-        assert report.failure_count > 5
+        assert report.counts["damaged"] > 5
 
 
 def test_a_wrong_beginning_is_damage() -> None:
     report = verify_file(b"PAR1" + encrypted()[4:], KEYS)
     assert (report.outcome, report.ok) == ("damaged", False)
-    assert [each.message for each in report.failures] == ["the file begins with b'PAR1' and ends with b'PARE'"]
-    assert report.failures[0].module == "magic"
-    assert report.bytes == report.size
+    assert [each.message for each in failures(report)] == [
+        "the file begins with b'PAR1' and ends with b'PARE' (offset 0)"
+    ]
+    assert failures(report)[0].details["module"] == "magic"
+    assert report.checked["bytes"] == report.facts["size"]
 
 
 def test_columns_that_an_authenticated_footer_declares_plaintext_are_listed_and_no_error() -> None:
@@ -580,9 +608,10 @@ def test_columns_that_an_authenticated_footer_declares_plaintext_are_listed_and_
         data = encrypted(encrypt_all=False, plaintext_footer=plaintext_footer)
         report = verify_file(data, KEYS)
         assert (report.outcome, report.ok) == ("authentic", True)
-        plain = [each.column for each in report.columns if each.protection == "plaintext"]
-        assert report.plaintext_columns == report.to_dict()["plaintext_columns"] == plain
-        assert f"not encrypted: {len(plain)} columns ({', '.join(plain)})" in str(report)
+        plain = [name for name, protection in report.facts["columns"].items() if protection == "plaintext"]
+        (finding,) = report.having("plaintext-columns")
+        assert finding.details["columns"] == plain
+        assert f"{len(plain)} columns not encrypted ({', '.join(plain)})" in str(report)
 
 
 def test_columns_that_must_be_encrypted_and_are_not_are_not_protected() -> None:
@@ -593,8 +622,11 @@ def test_columns_that_must_be_encrypted_and_are_not_are_not_protected() -> None:
         for allow in (False, True):
             keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, allow_plaintext=allow)
             report = verify_file(data, keys, require_encrypted=names, allow_unauthenticated_pages=allow)
-            assert (report.outcome, report.ok, list(report.unprotected_columns)) == ("not protected", False, expected)
-            assert f"column {expected[0]} is not encrypted" in report.unprotected()
+            assert (report.outcome, report.ok) == ("not protected", False)
+            found = report.having("column-unprotected")
+            assert [(each.subject, each.message) for each in found] == [
+                (name, f"column {name} is not encrypted") for name in expected
+            ]
     with pytest.raises(ValueError, match="there is no column 'nmae'; did you mean 'name'"):
         verify_file(data, KEYS, require_encrypted=["nmae"])
     with pytest.raises(TypeError, match="require_encrypted must be an iterable of column names, not one name"):
@@ -609,7 +641,9 @@ def test_columns_with_a_key_must_be_encrypted_with_it() -> None:
         data = encrypted(**options)
         report = verify_file(data, DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY}))
         assert (report.outcome, report.ok) == ("not protected", False)
-        assert report.unprotected_columns == {"name": f"{what}, although `column_keys` has a key for it"}
+        assert [each.message for each in report.having("column-unprotected")] == [
+            f"column name {what}, although `column_keys` has a key for it"
+        ]
         allowed = DecryptionConfig(FOOTER_KEY, column_keys={"name": NAME_KEY}, allow_plaintext=True)
         assert verify_file(data, allowed).ok
 
@@ -627,10 +661,11 @@ def test_the_authenticated_prefix_is_told() -> None:
             data = encrypted(aad_prefix=b"people/7", store_aad_prefix=stored, plaintext_footer=plaintext_footer)
             keys = DecryptionConfig(FOOTER_KEY, column_keys=COLUMN_KEYS, aad_prefix=b"people/7")
             report = verify_file(data, keys)
-            assert (report.aad_prefix, report.may_be_exchanged) == (b"people/7", False)
-            assert not stored or verify_file(data, KEYS).may_be_exchanged
+            assert report.facts["aad_prefix"] == b"people/7"
+            assert not report.counts.keys() & {"no-prefix", "prefix-not-compared"}
+            assert not stored or "prefix-not-compared" in verify_file(data, KEYS).counts
     without = verify_file(encrypted(), KEYS)
-    assert (without.aad_prefix, without.may_be_exchanged, without.has_no_prefix) == (None, False, True)
+    assert (without.facts["aad_prefix"], without.counts) == (None, {"no-prefix": 1})
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -642,15 +677,15 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 def test_the_lists_are_bounded_and_the_counts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_module, "_REPORTED", 4)
-    monkeypatch.setattr(report_module, "_LISTED", 2)
+    monkeypatch.setattr(reports, "_KEPT", 4)
+    monkeypatch.setattr(reports, "_LISTED", 2)
     data = encrypted()
-    modules = opened(data).find_modules("data page")
-    for module in modules:
+    pages = opened(data).find_modules("data page")
+    for module in pages:
         data = flip(data, module.offset + 20)
     report = verify_file(data, KEYS)
-    assert (len(report.failures), report.failure_count) == (4, len(modules))
-    assert f"failed: {len(modules) - 2} more" in str(report)
+    assert (len(failures(report)), report.counts["damaged"]) == (4, len(pages))
+    assert f"error: damaged: ... and {len(pages) - 2} more" in str(report)
 
 
 def test_the_report_is_json_and_text_without_keys(tmp_path: Path) -> None:
@@ -660,12 +695,11 @@ def test_the_report_is_json_and_text_without_keys(tmp_path: Path) -> None:
     report = verify_file(path, KEYS)
     found = json.loads(json.dumps(report.to_dict()))
     assert found["ok"] is False
-    assert found["failures"][0]["module"] == "data page"
-    assert found["columns"][0]["pages"] > 0
+    assert found["findings"][0]["details"]["module"] == "data page"
     text = str(report)
     assert str(report) == text
-    assert text.startswith(f"{path}: DAMAGED (1 failed)")
-    assert "failed: data page 0 of column 'list.list.element' in row group 0" in text
+    assert text.startswith(f"{path}: DAMAGED (1 error)")
+    assert "error: damaged: data page 0 of column 'list.list.element' in row group 0" in text
     for key in (FOOTER_KEY, NAME_KEY, Y_KEY):
         assert key.decode() not in text + json.dumps(found)
         assert key.hex() not in text + json.dumps(found)

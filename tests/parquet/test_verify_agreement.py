@@ -63,9 +63,9 @@ def test_wrong_numbers_in_column_metadata_are_problems(field: int, kind: int, te
 
     report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
     assert report.ok, report
-    assert not report.consistent
+    assert report.having("contradiction")
     expected = text or {5: "num_values is", 9: "data_page_offset is"}[field]
-    assert any(expected in each.message for each in report.problems)
+    assert any(expected in each.message for each in report.having("contradiction"))
 
 
 def test_values_that_are_missing_are_a_failure() -> None:
@@ -74,8 +74,8 @@ def test_values_that_are_missing_are_a_failure() -> None:
             metadata.put(5, I64, metadata[5] + 1)
 
     report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
-    assert {each.module for each in report.failures} == {"column chunk"}
-    assert "values in its pages, but its metadata says" in report.failures[0].message
+    assert {each.details["module"] for each in report.having("damaged")} == {"column chunk"}
+    assert "values in its pages, but its metadata says" in report.having("damaged")[0].message
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_wrong_numbers_of_row_groups_are_problems(field: int, kind: int, text: s
 
     report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
     assert report.ok
-    assert {each.module for each in report.problems} == {"row group"}
-    assert text in report.problems[0].message
-    assert "problem: row group 0" in str(report)
+    assert {each.details["module"] for each in report.having("contradiction")} == {"row group"}
+    assert text in report.having("contradiction")[0].message
+    assert "warning: contradiction: row group 0" in str(report)
 
 
 def test_ordinals_beyond_int16_are_refused() -> None:
@@ -106,7 +106,9 @@ def test_ordinals_beyond_int16_are_refused() -> None:
                 fields.put(7, I64, ordinal)
 
         report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
-        assert {(each.module, each.error) for each in report.failures} == {("row group", "LimitError")}
+        assert {(each.details["module"], each.details["error"]) for each in report.having("damaged")} == {
+            ("row group", "LimitError")
+        }
 
 
 def test_pages_outside_of_the_file_are_a_failure_of_their_chunk_only() -> None:
@@ -115,9 +117,9 @@ def test_pages_outside_of_the_file_are_a_failure_of_their_chunk_only() -> None:
             metadata.put(7, I64, 1 << 40)
 
     report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
-    assert {(each.module, each.column) for each in report.failures} == {("column chunk", "name")}
-    assert report.failure_count == report.row_groups
-    assert "are not inside the file" in report.failures[0].message
+    assert {(each.details["module"], each.subject) for each in report.having("damaged")} == {("column chunk", "name")}
+    assert report.counts["damaged"] == report.facts["row_groups"]
+    assert "are not inside the file" in report.having("damaged")[0].message
 
 
 def test_encodings_that_foretell_another_first_page_are_problems() -> None:
@@ -127,15 +129,18 @@ def test_encodings_that_foretell_another_first_page_are_problems() -> None:
 
     report = verify_file(_changed(change), DecryptionConfig(FOOTER_KEY))
     assert report.ok
-    assert {each.module for each in report.problems} == {"dictionary page"}
-    assert "its encoding_stats foretell none to parquet-java, but there is one at" in report.problems[0].message
+    assert {each.details["module"] for each in report.having("contradiction")} == {"dictionary page"}
+    assert (
+        "its encoding_stats foretell none to parquet-java, but there is one at"
+        in report.having("contradiction")[0].message
+    )
 
 
 def test_offset_indexes_that_disagree_with_the_pages_are_problems() -> None:
     file = open_plain(corpus.build(PLAIN))
     data = encrypted(column_keys=None)
     report = verify_file(data, DecryptionConfig(FOOTER_KEY))
-    assert report.consistent
+    assert not report.having("contradiction")
     for chunk in file.chunks:
         assert chunk.offset_index is not None
         for entry in list(chunk.offset_index[1])[1:]:
@@ -144,7 +149,7 @@ def test_offset_indexes_that_disagree_with_the_pages_are_problems() -> None:
         chunk.column_index[1].items.append(False)
     report = verify_file(encrypt_reference(file, Encryption(FOOTER_KEY)), DecryptionConfig(FOOTER_KEY))
     assert report.ok
-    kinds = Counter(each.module for each in report.problems)
+    kinds = Counter(each.details["module"] for each in report.having("contradiction"))
     assert kinds["column index"] == len(file.chunks)
     assert kinds["offset index"] == sum(len(chunk.data_pages) > 1 for chunk in file.chunks)
 
@@ -160,15 +165,20 @@ def test_page_locations_that_are_not_those_of_the_pages_are_a_problem() -> None:
     sealer = reference_writer._Sealer(Encryption(FOOTER_KEY))
     report = verify_file(Layout(open_plain(corpus.build(PLAIN)), sealer).write(), DecryptionConfig(FOOTER_KEY))
     assert report.ok
-    assert {each.module for each in report.problems} == {"offset index"}
-    assert report.problem_count == sum(len(chunk.pages) > 0 for chunk in open_plain(corpus.build(PLAIN)).chunks)
+    assert {each.details["module"] for each in report.having("contradiction")} == {"offset index"}
+    assert report.counts["contradiction"] == sum(
+        len(chunk.pages) > 0 for chunk in open_plain(corpus.build(PLAIN)).chunks
+    )
 
 
 def test_a_dictionary_page_without_its_offset_is_a_problem() -> None:
     report = verify_file(corpus.build("dictionary-offset-missing"), DecryptionConfig(allow_plaintext=True))
     assert report.ok
-    assert {each.module for each in report.problems} == {"column metadata", "dictionary page"}
-    assert any("dictionary_page_offset is None, but there is one at 4" in each.message for each in report.problems)
+    assert {each.details["module"] for each in report.having("contradiction")} == {"column metadata", "dictionary page"}
+    assert any(
+        "dictionary_page_offset is None, but there is one at 4" in each.message
+        for each in report.having("contradiction")
+    )
 
 
 def test_an_ordinal_that_is_not_the_position_is_a_problem() -> None:
@@ -178,7 +188,9 @@ def test_an_ordinal_that_is_not_the_position_is_a_problem() -> None:
     data = write_plain(open_plain(corpus.build(PLAIN)), finish=change)
     report = verify_file(data, DecryptionConfig(allow_plaintext=True))
     assert report.ok
-    assert [(each.module, each.message) for each in report.problems] == [("row group", "row group 1 has ordinal 0")]
+    assert [(each.details["module"], each.message) for each in report.having("contradiction")] == [
+        ("row group", "row group 1 has ordinal 0")
+    ]
 
 
 def test_a_copy_in_a_signed_footer_that_differs_is_a_problem() -> None:
@@ -190,7 +202,7 @@ def test_a_copy_in_a_signed_footer_that_differs_is_a_problem() -> None:
     sealer = reference_writer._Sealer(Encryption(FOOTER_KEY, plaintext_footer=True))
     report = verify_file(Layout(open_plain(corpus.build(PLAIN)), sealer).write(), DecryptionConfig(FOOTER_KEY))
     assert report.ok
-    assert [each.message for each in report.problems] == [
+    assert [each.message for each in report.having("contradiction")] == [
         "column 'list.list.element' in row group 0: fields [5] of its copy in the footer differ"
     ]
 
@@ -199,7 +211,10 @@ def test_statistics_that_a_signed_footer_shows_are_a_problem() -> None:
     data = encrypted(plaintext_footer=True, hidden_fields=())
     report = verify_file(data, KEYS)
     assert report.ok
-    assert any("the footer shows the statistics of encrypted column 'name'" in each.message for each in report.problems)
+    assert any(
+        "the footer shows the statistics of encrypted column 'name'" in each.message
+        for each in report.having("contradiction")
+    )
 
 
 def test_a_plaintext_bloom_filter_of_an_encrypted_column_is_a_failure() -> None:
@@ -211,5 +226,5 @@ def test_a_plaintext_bloom_filter_of_an_encrypted_column_is_a_failure() -> None:
 
     sealer = reference_writer._Sealer(Encryption(FOOTER_KEY))
     report = verify_file(Layout(open_plain(corpus.build(PLAIN)), sealer).write(), DecryptionConfig(FOOTER_KEY))
-    assert {each.module for each in report.failures} == {"Bloom filter header"}
-    assert "its Bloom filter is not encrypted, although the column is" in report.failures[0].message
+    assert {each.details["module"] for each in report.having("damaged")} == {"Bloom filter header"}
+    assert "its Bloom filter is not encrypted, although the column is" in report.having("damaged")[0].message

@@ -47,9 +47,9 @@ OLD: Tree = {"a.txt": b"version 1", "huge.bin": pattern(2 * MIB + 5), "old": b"s
 def unreferenced(vault: Path, kms_url: str) -> list[str]:
     """Objects that no version names; nothing else is wrong."""
     with dataset.open(vault, kms_url) as opened:
-        problems = opened.verify().problems
-    assert {each.kind for each in problems} <= {"unreferenced"}
-    return [each.path for each in problems]
+        problems = opened.verify().findings
+    assert {each.code for each in problems} <= {"unreferenced"}
+    return [each.subject for each in problems]
 
 
 def cleaned(spark: SparkSession, vault: Path, contents: Tree, kms_url: str, key_id: str = "lake") -> None:

@@ -53,7 +53,7 @@ def rows(vault: Path, kms_url: str) -> list[int]:
     found = []
     with dataset.open(vault, kms_url) as opened:
         # Writes that wait have their objects there already.
-        assert {each.kind for each in opened.verify().problems} <= {"unreferenced"}
+        assert {each.code for each in opened.verify().findings} <= {"unreferenced"}
         for entry in opened.files:
             with opened.open(entry.path) as reader:
                 found += [int(line) for line in reader.read().splitlines()]

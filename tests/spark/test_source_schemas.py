@@ -114,7 +114,7 @@ def test_a_write_without_rows_has_the_columns_as_sparks_parquet_has_them(
 
 def files(vault: Path, kms_url: str) -> int:
     with dataset.open(vault, kms_url) as opened:
-        assert opened.verify().problems == []
+        assert opened.verify().findings == []
         return len(list(opened.files))
 
 

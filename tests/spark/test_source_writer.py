@@ -93,7 +93,7 @@ def plain(path: Any, kms_url: str) -> dict[str, bytes]:
     with dataset.open(path, load(kms_url)) as opened:
         if isinstance(path, Path):
             # Attempts that failed may have left what nobody names.
-            assert {each.kind for each in opened.verify().problems} <= {"unreferenced"}
+            assert {each.code for each in opened.verify().findings} <= {"unreferenced"}
         found = {}
         for entry in opened.files:
             with opened.open(entry.path) as reader:
@@ -277,12 +277,12 @@ def test_a_writer_that_is_killed_leaves_files_that_nobody_sees(
     as_a_task(values(spark.range(1), 1), decode="text")
     assert lines(vault, kms_url) == ["0"]
     with dataset.open(vault, load(kms_url)) as opened:
-        (left,) = opened.verify().problems
-    assert left.kind == "unreferenced"
+        (left,) = opened.verify().findings
+    assert left.code == "unreferenced"
     assert ags1.spark.clean(spark, vault) == []
     assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 object that no version names"]
     with dataset.open(vault, load(kms_url)) as opened:
-        assert opened.verify().problems == []
+        assert opened.verify().findings == []
     assert_clean(vault)
 
 
@@ -329,7 +329,7 @@ def test_a_worker_that_is_killed_is_tried_again_and_a_task_that_fails_changes_no
     # Tasks of the failed write may have been at work when it was aborted.
     ags1.spark.clean(spark, path, kms=kms_url, grace=0)
     with dataset.open(path, load(kms_url)) as opened:
-        assert opened.verify().problems == []
+        assert opened.verify().findings == []
 
 
 # -- options and what travels ------------------------------------------------------------------------------------------

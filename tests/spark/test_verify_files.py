@@ -126,7 +126,7 @@ def test_what_is_wrong_is_named_and_nothing_else(spark: SparkSession, vault: Pat
     write_tree(vault, {"stranger": b"of somebody else", "new/stranger": b"x", late: b"of a zombie"})
     os.truncate(places["other.bin"], MIB)
     with dataset.open(vault, kms_url) as opened:
-        expected = {each.path: each.kind for each in opened.verify().problems}
+        expected = {each.subject: each.code for each in opened.verify().findings}
     many = {f"many/{index}" for index in (140, 141, 143, 144, 145, 146)}
     assert set(expected) == many | {
         "huge.bin", "large.bin", "other.bin", "copy", "stranger", "new/stranger", late,
@@ -145,7 +145,7 @@ def test_spark_and_plain_python_say_the_same(spark: SparkSession, vault: Path, k
     places["a.txt"].unlink()
     places["a.txt"].mkdir()
     with dataset.open(vault, kms_url) as opened:
-        expected = {each.path.encode("utf-8", "backslashreplace"): each.kind for each in opened.verify().problems}
+        expected = {each.subject.encode("utf-8", "backslashreplace"): each.code for each in opened.verify().findings}
     found = verified(spark, vault, kms_url)
     assert len(found) == len(expected)
     assert sorted(found.values()) == sorted(expected.values())

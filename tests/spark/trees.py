@@ -45,7 +45,7 @@ def plain_of(vault: str | Path, kms_url: str, key_id: str = "lake", *, whole: bo
         for entry in opened.files:
             with opened.open(entry.path) as reader:
                 found[entry.path] = reader.read()
-        assert not whole or opened.verify().problems == []
+        assert not whole or opened.verify().findings == []
     return found
 
 

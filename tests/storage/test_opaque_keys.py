@@ -99,7 +99,7 @@ def test_one_name_that_is_no_path_does_not_stop_a_dataset(service: Any) -> None:
     service.put_object(Bucket="vaults", Key="vault/./_ags1", Body=b"x")
     opened = dataset.open(vault, kms)
     assert opened.open("a").read() == b"a"
-    found = {(each.path, each.kind) for each in opened.verify().problems}
+    found = {(each.subject, each.code) for each in opened.verify().findings}
     assert found == {("/planted", "foreign"), ("./_ags1", "foreign")}
     service.put_object(Bucket="vaults", Key="m/a//b", Body=b"x")
     with pytest.raises(OSError, match="a//b"):

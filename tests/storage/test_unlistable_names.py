@@ -10,6 +10,7 @@ import hmac
 import http.client
 import json
 import random
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,17 +25,34 @@ from ags1.storage import (
     Entry,
     Location,
     SortedListing,
+    UnnamedError,
     is_directory,
     iterate_files,
     list_files,
     list_names,
     open_source,
+    status,
 )
 from ags1.storage._opaque_keys import is_path
 from tests.servers.fixtures import started
 from tests.servers.gcs import GcsServer
 
 PARTS = ["a", "b", "-", "", ".", "..", "x", "c d", "%2F", "ü", 'q"', "0", ".h"]
+
+
+SDKS = {"google.cloud.storage": "gcp", "azure.storage.blob": "azure"}
+
+
+@pytest.fixture
+def without_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SDKS:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.fixture
+def with_sdk() -> None:
+    for name in SDKS:
+        pytest.importorskip(name)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +102,7 @@ def explained(key: str, errors: list[OSError]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.usefixtures("without_sdk")
 def test_a_name_is_listed_as_what_it_opens_or_a_finding_explains_why_not(google: GcsServer, seed: int) -> None:
     chooser = random.Random(seed)
     keys = {"m/" + "/".join(chooser.choices(PARTS, k=chooser.randint(1, 4))) for _ in range(14)}
@@ -102,6 +121,7 @@ def test_a_name_is_listed_as_what_it_opens_or_a_finding_explains_why_not(google:
 
 
 @pytest.mark.parametrize("planted", ["m//x", "m/./x", "m/../x", "m/.", "m/d//x", "m/d/e/./x", "m/zz//x"])
+@pytest.mark.usefixtures("without_sdk")
 def test_one_such_name_hides_nothing_but_what_its_finding_says(google: GcsServer, planted: str) -> None:
     names = ["0", "a", "d/0", "d/e", "d/e/0", "d/e/f", "zz", "zz0"]
     place = place_of(google, "one-" + planted.encode().hex(), {f"m/{each}": each.encode() for each in names})
@@ -121,6 +141,7 @@ def test_one_such_name_hides_nothing_but_what_its_finding_says(google: GcsServer
         assert set(list_names(place)) - {"-early"} == {"0", "a", "zz", "zz0"}
 
 
+@pytest.mark.usefixtures("without_sdk")
 def test_a_planted_name_stops_no_dataset_and_no_audit(google: GcsServer, tmp_path: Path) -> None:
     place = place_of(google, "vaults", {"m/a": b"a", "m/c": b"id,name\n" * 100})
     vault = Location("gs://vaults/vault", place.storage_options)
@@ -132,7 +153,7 @@ def test_a_planted_name_stops_no_dataset_and_no_audit(google: GcsServer, tmp_pat
         put(google, "vaults", name, b"x")
     with dataset.open(vault, kms) as opened:
         assert opened.open("a").read() == b"a"
-        found = {(each.path, each.kind) for each in opened.verify().problems}
+        found = {(each.subject, each.code) for each in opened.verify().findings}
         assert found == {("/planted", "foreign"), ("_ags1//x", "foreign"), ("_ags1/./x", "foreign")}
     (tmp_path / "later").write_bytes(b"later")
     with dataset.encrypt(tmp_path, vault, kms, "lake") as opened:
@@ -147,6 +168,7 @@ def test_a_planted_name_stops_no_dataset_and_no_audit(google: GcsServer, tmp_pat
         dataset.encrypt(place, Location("gs://vaults/other", place.storage_options), kms, "lake")
 
 
+@pytest.mark.usefixtures("without_sdk")
 def test_azure_says_what_it_does_not_list(azure_server: Any) -> None:
     """Azurite does not know where a listing is to begin, so it also stands for services that do not."""
     container = azure_server.make_bucket("unlistable")
@@ -183,3 +205,75 @@ def put_blob(server: Any, container: str, name: str) -> None:
     connection.request("PUT", path, body=b"x", headers=headers)
     assert connection.getresponse().status == 201
     connection.close()
+
+
+def azure_place(server: Any, container: str, names: list[str]) -> Location:
+    server.make_bucket(container)
+    for name in names:
+        put_blob(server, container, name)
+    options = {"account_name": server.account, "account_key": server.key, "endpoint": server.endpoint}
+    return Location(f"az://{container}/m", {**options, "allow_http": True})
+
+
+@pytest.mark.usefixtures("with_sdk")
+@pytest.mark.parametrize("seed", range(8))
+def test_with_the_sdk_each_name_is_listed_or_a_finding_of_its_own(
+    google: GcsServer, azure_server: Any, seed: int
+) -> None:
+    chooser = random.Random(seed)
+    keys = {"m/" + "/".join(chooser.choices(PARTS, k=chooser.randint(1, 4))) for _ in range(14)}
+    keys = {key for key in keys if not key.endswith("/")} | {"m/a//b"}
+    places = [place_of(google, f"sdk-{seed}", dict.fromkeys(keys, b"x"))]
+    if not any(part in (".", "..") for key in keys for part in key.split("/")):
+        places.append(azure_place(azure_server, f"sdk-{seed}", sorted(keys)))
+    for place in places:
+        errors: list[OSError] = []
+        found = list_files(place, on_error=errors.append)
+        assert {f"m/{each.name}" for each in found} == {key for key in keys if is_path(key)}
+        assert all(isinstance(each, UnnamedError) for each in errors)
+        named = {each.filename.split("/", 3)[3] for each in errors}
+        assert named == {key for key in keys if not is_path(key)}
+        for each in found:
+            opened = status(each.location)
+            assert each.is_same(opened.size, opened.modified, opened.etag)
+        assert set(list_names(place)) - {".", ".."} == {key[2:] for key in keys if "/" not in key[2:] and is_path(key)}
+
+
+@pytest.mark.usefixtures("with_sdk")
+def test_with_the_sdk_names_without_address_stop_no_dataset(google: GcsServer, azure_server: Any) -> None:
+    names = ["m/a", "m/d/b", "m/d//x", "m/zz"]
+    kms = MemoryKms({"lake": bytes(32)})
+    for place, planter in (
+        (place_of(google, "sdk", dict.fromkeys(names, b"x")), put),
+        (azure_place(azure_server, "sdk-encrypt", names), put_blob),
+    ):
+        vault = Location(f"{place.scheme}://{place.container}/vault", place.storage_options)
+        with dataset.encrypt(place, vault, kms, "lake") as opened:
+            assert sorted(each.path for each in opened.files) == ["a", "d/b", "zz"]
+            ((path, error),) = opened.report.errors
+            assert path == "d//x"
+            assert "copy it to another name" in str(error)
+            assert not opened.report.ok
+        for bad in ("vault/_ags1//x", "vault/_ags1/runs//x", "vault/_ags1/runs/y//x"):
+            planter(azure_server if planter is put_blob else google, place.container, bad, *[b"x"] * (planter is put))
+        with dataset.open(vault, kms) as again:
+            assert again.open("zz").read() == b"x"
+            assert {each.kind for each in again.verify().problems} == {"foreign"}
+
+
+@pytest.mark.usefixtures("without_sdk")
+def test_without_the_sdk_nothing_is_encrypted_in_part(google: GcsServer) -> None:
+    place = place_of(google, "no-sdk", {"m/a": b"x", "m//x": b"x"})
+    with pytest.raises(OSError, match=r"pip install 'ags1\[gcp\]'"):
+        dataset.encrypt(place, Location("gs://no-sdk/vault", place.storage_options), MemoryKms({"k": bytes(32)}), "k")
+
+
+def test_the_etag_of_a_listing_is_that_of_an_answer(azure_server: Any) -> None:
+    """Azure's listing has no quotes around it: no dataset could be encrypted from there."""
+    place = azure_place(azure_server, "etags", ["m/a"])
+    (found,) = list_files(place)
+    assert (found.etag or "").startswith('"')
+    assert found.etag == status(found.location).etag
+    vault = Location("az://etags/vault", place.storage_options)
+    with dataset.encrypt(place, vault, MemoryKms({"lake": bytes(32)}), "lake") as opened:
+        assert opened.open("a").read() == b"x"

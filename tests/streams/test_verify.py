@@ -12,6 +12,7 @@ import pytest
 
 import ags1
 from ags1.streams import verify
+from ags1.support.reports import VerifyReport
 from tests import checks
 from tests.checks import KEY, OTHER_KEY, PREFIX, block_start, blocks_of, damage, flip, pattern
 
@@ -21,6 +22,11 @@ PLAIN = pattern(COUNT * BLOCK - 5)
 STREAM = ags1.encrypt(PLAIN, KEY, aad_prefix=PREFIX, block_length=BLOCK)
 
 check = functools.partial(ags1.verify_file, key=KEY, aad_prefix=PREFIX)
+
+
+def failed(report: VerifyReport) -> list[int]:
+    """The blocks that failed."""
+    return [block for each in report.having("damaged") for block in each.details["blocks"]]
 
 
 @pytest.fixture
@@ -33,17 +39,17 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_authentic_stream_is_reported_with_its_shape() -> None:
-    report = check(STREAM)
-    assert report.ok
-    assert report == ags1.streams.verify.StreamVerifyReport(
-        block_count=COUNT,
-        block_length=BLOCK,
-        plaintext_length=len(PLAIN),
-        encrypted_length=len(STREAM),
-        length_trusted=False,
-        failed_blocks=[],
-        failed_count=0,
-    )
+    report = check(STREAM, length=len(STREAM))
+    assert (report.ok, report.outcome, report.exit_code, report.findings) == (True, "authentic", 0, [])
+    assert report.checked == {"blocks": COUNT, "bytes": len(STREAM)}
+    assert report.facts == {
+        "blocks": COUNT,
+        "block_length": BLOCK,
+        "plaintext_length": len(PLAIN),
+        "encrypted_length": len(STREAM),
+        "length_trusted": True,
+    }
+    assert str(report) == f"the stream: all authentic\nauthenticated: 40 blocks, {len(STREAM):,} bytes"
 
 
 @pytest.mark.parametrize("length", checks.edge_lengths(BLOCK))
@@ -51,10 +57,10 @@ def test_every_length_is_verified_to_its_last_block(length: int) -> None:
     stream = ags1.encrypt(pattern(length), KEY, aad_prefix=PREFIX, block_length=BLOCK)
     count = max(1, -(-length // BLOCK))
     assert check(stream).ok
-    assert check(stream).block_count == count
+    assert check(stream).checked["blocks"] == count
     for index in range(count):
         report = check(flip(stream, block_start(index, BLOCK)))
-        assert report.failed_blocks == [index]
+        assert failed(report) == [index]
 
 
 def test_paths_file_objects_and_buffers_are_sources(tmp_path: Path) -> None:
@@ -73,13 +79,13 @@ def test_paths_file_objects_and_buffers_are_sources(tmp_path: Path) -> None:
 def test_remote_files_are_sources() -> None:
     fsspec = pytest.importorskip("fsspec")
     fsspec.filesystem("memory").pipe_file("/verify/stream", damage(STREAM, BLOCK, 3))
-    assert check("memory://verify/stream").failed_blocks == [3]
+    assert failed(check("memory://verify/stream")) == [3]
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 7])
 def test_any_number_of_threads_finds_the_same(threads: int | None) -> None:
     stream = damage(damage(STREAM, BLOCK, 7), BLOCK, 31)
-    assert check(stream, threads=threads).failed_blocks == [7, 31]
+    assert failed(check(stream, threads=threads)) == [7, 31]
 
 
 def test_key_metadata_has_all_that_is_needed() -> None:
@@ -87,7 +93,7 @@ def test_key_metadata_has_all_that_is_needed() -> None:
     for found in (metadata, metadata.encode()):
         report = ags1.verify_file(STREAM, key_metadata=found)
         assert report.ok
-        assert report.length_trusted
+        assert report.facts["length_trusted"]
 
 
 # -- blocks that fail ----------------------------------------------------------------------------------------
@@ -117,44 +123,51 @@ def test_every_block_that_fails_is_named_and_no_other(
         stream = damage(stream, BLOCK, index)
     report = check(stream)
     assert not report.ok
-    assert (report.failed_blocks, report.failed_count) == (bad, len(bad))
+    assert failed(report) == bad
+    assert report.checked["blocks"] == COUNT - len(bad)
 
 
 @pytest.mark.parametrize("part", [0, 12, BLOCK + 12], ids=["nonce", "ciphertext", "tag"])
 def test_a_flipped_bit_anywhere_in_a_block_is_found(part: int) -> None:
-    assert check(flip(STREAM, block_start(20, BLOCK) + part)).failed_blocks == [20]
+    assert failed(check(flip(STREAM, block_start(20, BLOCK) + part))) == [20]
 
 
 def test_swapped_blocks_fail_both() -> None:
     blocks = blocks_of(STREAM, BLOCK)
     blocks[3], blocks[9] = blocks[9], blocks[3]
-    assert check(STREAM[:8] + b"".join(blocks)).failed_blocks == [3, 9]
+    assert failed(check(STREAM[:8] + b"".join(blocks))) == [3, 9]
 
 
 def test_a_repeated_block_fails_where_it_does_not_belong() -> None:
     blocks = blocks_of(STREAM, BLOCK)
     blocks[9] = blocks[3]
-    assert check(STREAM[:8] + b"".join(blocks)).failed_blocks == [9]
+    assert failed(check(STREAM[:8] + b"".join(blocks))) == [9]
 
 
 def test_a_block_that_was_taken_out_fails_all_behind_it() -> None:
     blocks = blocks_of(STREAM, BLOCK)
     del blocks[30]
-    assert check(STREAM[:8] + b"".join(blocks)).failed_blocks == list(range(30, COUNT - 1))
+    assert failed(check(STREAM[:8] + b"".join(blocks))) == list(range(30, COUNT - 1))
 
 
 @pytest.mark.parametrize("wrong", [{"key": OTHER_KEY}, {"aad_prefix": b"other"}, {"aad_prefix": b""}])
 def test_a_wrong_key_or_prefix_fails_every_block(small_windows: None, wrong: dict[str, bytes]) -> None:
     report = check(STREAM, **wrong)
-    assert report.failed_blocks == list(range(COUNT))
-    assert report.failed_count == report.block_count
+    assert failed(report) == list(range(COUNT))
+    assert (report.outcome, report.exit_code, report.checked["blocks"]) == ("damaged", 1, 0)
 
 
 def test_the_first_thousand_failures_are_listed_and_all_are_counted() -> None:
     stream = ags1.encrypt(bytes(1500), KEY, block_length=1)
     report = ags1.verify_file(stream, OTHER_KEY)
-    assert report.failed_blocks == list(range(1000))
-    assert report.failed_count == 1500
+    assert failed(report) == list(range(1000))
+    assert report.findings[0].details["failed"] == 1500
+
+
+def test_runs_of_blocks_are_shown_as_ranges() -> None:
+    assert verify._runs([]) == []
+    assert verify._runs([7]) == ["7"]
+    assert verify._runs([1, 2, 3, 7, 9, 10]) == ["1-3", "7", "9-10"]
 
 
 @pytest.mark.timeout(60)
@@ -168,7 +181,7 @@ def test_failures_cost_in_proportion_to_their_number(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(verify, "_first_failure", count)
     stream = ags1.encrypt(bytes(20_000), KEY, block_length=1)
-    assert ags1.verify_file(stream, OTHER_KEY).failed_count == 20_000
+    assert ags1.verify_file(stream, OTHER_KEY).findings[0].details["failed"] == 20_000
     # A run after the first failure is one block, not the rest of a window again and again.
     assert sum(sizes) < 3 * 20_000
 
@@ -187,13 +200,14 @@ def test_verifying_keeps_no_more_than_a_window(monkeypatch: pytest.MonkeyPatch) 
 def test_missing_blocks_at_the_end_go_unnoticed_without_a_trusted_length() -> None:
     cut = STREAM[: block_start(5, BLOCK)]
     report = check(cut)
-    assert report.ok
-    assert not report.length_trusted
-    assert report.block_count == 5
+    # What nobody can notice is said: it is not protected, as the caller accepted.
+    assert (report.ok, report.outcome, report.exit_code) == (True, "not protected", 5)
+    assert report.counts == {"untrusted-length": 1}
+    assert report.checked["blocks"] == 5
 
 
 def test_a_trusted_length_shows_missing_blocks_at_the_end() -> None:
-    assert check(STREAM, length=len(STREAM)).length_trusted
+    assert check(STREAM, length=len(STREAM)).facts["length_trusted"]
     with pytest.raises(ags1.TruncatedError, match=r"trusted length is 1763: 1537 bytes are missing"):
         check(STREAM[: block_start(5, BLOCK) - 2], length=len(STREAM))
     with pytest.raises(ags1.FormatError, match="bytes were added"):

@@ -216,7 +216,7 @@ def test_no_plaintext_of_a_failed_block_stays_anywhere_in_the_process(tmp_path: 
             except ags1.AuthenticationError as error:
                 errors.append(error)
         assert [error.block_index for error in errors] == [7] * len(attempts)
-        assert ags1.verify_file(path, key, **options).failed_blocks == [7]
+        assert ags1.verify_file(path, key, **options).findings[0].details["blocks"] == [7]
         kept = ags1.decrypt_file(good, good + ".plain", key, **options), ags1.Reader(good, key, **options).read()
         """,
         b"", [unverified, verified], str(path), str(good), KEY.hex(), PREFIX.hex(),
@@ -314,7 +314,7 @@ def test_verify_file_never_writes(tmp_path: Path) -> None:
     before = os.stat(path).st_mtime_ns
     report = ags1.verify_file(path, KEY, **OPTIONS)
     os.chmod(tmp_path, 0o700)
-    assert report.failed_blocks == [3]
+    assert report.findings[0].details["blocks"] == [3]
     assert os.listdir(tmp_path) == ["stream.ags1"]
     assert os.stat(path).st_mtime_ns == before
     assert not find_plain(repr(report).encode())

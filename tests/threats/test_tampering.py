@@ -100,7 +100,7 @@ def by_verify_file(stream: bytes, length: int | None, directory: Path) -> bytes:
     path.write_bytes(stream)
     report = ags1.verify_file(path, KEY, length=length, **OPTIONS)
     if not report.ok:
-        raise ags1.AuthenticationError.for_block(report.failed_blocks[0])
+        raise ags1.AuthenticationError.for_block(report.findings[0].details["blocks"][0])
     # A report has no plaintext: that of the reference stands in for it.
     return reference.decrypt(stream, KEY, PREFIX)
 
@@ -156,7 +156,7 @@ def test_two_damaged_blocks_are_both_named_by_verify_and_the_first_by_everyone(t
     stream = flip(flip(STREAM, HEADER + 2 * STRIDE), HEADER + 20)
     path = tmp_path / "stream.ags1"
     path.write_bytes(stream)
-    assert ags1.verify_file(path, KEY, **OPTIONS).failed_blocks == [0, 2]
+    assert ags1.verify_file(path, KEY, **OPTIONS).findings[0].details["blocks"] == [0, 2]
     for name in ("decrypt", "threads", "decrypt_file", "decrypt_many", "reader"):
         with pytest.raises(ags1.AuthenticationError, match="block 0 failed"):
             ROUTES[name](stream, None, tmp_path)

@@ -7,18 +7,12 @@ from argparse import Namespace
 
 from ags1.cli.command import OnSpark, Positional
 from ags1.cli.dataset.datasets import CLUSTER, dataset_command, opened
-from ags1.cli.output import say, say_json, warn
-from ags1.cli.report import in_time
-from ags1.cli.spelling import in_options
+from ags1.cli.output import say, say_json
 from ags1.cli.standard import copy_out, standard_output
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, UsageError, worst_code
-from ags1.support.words import counted, made_by, size_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ags1.dataset import Problem
+from ags1.cli.verification import VERIFY_FIELDS, say_report
+from ags1.support.exit_codes import UsageError
+from ags1.support.typing import Any
+from ags1.support.words import counted, size_text
 
 
 @dataset_command(
@@ -106,7 +100,7 @@ def cat(
     version="version",
     threads="threads",
     said="verbose SAY",
-    fields="dataset, version, files, plaintext_bytes, problems (path, kind, detail), seconds, created, ags1, error",
+    fields=VERIFY_FIELDS,
     spark=OnSpark(
         "verify_files", {"source": ""}, f"workers-kms expected-dataset-key-id expected-version pin {CLUSTER}"
     ),
@@ -123,44 +117,7 @@ def verify(where: Namespace, version: int | None, threads: int | None, said: Nam
     words = ("verifying", "verified")
     with opened(where, said, words, version=version, threads=threads) as (found, reporter):
         report = found.verify(threads=threads, progress=reporter.progress_of(where.vault), phase=reporter.phase)
-    seconds = time.monotonic() - started
-    count = sum(1 for each in report.problems if not each.is_harmless)
-    problems = counted(count, "problem")
-    if said.json:
-        record = {
-            "dataset": where.vault,
-            "version": report.version,
-            "files": report.file_count,
-            "plaintext_bytes": report.plaintext_bytes,
-            "problems": [vars(each) for each in report.problems],
-            "seconds": round(seconds, 6),
-            **made_by(),
-            "error": problems if count else None,
-        }
-        say_json(record)
-    else:
-        for each in report.problems:
-            if not each.is_harmless:
-                warn(f"ags1: {each.kind}: {in_options(each.detail)}")
-        if not said.quiet:
-            harmless = [each for each in report.problems if each.is_harmless]
-            if harmless:
-                # What a killed run left: thousands, of which one says as much as all.
-                more = f"; so are {len(harmless) - 1:,} more (--json lists them)" if harmless[1:] else ""
-                warn(f"ags1: warning: {harmless[0].kind}: {in_options(harmless[0].detail)}{more}")
-            what = f"{counted(report.file_count, 'file')}, {in_time(report.plaintext_bytes, seconds)}"
-            state = problems if count else "all authentic"
-            say(f"{where.vault}: {what}, version {report.version}: {state}")
-    return worst_code([_code_of(each) for each in report.problems])
-
-
-def _code_of(problem: Problem) -> int:
-    if problem.is_harmless:
-        return 0
-    if problem.kind != "unreadable":
-        return EXIT_DATA
-    # What could not be read is not known to be damaged.
-    return EXIT_IO
+    return say_report(said, report, started, f"version {report.facts['version']}")
 
 
 @dataset_command(

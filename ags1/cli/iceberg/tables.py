@@ -7,28 +7,22 @@ from argparse import Namespace
 
 from ags1.cli.command import OnSpark, Positional
 from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, Opened, opened, table_command, wanted_snapshots
-from ags1.cli.output import say, say_json, warn, warn_some
-from ags1.cli.report import Reporter, in_time
-from ags1.cli.spelling import in_options
-from ags1.errors import UnsupportedError
-from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, EXIT_USAGE, UsageError
-from ags1.support.words import counted, made_by
+from ags1.cli.output import say_json, warn
+from ags1.cli.report import Reporter
+from ags1.cli.verification import AUDIT_FIELDS, VERIFY_FIELDS, say_report
+from ags1.support.exit_codes import UsageError
+from ags1.support.reports import Report
+from ags1.support.words import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ags1.iceberg.walk.table_audit import TableAuditReport
-    from ags1.iceberg.walk.table_verification import TableVerifyReport
     from ags1.iceberg.walk.table_walk import TableFile, TableWalk
 
 _ALL = {"snapshot": {"default": "all"}}
 _KEY_FIELDS = frozenset({"key_metadata"})
-# Findings of an audit: those that say of a key that it could not be had, and those of plaintext.
-_KEY_CODES = frozenset({"kek-does-not-open"})
-_PLAINTEXT_CODES = frozenset({"table-not-encrypted", "snapshot-without-key", "file-plaintext"})
-_NO_KEY = frozenset({"KeyAccessError", "MissingKekError", "ServiceRefusal"})
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -64,8 +58,7 @@ def files(where: Namespace, sizes: bool, said: Namespace) -> int:
 @table_command(
     "TABLE moved-from snapshot ref",
     said="SAY",
-    fields="what ags1.iceberg's AuditReport has (findings: severity, code, subject, message), seconds, created, "
-    "ags1, error",
+    fields=AUDIT_FIELDS,
     changed=_ALL,
 )
 def audit(where: Namespace, said: Namespace) -> int:
@@ -84,25 +77,15 @@ def audit(where: Namespace, said: Namespace) -> int:
         table.require_kms()
         found = walk(table.location, table.io, wanted_snapshots(where, table))
         report = audit_with_old_keys(found, table.io, table.target)
-    problem = None if report.ok else counted(report.severities["error"], "error")
-    if said.json:
-        say_json({**report.to_dict(), "seconds": round(time.monotonic() - started, 6), **made_by(), "error": problem})
-    else:
-        lines = [*in_options(str(report)).split("\n"), *_advice(found, table)]
-        for line in lines if not (report.ok and said.quiet) else lines[:1]:
-            if line.startswith("error: "):
-                warn(f"ags1: {line}")
-            elif not said.quiet:
-                say(line)
-    return _code_of_audit(report)
+    advice = [str(each) for each in report.facts.values() if isinstance(each, Report)]
+    return say_report(said, report, started, advice=[*advice, *_advice(found, table)])
 
 
 @table_command(
     "TABLE moved-from snapshot ref",
     threads="threads",
     said="SAY",
-    fields="what ags1.iceberg's TableVerifyReport has (failures: path, kind, error, message, failed, "
-    "snapshot_ids), seconds, error",
+    fields=VERIFY_FIELDS,
     changed=_ALL,
     spark=OnSpark(
         "verify_table",
@@ -128,58 +111,7 @@ def verify(where: Namespace, threads: int | None, said: Namespace) -> int:
         table.require_kms()
         found = walk(table.location, table.io, wanted_snapshots(where, table))
         report = verify_table(found, table.io, threads=threads, progress=reporter.progress_of(table.location))
-    seconds = time.monotonic() - started
-    if said.json:
-        problem = None if report.ok else _failed(report)
-        if not report.failure_count and not report.ok:
-            problem = f"{counted(report.plaintext, 'file')} in plaintext, as allowed"
-        say_json({**report.to_dict(), "seconds": round(seconds, 6), **made_by(), "error": problem})
-    else:
-        _tell(said, report, seconds, _advice(found, table))
-    return _code_of(report)
-
-
-def _code_of_audit(report: TableAuditReport) -> int:
-    errors = {each.code for each in report.findings if each.severity == "error"}
-    if not errors:
-        return 0
-    if errors <= _PLAINTEXT_CODES:
-        return EXIT_UNPROTECTED
-    return EXIT_KEY if errors <= _KEY_CODES else EXIT_DATA
-
-
-def _code_of(report: TableVerifyReport) -> int:
-    if report.ok:
-        # As `ags1 verify --any-length`.
-        return EXIT_UNPROTECTED if report.untrusted_length else 0
-    if report.outcome == "not protected":
-        return EXIT_UNPROTECTED
-    kinds = {each.error for each in report.failures}
-    if report.outcome == "not checked" and kinds <= _NO_KEY:
-        return EXIT_KEY
-    refused = report.outcome == "not checked" and kinds <= {UnsupportedError.__name__}
-    return EXIT_USAGE if refused else EXIT_DATA
-
-
-def _tell(said: Namespace, report: TableVerifyReport, seconds: float, advice: list[str]) -> None:
-    failures = [in_options(str(each)) for each in report.failures]
-    warn_some(failures, "and {:,} more files (--json lists them)", count=report.failure_count)
-    if said.quiet:
-        return
-    lines = [line for line in str(report).split("\n") if not line.startswith("failed: ")]
-    state = f"{report.outcome}: {_failed(report)}"
-    if not report.failure_count:
-        state = "all authentic" if report.ok else f"{report.outcome}, as allowed"
-        if report.of_original:
-            state = f"{report.outcome}, but {counted(report.of_original, 'file')} not of this copy"
-    say(f"{report.location}: {counted(report.files, 'file')}, {in_time(report.bytes, seconds)}: {state}")
-    for line in [*lines[1:], *advice]:
-        say(f"  {in_options(line)}")
-
-
-def _failed(report: TableVerifyReport) -> str:
-    verb = "not checked" if report.outcome == "not checked" else "failed"
-    return f"{counted(report.failure_count, 'file')} {verb}"
+    return say_report(said, report, started, advice=_advice(found, table))
 
 
 def _advice(found: TableWalk, table: Opened) -> list[str]:

@@ -11,32 +11,20 @@ from ags1.cli.output import say, say_json, warn, warn_some
 from ags1.cli.parquet.files import CLUSTER, READING_ON_SPARK, SECRETS, parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.paths import Job
-from ags1.cli.report import in_time
 from ags1.cli.spelling import in_options
 from ags1.cli.transfer import recorded, work_through
-from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.cli.verification import VERIFY_FIELDS, verified
 from ags1.parquet.verify.expected import ExpectedFiles
-from ags1.parquet.verify.report import (
-    AUTHENTIC,
-    DAMAGED,
-    NO_PREFIX,
-    NOT_CHECKED,
-    NOT_COMPARED,
-    NOT_PROTECTED,
-    SIGNATURE,
-    outcome_of,
-    worst_outcome,
-)
-from ags1.support.exit_codes import EXIT_DATA, NotProtected, UsageError
-from ags1.support.words import counted, listed, made_by
+from ags1.parquet.verify.report import NO_PREFIX, PREFIX_NOT_COMPARED, PREFIX_TEXTS
+from ags1.support.exit_codes import EXIT_DATA, UsageError
+from ags1.support.reports import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, WARNING, judged, worst_outcome
+from ags1.support.words import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ags1.parquet.verify.verification import ParquetVerifyReport
-
-_SHOWN = 3
+    from ags1.support.reports import VerifyReport
 
 
 @parquet_command(
@@ -46,8 +34,7 @@ _SHOWN = 3
     files=Positional("FILE...", "Parquet file, glob or directory"),
     work="WORK",
     needs="(--footer-key KEY | --kms URL | ...)",
-    fields="file, outcome, seconds, created, ags1, error, and what ags1.parquet.ParquetVerifyReport has; behind "
-    "several files: total, outcome, outcomes, missing, unexpected",
+    fields=f"{VERIFY_FIELDS}; behind several files: total, outcome, outcomes, missing, unexpected",
     spark=OnSpark(
         "verify_parquet",
         {"source": "directory or file, or a URL"},
@@ -79,17 +66,17 @@ def verify(decryption: Namespace, demands: Namespace, expected: Namespace, files
     wanted = _expected(expected.expected, expected.expect_from)
     found = parquet_files(files, work)
     jobs = [Job(path, "", name) for path, name in found]
-    reports: list[ParquetVerifyReport] = []
+    reports: list[VerifyReport] = []
     outcomes: list[str] = []
     unexpected: list[tuple[str, str]] = []
     with Clients() as clients:
         reading = ReadingOptions(decryption, KeyReferences(), clients)
 
-        def take(job: Job, report: ParquetVerifyReport | None) -> None:
-            if wanted is None:
-                return
-            checked = report is not None and not report.failure_count
-            why = wanted.take(job.name, None if report is None else report.aad_prefix, checked=checked)
+        def take(job: Job, outcome: str, report: VerifyReport | None = None) -> None:
+            outcomes.append(outcome)
+            prefix = None if report is None else report.facts["aad_prefix"]
+            checked = report is not None and outcome != DAMAGED
+            why = None if wanted is None else wanted.take(job.name, prefix, checked=checked)
             if why is not None:
                 unexpected.append((job.source, why))
 
@@ -99,43 +86,32 @@ def verify(decryption: Namespace, demands: Namespace, expected: Namespace, files
             try:
                 report = verify_file(job.source, config, threads=work.threads, progress=progress, **vars(demands))
             except Exception as error:
-                outcomes.append(outcome_of(error))
-                take(job, None)
-                recorded(error, {"outcome": outcome_of(error)})
+                code, outcome = judged(error)
+                take(job, outcome)
+                recorded(error, {"outcome": outcome, "counts": {code: 1}})
                 raise
-            seconds = time.monotonic() - started
             reports.append(report)
-            outcomes.append(report.outcome)
-            take(job, report)
-            record = {**report.to_dict(), "seconds": round(seconds, 6), **made_by()}
-            if report.outcome == DAMAGED:
-                raise recorded(AuthenticationError(_failure(job.source, report)), record)
-            if report.outcome == NOT_CHECKED:
-                raise recorded(KeyAccessError(_missing(job.source, report)), record)
-            if not report.ok:
-                raise recorded(NotProtected(_unprotected(job.source, report)), record)
-            return _line(job.source, report, seconds), record
+            take(job, report.outcome, report)
+            return verified(report, started)
 
         code = work_through(
-            work, ("verifying", "verified"), jobs, one, lambda job: {"file": job.source}, job_count=1, name_all=True
+            work, ("verifying", "verified"), jobs, one, lambda job: {"subject": job.source}, job_count=1, name_all=True
         )
-    if not work.json and not work.quiet and (work.verbose or len(jobs) == 1):
+    if not work.json and not work.quiet:
         for report in reports:
-            for line in str(report).split("\n")[1 if len(jobs) == 1 else 0 :]:
-                say(f"  {in_options(line)}")
-    elif not work.json and not work.quiet:
-        for report in reports:
-            for problem in report.problems[:_SHOWN]:
-                say(f"  problem: {problem}")
+            # Of many files, what is to be acted on, unless all is asked for.
+            for line in report.lines():
+                if work.verbose or len(jobs) == 1 or line.startswith(WARNING):
+                    say(f"  {in_options(line)}")
     # Those that were not tried any more.
     outcomes += [NOT_CHECKED] * (len(jobs) - len(outcomes))
     missing = [] if wanted is None else wanted.missing()
     if len(jobs) > 1 and not work.json and not work.quiet and not (wanted and wanted.by_prefix):
-        count = sum(each.may_be_exchanged for each in reports)
-        if count:
-            warn(f"ags1: warning: {counted(count, 'file')}: {in_options(NOT_COMPARED)}, such as 'people/{{path}}'")
-        if count := sum(each.has_no_prefix for each in reports):
-            say(f"{counted(count, 'file')}: {NO_PREFIX}")
+        if count := sum(PREFIX_NOT_COMPARED in each.counts for each in reports):
+            text = in_options(PREFIX_TEXTS[PREFIX_NOT_COMPARED])
+            warn(f"ags1: warning: {counted(count, 'file')}: {text}, such as 'people/{{path}}'")
+        if count := sum(NO_PREFIX in each.counts for each in reports):
+            say(f"{counted(count, 'file')}: {PREFIX_TEXTS[NO_PREFIX]}")
     if len(jobs) > 1 or wanted is not None:
         _say_total(work, outcomes, missing, unexpected)
     return EXIT_DATA if missing or unexpected else code
@@ -177,42 +153,3 @@ def _say_total(work: Namespace, outcomes: list[str], missing: list[str], unexpec
         parts += [f"{len(missing):,} missing"] if missing else []
         parts += [f"{len(unexpected):,} not expected"] if unexpected else []
         say(f"total: {outcome} ({', '.join(parts)})")
-
-
-def _line(path: str, report: ParquetVerifyReport, seconds: float) -> str:
-    what = counted(sum(report.modules.values()), "module")
-    line = f"{path}: {what} authentic, {in_time(report.bytes, seconds)}"
-    if report.outcome != AUTHENTIC:
-        line += f"; {report.outcome}, as allowed: {'; '.join(report.unprotected())}"
-    names = report.plaintext_columns
-    if names and report.footer_authenticated:
-        line += f"; plaintext columns: {listed(names, _SHOWN)}"
-    return line
-
-
-def _unprotected(path: str, report: ParquetVerifyReport) -> str:
-    ways = []
-    if not (report.footer_authenticated or report.plaintext_allowed):
-        ways.append("--allow-plaintext")
-    if not report.unauthenticated_pages_allowed and (
-        set(report.unauthenticated) - {SIGNATURE} or report.plaintext_levels
-    ):
-        ways.append("--allow-unauthenticated-pages")
-    hint = f" ({' and '.join(ways)} lets that pass)" if ways and not report.unprotected_columns else ""
-    reasons = in_options("; ".join(report.unprotected()))
-    return f"{path}: not protected: {reasons}{hint}"
-
-
-def _failure(path: str, report: ParquetVerifyReport) -> str:
-    count = report.failure_count
-    some = "; ".join(str(each) for each in report.failures[:_SHOWN])
-    more = f"; and {count - _SHOWN:,} more (--json lists them)" if count > _SHOWN else ""
-    return f"{path}: {counted(count, 'module')} failed: {some}{more}"
-
-
-def _missing(path: str, report: ParquetVerifyReport) -> str:
-    names = sorted(report.missing_keys)
-    parts = ["the signature of the footer"] if report.footer_key_missing else []
-    if names:
-        parts.append(f"column{'s' if len(names) > 1 else ''} {listed(names, _SHOWN)}")
-    return f"{path}: not checked, because a key is missing: {', '.join(parts)} (--missing-keys drop lets that pass)"

@@ -28,13 +28,13 @@ from ags1.iceberg.keys.kek import kept_kek
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.iceberg.metadata.metadata_document import metadata_document
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
-from ags1.iceberg.walk.table_audit import TableAuditReport, audit
+from ags1.iceberg.walk.table_audit import audit
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import Key
 from ags1.storage import list_names
-from ags1.support.reports import Report
+from ags1.support.reports import FindingsReport, Report
 from ags1.support.words import counted, printable
 from ags1.work.records import found_runs, opened_runs
 
@@ -133,13 +133,13 @@ class OldKeyReport(Report):
         return "\n".join(lines or ["no other master key opens anything of the table"])
 
 
-def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: CatalogTable | None) -> TableAuditReport:
+def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: CatalogTable | None) -> FindingsReport:
     """Audit the files that a walk has found, and try what other master keys open, if that can be tried."""
     old_keys, older = None, dict[str, Document]()
     if table is not None and found.encrypted and file_io.kms is not None:
         old_keys, older = _tried(table, file_io.kms)
     report = audit(found, file_io, older)
-    report.old_keys = old_keys
+    report.facts["old_keys"] = old_keys
     return report
 
 

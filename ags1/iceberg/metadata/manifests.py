@@ -19,9 +19,10 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from ags1.avro import AvroBlock, PlainContainer, check_schema, plain_blocks, read_header
+from ags1.avro import AvroBlock, AvroHeader, PlainContainer, check_schema, plain_blocks, read_header
 from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.metadata.manifest_ids import add_field_ids
@@ -53,6 +54,7 @@ _AVRO_KINDS = {
 }
 # Each entry has a unique path, which no codec stores in fewer bytes than this.
 _FREE_ENTRIES, _BYTES_PER_ENTRY = 1 << 16, 2
+_KEPT_SCHEMA = 256 << 10
 
 
 @dataclass(slots=True)
@@ -132,10 +134,8 @@ def read_list(data: bytes) -> list[dict[str, Any]]:
 
     Any exception means that the file is damaged, or not a manifest list: fastavro has no single error type.
     """
-    from pyiceberg.manifest import MANIFEST_LIST_FILE_STRUCTS
-
     found, paths = [], set()
-    for record in _Container(data).records(MANIFEST_LIST_FILE_STRUCTS[_VERSION]):
+    for record in _Container(data).records(is_list=True):
         if "manifest_path" not in record:
             raise FormatError("the file is no manifest list: an entry has no manifest_path")
         if record["manifest_path"] in paths:
@@ -179,11 +179,9 @@ def read_entries(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True
 
 
 def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) -> Iterator[ManifestEntry]:
-    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT
-
     row_id, number = listed.get("first_row_id"), listed.get("sequence_number", 0)
     snapshot_id: Any = listed.get("added_snapshot_id")
-    for record in container.records(MANIFEST_ENTRY_SCHEMAS_STRUCT[_VERSION], frozenset() if metrics else _METRICS):
+    for record in container.records(is_list=False, without=frozenset() if metrics else _METRICS):
         file = record.get("data_file")
         if file is None or not {"file_path", "file_format", "record_count"} <= file.keys():
             raise FormatError("the file is no manifest: an entry has no data file with path, format and rows")
@@ -211,6 +209,9 @@ def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) ->
 # -- Avro ------------------------------------------------------------------------------------------------------------
 
 
+_Names = dict[str, "tuple[str | int, _Names | None]"]
+
+
 def readable(data: bytes) -> bytes:
     """A manifest or manifest list as any reader of Avro can read it: the same rows in a container without a codec.
 
@@ -219,32 +220,72 @@ def readable(data: bytes) -> bytes:
     partition values of nanoseconds    -->  longs: PyIceberg writes the logical type, and does not read it
     """
     header = read_header(io.BytesIO(data))
-    metadata = {**header.metadata, "avro.schema": json.dumps(_readable_schema(data)).encode(), "avro.codec": b"null"}
+    schema = _readable_schema(data, header)
+    metadata = {**header.metadata, "avro.schema": schema.encode(), "avro.codec": b"null"}
     blocks = (encoded_block(each.count, each.data, header.marker) for each in _blocks(data))
     return b"".join((container_start(metadata, header.marker), *blocks))
 
 
-def _readable_schema(data: bytes) -> dict[str, Any]:
-    """The schema by which any reader of Avro can read the rows."""
-    schema = _declared_schema(data)
+class _Declared(NamedTuple):
+    """What a header declares. Manifests of the same header share it, so it is not changed.
+
+    Attributes
+    ----------
+    partition : dict
+        The partition record, with the types of Iceberg.
+    in_milliseconds : list of int
+        Its fields whose values are milliseconds.
+    readable, packed : str, str or None
+        The schema by which any reader of Avro can read the rows; and the one for values of fixed types that stand with
+        their lengths, None if there are no such types.
+    """
+
+    partition: dict[str, Any]
+    in_milliseconds: list[int]
+    readable: str
+    packed: str | None
+
+
+def _declared(header: AvroHeader) -> _Declared:
+    texts = header.metadata.get("avro.schema", b""), header.metadata.get("partition-spec", b"[]")
+    if not texts[0]:
+        raise FormatError("the Avro header has no schema")
+    # A table has few schemas, and many manifests.
+    return (_parsed if sum(map(len, texts)) <= _KEPT_SCHEMA else _parsed.__wrapped__)(*texts)
+
+
+@lru_cache(32)
+def _parsed(text: bytes, spec: bytes) -> _Declared:
+    schema: dict[str, Any] = json.loads(text)
+    check_schema(schema)
+    add_field_ids(schema, {"partition-spec": spec})
     partition = partition_of(schema)
+    declared = copy.deepcopy(partition)
+    scaled = _in_microseconds(declared)
     for each in partition["fields"]:
         for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
             if isinstance(kind, dict) and kind.get("logicalType") == "timestamp-nanos":
                 del kind["logicalType"]
-    declared = copy.deepcopy(schema)
-    return schema if pack_fixed(partition) and not _is_as_declared(data) else declared
+    found = json.dumps(schema)
+    return _Declared(declared, scaled, found, json.dumps(schema) if pack_fixed(partition) else None)
 
 
-def _declared_schema(data: bytes) -> dict[str, Any]:
-    """The schema in the header, with the field ids that it may lack."""
-    metadata = read_header(io.BytesIO(data)).metadata
-    if "avro.schema" not in metadata:
-        raise FormatError("the Avro header has no schema")
-    schema: dict[str, Any] = json.loads(metadata["avro.schema"])
-    check_schema(schema)
-    add_field_ids(schema, metadata)
-    return schema
+@lru_cache(32)
+def _plain(text: str, is_list: bool, without: frozenset[int]) -> tuple[str, Any, _Names]:
+    """A schema without logical types, the same without some fields, and what Iceberg calls those fields."""
+    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT, MANIFEST_LIST_FILE_STRUCTS
+
+    schema = without_logical_types(json.loads(text))
+    wanted = _without(schema, without)
+    structs = MANIFEST_LIST_FILE_STRUCTS if is_list else MANIFEST_ENTRY_SCHEMAS_STRUCT
+    return json.dumps(schema), wanted if without else None, _names(wanted, structs[_VERSION])
+
+
+def _readable_schema(data: bytes, header: AvroHeader) -> str:
+    declared = _declared(header)
+    if declared.packed is None or _is_as_declared(data, header):
+        return declared.readable
+    return declared.packed
 
 
 def _blocks(data: bytes) -> Iterator[AvroBlock]:
@@ -260,16 +301,15 @@ def _blocks(data: bytes) -> Iterator[AvroBlock]:
         yield block
 
 
-def _rows(data: bytes, schema: Any, wanted: Any = None) -> Iterator[dict[str, Any]]:
+def _rows(data: bytes, header: AvroHeader, schema: str, wanted: Any = None) -> Iterator[dict[str, Any]]:
     """The rows by a schema that replaces the declared one; without the fields that `wanted` lacks."""
-    header = read_header(io.BytesIO(data))
-    metadata = {**header.metadata, "avro.schema": json.dumps(schema).encode()}
+    metadata = {**header.metadata, "avro.schema": schema.encode()}
     return PlainContainer(metadata, header.marker, _blocks(data)).rows(wanted)
 
 
-def _is_as_declared(data: bytes) -> bool:
+def _is_as_declared(data: bytes, header: AvroHeader) -> bool:
     try:
-        for _ in _rows(data, _declared_schema(data)):
+        for _ in _rows(data, header, _declared(header).readable):
             pass
     except Exception:
         # fastavro has no single error type for wrong bytes.
@@ -282,30 +322,27 @@ class _Container:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.metadata = read_header(io.BytesIO(data)).metadata
-        found = _readable_schema(data)
-        self.partition = partition_of(_declared_schema(data))
-        self._scaled = _in_microseconds(self.partition)
-        self.packed_fixed = not pack_fixed(copy.deepcopy(partition_of(found)))
-        self._schema = without_logical_types(found)
+        self._header = read_header(io.BytesIO(data))
+        self.metadata = self._header.metadata
+        self._declared = _declared(self._header)
+        self.partition = self._declared.partition
+        self._schema = _readable_schema(data, self._header)
+        self.packed_fixed = self._schema != self._declared.readable or self._declared.packed is None
 
-    def records(self, struct: Any, without: frozenset[int] = frozenset()) -> Iterator[dict[Any, Any]]:
-        """The fields that an Iceberg struct has, but for those with some ids, by the struct's names."""
-        schema = _without(self._schema, without)
-        names = _names(schema, struct)
+    def records(self, *, is_list: bool, without: frozenset[int] = frozenset()) -> Iterator[dict[Any, Any]]:
+        """The fields that Iceberg has, but for those with some ids, by Iceberg's names."""
+        schema, wanted, names = _plain(self._schema, is_list, without)
         most = _FREE_ENTRIES + len(self._data) // _BYTES_PER_ENTRY
-        for count, record in enumerate(_rows(self._data, self._schema, schema if without else None)):
+        for count, record in enumerate(_rows(self._data, self._header, schema, wanted)):
             if count >= most:
                 raise FormatError(f"has more than {most:,} entries, which its bytes cannot have the names for")
             made = _renamed(record, names)
-            partition = made["data_file"].get("partition", {}) if self._scaled else {}
-            for field_id in self._scaled:
+            scaled = self._declared.in_milliseconds
+            partition = made["data_file"].get("partition", {}) if scaled else {}
+            for field_id in scaled:
                 if partition.get(field_id) is not None:
                     partition[field_id] *= _MICROSECONDS
             yield made
-
-
-_Names = dict[str, "tuple[str | int, _Names | None]"]
 
 
 def _names(record: Any, struct: Any) -> _Names:

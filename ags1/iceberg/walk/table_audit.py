@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
@@ -39,123 +37,24 @@ from ags1.iceberg.walk.table_walk import (
 )
 from ags1.storage import REQUESTS_AT_ONCE
 from ags1.support.parallel import in_parallel
-from ags1.support.reports import Record, Report
-from ags1.support.words import counted, printable, with_name
+from ags1.support.reports import (
+    DAMAGED,
+    ERROR,
+    NOT_CHECKED,
+    NOT_PROTECTED,
+    NOTE,
+    WARNING,
+    Finding,
+    FindingsReport,
+    judged,
+)
+from ags1.support.words import counted, with_name
 
-ERROR, WARNING, NOTE = "error", "warning", "note"
 _DAY_MS = 86_400_000
-# Findings of one code that are kept, and those of all codes that the text has.
-_REPORTED = 1000
-_LISTED = 50
 _DEFAULT_KEY_LENGTH = 16
 _LENGTHS = (16, 24, 32)
 # Iceberg Java's and PyIceberg's field of one partition: "partitions.country=CH".
 _PARTITION = "partitions."
-
-
-@dataclass(frozen=True)
-class AuditFinding(Record):
-    """One thing that an audit found.
-
-    Attributes
-    ----------
-    severity : {"error", "warning", "note"}
-        "error": something cannot be read, or is not protected as it should be. "warning": it can be, and somebody
-        should act. "note": worth knowing, such as what ``prune`` would drop.
-    code : str
-        What kind of finding it is, for programs; see :class:`TableAuditReport`.
-    subject : str
-        Path of the file, id of the key, id of the snapshot, or name of the property.
-    message : str
-        What is wrong, in words.
-    """
-
-    severity: str
-    code: str
-    subject: str
-    message: str
-
-    def __str__(self) -> str:
-        return printable(f"{self.severity}: {self.code}: {self.message}")
-
-
-@dataclass
-class TableAuditReport(Report):
-    """What an audit found.
-
-    Attributes
-    ----------
-    location : str
-        The metadata file.
-    snapshots, keys, files : int
-        How many were looked at. Files are counted once, manifest lists and manifests among them.
-    unread : int
-        Manifest lists and manifests that could not be read: what they name was not looked at.
-    findings : list of AuditFinding
-        Errors first, then warnings, then notes; the first thousand of each code.
-    counts : dict of str to int
-        How many there are of each code.
-    old_keys : OldKeyReport or None
-        What other master keys still open; None if that could not be tried: without a KMS, or for a table that was
-        opened by its metadata file. It does not count for `ok`.
-
-    Notes
-    -----
-    The codes. Of the table: ``format-version``, ``table-not-encrypted``, ``no-master-key-property``,
-    ``data-key-length``, ``statistics-plaintext``, ``statistics-key-leaked``. Of snapshots: ``snapshot-without-key``,
-    ``key-missing``, ``no-manifest-list``, ``partition-in-summary``. Of keys:
-    ``key-does-not-open``, ``key-unused``, ``kek-does-not-open``, ``kek-missing``,
-    ``kek-unused``, ``kek-orphaned``, ``kek-expired``, ``kek-from-the-future``, ``kek-without-timestamp``,
-    ``kek-timestamp``, ``kek-other-master-key``, ``keys-not-judged``. Of files: ``file-plaintext``,
-    ``file-format``, ``file-block-length``, ``file-without-length``, ``file-size``, ``file-size-in-manifest``,
-    ``file-missing``, ``file-not-looked-at``, ``file-unreadable``, ``file-conflict``, ``key-length``,
-    ``list-without-snapshot``, ``partition-in-path``, ``vector-outside``.
-    """
-
-    location: str
-    snapshots: int = 0
-    keys: int = 0
-    files: int = 0
-    unread: int = 0
-    findings: list[AuditFinding] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    severities: dict[str, int] = field(default_factory=lambda: {ERROR: 0, WARNING: 0, NOTE: 0})
-    old_keys: Report | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no error; warnings and notes do not count."""
-        return self.severities[ERROR] == 0
-
-    def add(self, severity: str, code: str, subject: object, message: str) -> None:
-        """Take in a finding."""
-        self.severities[severity] += 1
-        self.counts[code] = self.counts.get(code, 0) + 1
-        if self.counts[code] <= _REPORTED:
-            self.findings.append(AuditFinding(severity, code, str(subject), message))
-
-    def having(self, code: str) -> list[AuditFinding]:
-        """The findings of one code."""
-        return [each for each in self.findings if each.code == code]
-
-    def _text(self) -> str:
-        """The report as text, a line for each finding."""
-        faults = ", ".join(counted(count, severity) for severity, count in self.severities.items() if count)
-        looked_at = [counted(getattr(self, each), each.removesuffix("s")) for each in ("snapshots", "keys", "files")]
-        lines = [
-            f"{self.location}: {'ok' if self.ok else 'NOT OK'}{f' ({faults})' if faults else ''}",
-            f"looked at: {', '.join(looked_at)}",
-        ]
-        if self.unread:
-            unread = counted(self.unread, "manifest list or manifest", "manifest lists or manifests")
-            lines.append(f"NOT looked at: what {unread} that could not be read would name")
-        lines += map(str, self.findings[:_LISTED])
-        rest = sum(self.severities.values()) - _LISTED
-        if rest > 0:
-            lines.append(f"and {counted(rest, 'more finding')}")
-        if self.old_keys is not None:
-            lines.append(str(self.old_keys))
-        return "\n".join(lines)
 
 
 def audit(
@@ -164,27 +63,26 @@ def audit(
     older: Mapping[str, Document] | None = None,
     *,
     clock: Callable[[], float] = time.time,
-) -> TableAuditReport:
+) -> FindingsReport:
     """Look at the key hierarchy of a table, at the files that a walk has found, and at older metadata files."""
-    report = TableAuditReport(found.location, snapshots=len(found.snapshots), keys=len(found.keys), files=len(found))
+    looked_at = {"snapshots": len(found.snapshots), "keys": len(found.keys), "files": len(found)}
+    report = FindingsReport(found.location, looked_at, facts={"unread": 0, "old_keys": None})
     _Audit(found, file_io, report, int(clock() * 1000)).run()
     if found.encrypted:
         _check_summaries({found.location: found.document, **(older or {})}, report)
-    order = (ERROR, WARNING, NOTE)
-    report.findings.sort(key=lambda each: order.index(each.severity))
+    report.sort()
     return report
 
 
 class _Audit:
-    def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: TableAuditReport, now_ms: int) -> None:
+    def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: FindingsReport, now_ms: int) -> None:
         self._found = found
         self._io = file_io
         self._report = report
-        self._error, self._warning, self._note = (partial(report.add, each) for each in (ERROR, WARNING, NOTE))
         self._now_ms = now_ms
         self._data_key_length = _DEFAULT_KEY_LENGTH
         # A caller with allow_plaintext=True expects such files.
-        self._plain = self._warning if file_io.expected.allow_plaintext else self._error
+        self._plain = self._warning if file_io.expected.allow_plaintext else self._weak
         self._partitions = partition_names(found.document.fields)
         # Paths of files that show partition values.
         self._shown: list[str] = []
@@ -206,6 +104,19 @@ class _Audit:
             )
             self._warning("partition-in-path", self._found.location, text)
 
+    def _error(self, code: str, subject: object, message: str, outcome: str = DAMAGED) -> None:
+        self._report.add(Finding(ERROR, code, str(subject), message, outcome))
+
+    def _weak(self, code: str, subject: object, message: str) -> None:
+        """An error: everything can be read, and is not protected as it should be."""
+        self._error(code, subject, message, NOT_PROTECTED)
+
+    def _warning(self, code: str, subject: object, message: str) -> None:
+        self._report.add(Finding(WARNING, code, str(subject), message))
+
+    def _note(self, code: str, subject: object, message: str) -> None:
+        self._report.add(Finding(NOTE, code, str(subject), message))
+
     # -- the table -------------------------------------------------------------------------------------------
 
     def _check_table(self) -> None:
@@ -219,13 +130,13 @@ class _Audit:
             text = (
                 f"the table has format version {version}, and encryption needs version 3: engines ignore or refuse it"
             )
-            self._error("format-version", "format-version", text)
+            self._weak("format-version", "format-version", text)
         if found.table_key_id is None:
             text = (
                 "the table has encryption-keys and no property encryption.key-id: Iceberg Java would write and read it "
                 "as a table that is not encrypted"
             )
-            self._error("no-master-key-property", KEY_ID, text)
+            self._weak("no-master-key-property", KEY_ID, text)
         asked = properties_of(fields).get(DATA_KEY_LENGTH)
         if asked is not None:
             try:
@@ -237,7 +148,7 @@ class _Audit:
                     f"the property encryption.data-key-length is {shown(str(asked))}, and AES keys have 16, 24 or 32 "
                     "bytes"
                 )
-                self._error("data-key-length", DATA_KEY_LENGTH, text)
+                self._weak("data-key-length", DATA_KEY_LENGTH, text)
                 self._data_key_length = _DEFAULT_KEY_LENGTH
         for name in ("statistics", "partition-statistics"):
             listed = fields.get(name)
@@ -314,7 +225,7 @@ class _Audit:
                 f"{name} is under master key {shown(by)}, not under the table's encryption.key-id {shown(expected)}: "
                 "Iceberg Java cannot unwrap it, and nobody promised that key"
             )
-            self._error("kek-other-master-key", key_id, text)
+            self._weak("kek-other-master-key", key_id, text)
         if not under:
             self._note("kek-orphaned", key_id, f"{name} has no entries under it{_prunable(kek, dropped)}")
         elif key_id in dropped:
@@ -322,12 +233,12 @@ class _Audit:
         opens = self._check_timestamp(kek, name, under)
         if self._io.keys._kms is None:
             text = f"{name} was not opened: no KMS was given"
-            self._error("kek-does-not-open", key_id, _with_count(text, under))
+            self._error("kek-does-not-open", key_id, _with_count(text, under), NOT_CHECKED)
             return False
         try:
             opened = self._found.keys._kek(kek, self._io.keys._kms)
         except Ags1Error as error:
-            self._error("kek-does-not-open", key_id, _with_count(str(error), under))
+            self._error("kek-does-not-open", key_id, _with_count(str(error), under), NOT_CHECKED)
             return False
         if len(opened) < self._data_key_length:
             self._short_key(key_id, name, len(opened))
@@ -372,8 +283,10 @@ class _Audit:
             self._found.keys.unwrap(key_id, self._io.keys._kms, table_key_id=self._io.expected.table_key_id)
         except Ags1Error as error:
             self._shut.add(key_id)
-            code = "kek-missing" if isinstance(error, MissingKekError) else "key-does-not-open"
-            self._error(code, key_id, str(error))
+            if isinstance(error, MissingKekError):
+                self._error("kek-missing", key_id, str(error))
+            else:
+                self._error("key-does-not-open", key_id, str(error), NOT_CHECKED)
 
     def _short_key(self, subject: str, name: str, length: int) -> None:
         text = (
@@ -395,10 +308,10 @@ class _Audit:
         if file.conflict is not None:
             self._error("file-conflict", path, f"{path}: {file.conflict}")
         if file.error is not None:
-            self._report.unread += 1
+            self._report.facts["unread"] += 1
             # A missing or wrong key was reported for the key itself; a missing file is reported below.
             if not (file.key_id in self._shut or isinstance(file.error, FileNotFoundError)):
-                self._error("file-unreadable", path, _naming(path, file.error))
+                self._error("file-unreadable", path, _naming(path, file.error), judged(file.error)[1])
             return
         foreign = foreign_blocks(path, file.block_length)
         if foreign is not None:
@@ -423,7 +336,7 @@ class _Audit:
                 # Parquet ends with an authenticated footer; an AGS1 stream can end at any block.
                 self._warning("file-without-length", path, text)
             else:
-                self._error("file-without-length", path, f"{text}: a cut at its end could not be noticed")
+                self._weak("file-without-length", path, f"{text}: a cut at its end could not be noticed")
         elif file.length_hint is not None and file.length_hint != file.trusted_length:
             text = (
                 f"{path}: the file above it says {file.length_hint} bytes, and its key metadata {file.trusted_length}"
@@ -450,7 +363,7 @@ class _Audit:
             self._error("file-missing", path, f"{path}: this {file.what} is missing")
             return
         if isinstance(size, Exception):
-            self._error("file-not-looked-at", path, _naming(path, size))
+            self._error("size-unreadable", path, _naming(path, size), NOT_CHECKED)
             return
         self._check_vectors(file, size)
         expected, who = file.trusted_length, "its key metadata"
@@ -465,7 +378,7 @@ class _Audit:
             self._error("file-size", path, text)
 
 
-def _check_summaries(documents: Mapping[str, Document], report: TableAuditReport) -> None:
+def _check_summaries(documents: Mapping[str, Document], report: FindingsReport) -> None:
     """Report metadata files with partition values, which other writers put into the summaries of snapshots."""
     showing = []
     for path, document in documents.items():
@@ -478,7 +391,7 @@ def _check_summaries(documents: Mapping[str, Document], report: TableAuditReport
             f"snapshots, such as {showing[0]}: set the property write.summary.partition-limit to 0, expire the "
             "snapshots, then remove old metadata files"
         )
-        report.add(WARNING, "partition-in-summary", report.location, text)
+        report.add(Finding(WARNING, "partition-in-summary", report.subject, text))
 
 
 def _prunable(kek: EncryptedKey, dropped: set[str]) -> str:

@@ -11,249 +11,125 @@ that it alone names.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ags1.core.blocks import usable_cpus
-from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
+from ags1.errors import FormatError, TruncatedError
 from ags1.iceberg.files.file_io import EncryptedFileIO
 from ags1.iceberg.metadata.metadata_document import partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
-from ags1.parquet.verify.report import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, outcome_of, worst_outcome
 from ags1.storage import DescriptorSource, Location, Source
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.arguments import at_least_one
-from ags1.support.reports import Record, Report
-from ags1.support.words import counted, first_lines, printable, with_name
+from ags1.support.reports import (
+    DAMAGED,
+    ERROR,
+    NOT_CHECKED,
+    NOT_PROTECTED,
+    NOTE,
+    VIOLATION,
+    WARNING,
+    Finding,
+    VerifyReport,
+    judged,
+)
+from ags1.support.words import counted, with_name
 from ags1.work.threads import SharedProgress, Threads, run_on_threads
 from ags1.work.units import OneByOne
 
-# Failures that are kept, and those of them that the text has.
-_REPORTED = 1000
-_LISTED = 20
 _NAMED_IN_FILE = 5
-
-
-def _not_protected(error: Exception) -> Exception:
-    """Mark an error as "not protected": the file should be encrypted and authenticated, and is not."""
-    error.not_protected = True  # type: ignore[attr-defined]
-    return error
-
-
-@dataclass(frozen=True)
-class FileFailure(Record):
-    """A file that failed, or could not be checked.
-
-    Attributes
-    ----------
-    path : str
-    kind : str
-        "manifest list", "manifest", "data", "position deletes", "equality deletes" or "deletion vectors"; "table" for
-        what concerns the whole of it.
-    error : str
-        Name of the exception's class.
-    message : str
-        What is wrong, and where in the file.
-    failed : int
-        Blocks or modules that failed; 0 where none could be looked at.
-    snapshot_ids : tuple of int
-        The snapshots that need the file, of those that were asked for.
-    outcome : str
-        "damaged", also where the file is missing; "not protected"; or "not checked" where a key was missing, or the
-        file could not be read or was not allowed to be.
-    """
-
-    path: str
-    kind: str
-    error: str
-    message: str
-    failed: int
-    snapshot_ids: tuple[int, ...]
-    outcome: str = DAMAGED
-
-    def __str__(self) -> str:
-        if self.kind == "table":
-            return printable(self.message)
-        count = len(self.snapshot_ids)
-        needed = f"snapshot {self.snapshot_ids[0]}" if count == 1 else f"{count} snapshots"
-        return printable(f"{self.message} ({self.kind} of {needed})")
-
-
-@dataclass
-class TableVerifyReport(Report):
-    """What :meth:`EncryptedTable.verify` found.
-
-    Attributes
-    ----------
-    location : str
-        The metadata file.
-    snapshots : int
-        How many were followed.
-    files : int
-        How many there are, manifest lists and manifests among them, each counted once.
-    verified : int
-        Files of which everything authenticated.
-    by_kind : dict of str to int
-        The same by kind.
-    plaintext : int
-        Files that are not encrypted, where the table was opened with ``allow_plaintext=True``: there is nothing in
-        them that could be authenticated, and only their size was looked at. Otherwise they are failures.
-    partition_paths : int
-        Encrypted files whose paths show partition values, such as ``country=CH``.
-    plaintext_levels : int
-        Version 2 pages of Parquet whose repetition and definition levels carry no tag: which rows are null, and how
-        lists are divided, can be read and changed in them. Iceberg's Java readers can read no other form of such pages.
-    untrusted_length : int
-        AGS1 files that were checked without a trusted length, as the length policy allowed: blocks missing at their
-        end would not be noticed.
-    blocks, modules : int
-        Of AGS1 and of Parquet files: how many authenticated. Blocks of manifest lists and manifests are not counted.
-    bytes : int
-        Bytes of the files that were checked, as they are stored.
-    of_original : int
-        Where the metadata file is in a copy of the table: files that were read in the old place, as was allowed, so
-        that nothing is known of the copy's own. With ``moved_from``, none is.
-    problems : dict of str to list of str
-        By path: what authenticates and contradicts something else in a Parquet file. The first thousand files.
-    problem_count : int
-        Files that have some.
-    failures : list of FileFailure
-        By path within a kind; the first thousand.
-    failure_count : int
-        How many there are in all.
-    outcomes : dict of str to int
-        Those by outcome: "damaged", "not protected", "not checked".
-    """
-
-    location: str
-    snapshots: int = 0
-    files: int = 0
-    verified: int = 0
-    by_kind: dict[str, int] = field(default_factory=dict)
-    plaintext: int = 0
-    partition_paths: int = 0
-    plaintext_levels: int = 0
-    untrusted_length: int = 0
-    blocks: int = 0
-    modules: int = 0
-    bytes: int = 0
-    of_original: int = 0
-    problems: dict[str, list[str]] = field(default_factory=dict)
-    problem_count: int = 0
-    failures: list[FileFailure] = field(default_factory=list)
-    failure_count: int = 0
-
-    outcomes: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def outcome(self) -> str:
-        """What the table is: "authentic", "damaged" or "not protected"; "not checked" where a key was missing.
-
-        Damage wins. A table of which anything is plaintext, or carries no tag, is not protected, whether or not that
-        was allowed.
-        """
-        found = worst_outcome(self.outcomes)
-        return NOT_PROTECTED if found == AUTHENTIC and self.plaintext else found
-
-    @property
-    def ok(self) -> bool:
-        """Whether all files are authentic. Problems do not count; plaintext files do, also where they were allowed."""
-        return self.outcome == AUTHENTIC
-
-    def add_failure(self, failure: FileFailure) -> None:
-        """Take in a failure."""
-        self.failure_count += 1
-        self.outcomes[failure.outcome] = self.outcomes.get(failure.outcome, 0) + 1
-        if len(self.failures) < _REPORTED:
-            self.failures.append(failure)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it: everything."""
-        return {"outcome": self.outcome, **super().to_dict()}
-
-    def _text(self) -> str:
-        """The report as text, a few lines if all is well."""
-        lines = [f"{self.location}: {self._state}"]
-        kinds = ", ".join(f"{kind} {count}" for kind, count in self.by_kind.items())
-        of_all = f"{counted(self.files, 'file')} of {counted(self.snapshots, 'snapshot')}"
-        lines.append(f"authenticated: {self.verified} of {of_all}{kinds and f' ({kinds})'}")
-        shape = f"{counted(self.blocks, 'AGS1 block')} and {counted(self.modules, 'Parquet module')} of data"
-        lines.append(f"checked: {counted(self.bytes, 'byte')}, {shape}")
-        if self.plaintext:
-            plain = counted(self.plaintext, "plaintext file")
-            lines.append(f"NOT authenticated: {plain}, looked at only for the size")
-        if self.partition_paths:
-            shown = counted(self.partition_paths, "encrypted file")
-            lines.append(f"NOT hidden: partition values, in the paths of {shown}")
-        if self.plaintext_levels:
-            pages = counted(self.plaintext_levels, "version 2 page")
-            lines.append(f"NOT authenticated: the levels of {pages} (which rows are null), as parquet-java writes them")
-        if self.untrusted_length:
-            ends = counted(self.untrusted_length, "file")
-            lines.append(
-                f"NOT authenticated: the end of {ends} without a trusted length, where missing blocks would not be "
-                "noticed"
-            )
-        if self.of_original:
-            lines.append(
-                f"NOT of this copy: {counted(self.of_original, 'file')}, read where the metadata says that the table "
-                "is; `moved_from` reads the copy's own"
-            )
-        problems = [printable(f"{path}: {'; '.join(texts)}") for path, texts in self.problems.items()]
-        lines += first_lines("problem", problems, self.problem_count, _LISTED, " files")
-        lines += first_lines("failed", self.failures, self.failure_count, _LISTED)
-        return "\n".join(lines)
-
-    @property
-    def _state(self) -> str:
-        if self.outcome == NOT_CHECKED:
-            return f"NOT OK ({self.failure_count} not checked)"
-        if self.failure_count:
-            return f"NOT OK ({self.failure_count} failed)"
-        return "ok" if self.ok else f"{self.outcome.upper()}, as allowed"
+# Codes of findings about a table and its files.
+PLAIN, NOT_ENCRYPTED = "plaintext", "table-not-encrypted"
 
 
 def verify_table(
     found: TableWalk, file_io: EncryptedFileIO, *, progress: Progress | None = None, threads: int | None = None
-) -> TableVerifyReport:
+) -> VerifyReport:
     """Authenticate the files that a walk has found; as :meth:`EncryptedTable.verify`."""
     at_least_one(threads, "threads")
-    report = TableVerifyReport(found.location, snapshots=len(found.snapshots), files=len(found))
-    _Verification(found, file_io, report).run(threads or usable_cpus(), progress)
+    report = VerifyReport(found.location, dict.fromkeys(("files", "blocks", "modules", "bytes"), 0))
+    by_kind = dict.fromkeys(KINDS, 0)
+    partitions = partition_names(found.document.fields)
+    for finding in table_findings(found, file_io.expected.allow_plaintext):
+        report.add(finding)
+    for file, checked in () if NOT_ENCRYPTED in report.counts else _checked(found, file_io, threads, progress):
+        for name, count in checked.checked.items():
+            report.checked[name] += count
+        # Of a copy, the file that was read.
+        shown = file_io.locations.shown(file.path)
+        details = {"kind": file.kind, "snapshot_ids": list(file.snapshot_ids)}
+        for each in checked.findings:
+            message = each.message.replace(file.path, shown)
+            report.add(replace(each, subject=shown, message=message, details={**details, **each.details}))
+        if checked.ok:
+            report.checked["files"] += 1
+            by_kind[file.kind] += 1
+            for each in _remarks(file, file_io, partitions):
+                report.add(replace(each, details=details))
+    ranks = {kind: rank for rank, kind in enumerate(KINDS)}
+    report.findings.sort(key=lambda each: (ranks.get(each.details.get("kind", ""), -1), each.subject))
+    report.sort()
+    report.facts = {
+        "snapshots": len(found.snapshots),
+        "files": len(found),
+        "by_kind": {kind: count for kind, count in by_kind.items() if count},
+    }
     return report
 
 
-@dataclass
-class Checked:
-    """What checking one file gave.
+def _checked(
+    found: TableWalk, file_io: EncryptedFileIO, threads: int | None, progress: Progress | None
+) -> Iterator[tuple[TableFile, VerifyReport]]:
+    """The reports of all files: those above first, then the others as they come, the largest first."""
+    files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
+    place = file_io.place(found.location)
+    how = Threads.of_files([place], [each.size for each in files], threads or usable_cpus(), written=False)
+    checker = FileChecker(file_io, how.each)
+    above = [*found.manifest_lists.values(), *found.manifests.values()]
+    for each in above:
+        yield each, checker.read(each)
+    shared = SharedProgress(progress, sum(each.size for each in found), sum(each.size for each in above))
 
-    Attributes
-    ----------
-    blocks, modules : int
-        Of an AGS1 or Parquet file: how many authenticated.
-    bytes : int
-        Bytes that were checked.
-    failed : int
-        Blocks or modules that failed.
-    plaintext : bool
-        Whether it is a plaintext file that is allowed, of which only the size was looked at.
-    plaintext_levels : int
-        Version 2 pages of a Parquet file whose levels carry no tag.
-    fault : Exception or None
-        What is wrong with the file.
-    problems : list of str
-        What contradicts something else in it, the first few.
-    """
+    def check(file: TableFile, threads: int | None, within: Progress) -> VerifyReport:
+        return checker.check(file, within)
 
-    blocks: int = 0
-    modules: int = 0
-    bytes: int = 0
-    failed: int = 0
-    plaintext: bool = False
-    plaintext_levels: int = 0
-    fault: Exception | None = None
-    problems: list[str] = field(default_factory=list)
+    for file, answer, *_ in run_on_threads(OneByOne(check), files, how, shared):
+        yield file, answer
+
+
+def table_findings(found: TableWalk, allow_plaintext: bool) -> Iterator[Finding]:
+    """The findings about the table as a whole. After "table-not-encrypted", no file is checked."""
+    where = found.location
+    if not found.encrypted and not allow_plaintext:
+        text = (
+            f"{where}: the table is not encrypted, so nothing in it can be authenticated; open it with "
+            "`allow_plaintext=True` if that is meant to be"
+        )
+        yield Finding(VIOLATION, NOT_ENCRYPTED, where, text, NOT_PROTECTED)
+        return
+    for snapshot in found.snapshots:
+        if snapshot.manifest_list is None:
+            number = snapshot.snapshot_id
+            text = f"{where}: snapshot {number} has no manifest list: its files cannot be named"
+            yield Finding(ERROR, "no-manifest-list", where, text, DAMAGED, {"snapshot_ids": [number]})
+
+
+def _remarks(file: TableFile, file_io: EncryptedFileIO, partitions: Any) -> Iterator[Finding]:
+    """What an authentic file nevertheless shows, or leaves unknown."""
+    shown = file_io.locations.shown(file.path)
+    if file_io.locations.of_original(file.path) is not None:
+        text = (
+            f"{shown}: was read where the metadata says that the table is, so nothing is known of this copy's own "
+            "file; `moved_from` reads the copy's own"
+        )
+        yield Finding(WARNING, "file-of-original", shown, text)
+    if partition_in(file.path, partitions):
+        yield Finding(NOTE, "partition-in-path", shown, f"{shown}: the path shows partition values")
+    if file.trusted_length is None and file.encryption != PARQUET and file_io.expected.length_policy == "file":
+        text = f"{shown}: there is no trusted length, so blocks missing at the end are not detected"
+        yield Finding(WARNING, "untrusted-length", shown, text, NOT_PROTECTED)
 
 
 class FileChecker:
@@ -271,51 +147,54 @@ class FileChecker:
         self._io = file_io
         self._threads = threads
 
-    def refusal(self, file: TableFile) -> Exception | None:
-        """Why a plaintext file is a failure."""
+    def read(self, file: TableFile) -> VerifyReport:
+        """Report a manifest list or manifest, which the walk has read whole and so authenticated."""
+        report = VerifyReport(file.path)
+        fault = file.error or foreign_blocks(file.path, file.block_length)
+        if fault is not None:
+            _fail(report, fault)
+        elif file.encryption == PLAINTEXT:
+            self._take_plaintext(file, report)
+        else:
+            report.checked["bytes"] = file.size
+        return _with_conflict(report, file)
+
+    def check(self, file: TableFile, progress: Progress | None = None) -> VerifyReport:
+        """Check all of a data file, delete file or file of deletion vectors."""
+        report = VerifyReport(file.path)
+        try:
+            if file.known.key_metadata is None:
+                self._check_plaintext(file, report)
+            elif file.encryption == PARQUET:
+                self._check_parquet(file, report, progress)
+            else:
+                self._check_stream(file, report, progress)
+        except FAULTS as error:
+            _fail(report, error)
+        return _with_conflict(report, file)
+
+    def _take_plaintext(self, file: TableFile, report: VerifyReport) -> None:
         if self._io.expected.allow_plaintext:
-            return None
-        return _not_protected(
-            KeyAccessError(
+            text = f"{file.path}: this {file.what} is not encrypted, which was allowed: only its size was checked"
+        else:
+            text = (
                 f"{file.path}: this {file.what} is not encrypted, although its table is: nothing in it can be "
                 "authenticated; open the table with `allow_plaintext=True` if that is meant to be"
             )
-        )
+        report.add(Finding(VIOLATION, PLAIN, file.path, text, NOT_PROTECTED))
 
-    def read(self, file: TableFile) -> Checked:
-        """Return the result for a manifest list or manifest, which the walk has read whole and so authenticated."""
-        fault = file.error or foreign_blocks(file.path, file.block_length)
-        if fault is None and file.encryption == PLAINTEXT:
-            fault = self.refusal(file)
-            if fault is None:
-                return Checked(plaintext=True)
-        return Checked(bytes=file.size if fault is None else 0, fault=fault)
-
-    def check(self, file: TableFile, progress: Progress | None = None) -> Checked:
-        """Check all of a data file, delete file or file of deletion vectors.
-
-        Raises
-        ------
-        Ags1Error, OSError, ValueError, EOFError
-            The file cannot be checked, or contradicts its table. Parts that do not authenticate are in the result.
-        """
-        known = file.known
-        if known.key_metadata is None:
-            refusal = self.refusal(file)
-            if refusal is not None:
-                raise refusal
-            input_file = self._io.new_input(file.path)
-            size, expected = len(input_file), file.length_hint
-            if expected is not None and size != expected:
-                raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
-            checked = Checked(plaintext=True)
-            if file.vectors:
-                with input_file.plaintext(known) as plain:
-                    self._check_vectors(file, plain, checked)
-            return checked
-        if file.encryption == PARQUET:
-            return self._check_parquet(file, progress)
-        return self._check_stream(file, progress)
+    def _check_plaintext(self, file: TableFile, report: VerifyReport) -> None:
+        if not self._io.expected.allow_plaintext:
+            self._take_plaintext(file, report)
+            return
+        input_file = self._io.new_input(file.path)
+        size, expected = len(input_file), file.length_hint
+        if expected is not None and size != expected:
+            raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
+        if file.vectors:
+            with input_file.plaintext(file.known) as plain:
+                self._check_vectors(file, plain, report)
+        self._take_plaintext(file, report)
 
     def _source(self, file: TableFile) -> tuple[Source | Location, int]:
         """Return the stored bytes, which can be read several times, and how many there are."""
@@ -326,14 +205,14 @@ class FileChecker:
         source.close()
         return self._io.place(file.path), source.size
 
-    def _check_vectors(self, file: TableFile, plain: Any, checked: Checked) -> None:
+    def _check_vectors(self, file: TableFile, plain: Any, report: VerifyReport) -> None:
         from ags1.iceberg.scan.deletion_vectors import deleted_positions, footer_contradictions
 
         deleted_positions(plain, file.vectors)
-        checked.problems = footer_contradictions(plain, file.vectors)[:_NAMED_IN_FILE]
+        _contradict(report, footer_contradictions(plain, file.vectors))
 
-    def _check_stream(self, file: TableFile, progress: Progress | None) -> Checked:
-        from ags1.streams.verify import cause_of, verify_file
+    def _check_stream(self, file: TableFile, report: VerifyReport, progress: Progress | None) -> None:
+        from ags1.streams.verify import verify_file
 
         known = file.known
         assert known.key_metadata is not None
@@ -346,25 +225,20 @@ class FileChecker:
         if length is None and self._io.expected.length_policy != "file":
             length = self._io.new_input(file.path)._length(known)
         key, aad_prefix = known.key_metadata.encryption_key, known.key_metadata.aad_prefix or b""
-        checked = Checked()
         source, _ = self._source(file)
         found = verify_file(source, key, aad_prefix=aad_prefix, length=length, threads=self._threads, progress=progress)
         if found.ok and file.vectors:
             with Reader(source, key, aad_prefix=aad_prefix, length=length) as plain:
-                self._check_vectors(file, plain, checked)
-        checked.blocks, checked.bytes = found.block_count - found.failed_count, found.encrypted_length
-        checked.fault = foreign_blocks(file.path, found.block_length)
-        if not found.ok:
-            named = ", ".join(map(str, found.failed_blocks[:_NAMED_IN_FILE]))
-            more = f" and {found.failed_count - _NAMED_IN_FILE} more" if found.failed_count > _NAMED_IN_FILE else ""
-            checked.failed = found.failed_count
-            checked.fault = AuthenticationError(
-                f"{file.path}: {found.failed_count} of {found.block_count} blocks do not authenticate ({named}{more}): "
-                f"{cause_of(found)}"
-            )
-        return checked
+                self._check_vectors(file, plain, report)
+        report.checked |= found.checked
+        foreign = foreign_blocks(file.path, found.facts["block_length"])
+        if foreign is not None and found.ok:
+            raise foreign
+        for each in found.having("damaged"):
+            text = f"{file.path}: {each.message.removeprefix(f'{found.subject}: ')}"
+            report.add(replace(each, subject=file.path, message=text))
 
-    def _check_parquet(self, file: TableFile, progress: Progress | None) -> Checked:
+    def _check_parquet(self, file: TableFile, report: VerifyReport, progress: Progress | None) -> None:
         from ags1.parquet import verify_file
         from ags1.parquet.keys.properties import DecryptionConfig
 
@@ -379,105 +253,41 @@ class FileChecker:
             source, DecryptionConfig.for_iceberg(key_metadata), threads=self._threads, progress=progress,
             allow_unauthenticated_pages=True,
         )  # fmt: skip
-        checked = Checked(modules=sum(found.modules.values()), bytes=found.bytes)
-        checked.plaintext_levels = found.plaintext_levels
-        checked.problems = [str(each) for each in found.problems[:_NAMED_IN_FILE]]
-        unprotected = sum(found.unauthenticated.values()) + found.plaintext_pages
-        reasons = found.unprotected(allowed=True)
-        if unprotected:
-            reasons = [f"{unprotected} of its pages are not protected from changes"]
-        if reasons:
-            text = f"{file.path}: {'; '.join(reasons)}: Iceberg writes AES_GCM_V1 with every column encrypted"
-            checked.fault = _not_protected(AuthenticationError(text))
+        report.checked |= found.checked
+        _contradict(report, [each.message for each in found.having("contradiction")])
+        bare = sum(each.details["pages"] for each in found.having("plaintext-columns"))
+        bare += sum(sum(each.details.values()) for each in found.having("pages-without-tags"))
         if found.outcome in (DAMAGED, NOT_CHECKED):
-            first = found.failures[0].message if found.failures else "a key is missing"
-            more = f", and {found.failure_count - 1} more" if found.failure_count > 1 else ""
-            checked.failed = found.failure_count
-            checked.fault = AuthenticationError(f"{file.path}: {first}{more}")
-        return checked
+            failed = {"failed": found.counts.get("damaged", 0)}
+            code = "damaged" if found.outcome == DAMAGED else "key-missing"
+            report.add(Finding(ERROR, code, file.path, f"{file.path}: {found.fault()}", found.outcome, failed))
+        elif bare or not found.ok:
+            why = f"{bare} of its pages are not protected from changes" if bare else found.fault()
+            text = f"{file.path}: {why}: Iceberg writes AES_GCM_V1 with every column encrypted"
+            report.add(Finding(VIOLATION, "not-protected", file.path, text, NOT_PROTECTED))
+        for each in found.having("levels-without-tags"):
+            pages = counted(each.details["pages"], "version 2 page")
+            text = f"{file.path}: the levels of {pages} (which rows are null) carry no tag, as parquet-java writes them"
+            report.add(Finding(NOTE, each.code, file.path, text, "", each.details))
 
 
-def table_faults(found: TableWalk, allow_plaintext: bool) -> Iterator[tuple[Exception, tuple[int, ...]]]:
-    """Return the faults of the table as a whole, each with its snapshots."""
-    if not found.encrypted and not allow_plaintext:
-        text = (
-            f"{found.location}: the table is not encrypted, so nothing in it can be authenticated; open it with "
-            "`allow_plaintext=True` if that is meant to be"
-        )
-        yield _not_protected(KeyAccessError(text)), ()
-        return
-    for snapshot in found.snapshots:
-        if snapshot.manifest_list is None:
-            number = snapshot.snapshot_id
-            text = f"{found.location}: snapshot {number} has no manifest list: its files cannot be named"
-            yield FormatError(text), (number,)
+def _contradict(report: VerifyReport, texts: list[str]) -> None:
+    """Take in the first few things in a file that contradict each other."""
+    if texts:
+        text = f"{report.subject}: {'; '.join(texts[:_NAMED_IN_FILE])}"
+        report.add(Finding(WARNING, "contradiction", report.subject, text))
 
 
-class _Verification:
-    def __init__(self, found: TableWalk, file_io: EncryptedFileIO, report: TableVerifyReport) -> None:
-        self._found, self._io, self._report = found, file_io, report
-        self._partitions = partition_names(found.document.fields)
-
-    def run(self, threads: int, progress: Progress | None) -> None:
-        found, report = self._found, self._report
-        for fault, snapshot_ids in table_faults(found, self._io.expected.allow_plaintext):
-            report.add_failure(_failure(found.location, "table", fault, 0, snapshot_ids))
-        if not found.encrypted and not self._io.expected.allow_plaintext:
-            return
-        files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
-        place = self._io.place(found.location)
-        how = Threads.of_files([place], [each.size for each in files], threads, written=False)
-        checker = FileChecker(self._io, how.each)
-        above = [*found.manifest_lists.values(), *found.manifests.values()]
-        for each in above:
-            self._take(each, checker.read(each))
-        shared = SharedProgress(progress, sum(each.size for each in found), sum(each.size for each in above))
-
-        def check(file: TableFile, threads: int | None, within: Progress) -> Checked:
-            try:
-                return checker.check(file, within)
-            except FAULTS as error:
-                return Checked(fault=error)
-
-        for file, answer, *_ in run_on_threads(OneByOne(check), files, how, shared):
-            self._take(file, answer)
-        ranks = {kind: rank for rank, kind in enumerate(KINDS)}
-        report.failures.sort(key=lambda each: (ranks.get(each.kind, -1), each.path))
-        report.by_kind = {kind: report.by_kind[kind] for kind in KINDS if kind in report.by_kind}
-
-    def _take(self, file: TableFile, checked: Checked) -> None:
-        report = self._report
-        report.blocks += checked.blocks
-        report.modules += checked.modules
-        report.plaintext_levels += checked.plaintext_levels
-        report.bytes += checked.bytes
-        if checked.problems:
-            report.problem_count += 1
-            if len(report.problems) < _REPORTED:
-                report.problems[file.path] = checked.problems
-        fault = checked.fault
-        if fault is None and file.conflict is not None:
-            fault = FormatError(f"{file.path}: {file.conflict}")
-        if fault is not None:
-            failure = _failure(file.path, file.kind, fault, checked.failed, tuple(file.snapshot_ids))
-            # Of a copy, the file that was read.
-            shown = self._io.locations.shown(file.path)
-            report.add_failure(replace(failure, path=shown, message=failure.message.replace(file.path, shown)))
-            return
-        if checked.plaintext:
-            report.plaintext += 1
-            return
-        report.verified += 1
-        report.of_original += self._io.locations.of_original(file.path) is not None
-        report.partition_paths += partition_in(file.path, self._partitions)
-        report.by_kind[file.kind] = report.by_kind.get(file.kind, 0) + 1
-        if file.trusted_length is None and file.encryption != PARQUET:
-            report.untrusted_length += self._io.expected.length_policy == "file"
+def _with_conflict(report: VerifyReport, file: TableFile) -> VerifyReport:
+    if report.ok and file.conflict is not None:
+        _fail(report, FormatError(f"{file.path}: {file.conflict}"))
+    return report
 
 
-def _failure(path: str, kind: str, fault: Exception, failed: int, snapshot_ids: tuple[int, ...]) -> FileFailure:
-    text = with_name(path, str(fault) or type(fault).__name__)
-    outcome = NOT_PROTECTED if getattr(fault, "not_protected", False) else outcome_of(fault)
-    if isinstance(fault, FileNotFoundError):
-        text, outcome = f"{path}: is missing: the table names it, and there is no such file", DAMAGED
-    return FileFailure(path, kind, type(fault).__name__, text, failed, snapshot_ids, outcome)
+def _fail(report: VerifyReport, error: Exception) -> None:
+    """Take in an error that ended the check of a file."""
+    code, outcome = judged(error)
+    text = with_name(report.subject, str(error) or type(error).__name__)
+    if code == "missing":
+        text = f"{report.subject}: is missing: the table names it, and there is no such file"
+    report.add(Finding(ERROR, code, report.subject, text, outcome, {"error": type(error).__name__}))

@@ -5,10 +5,10 @@ Source: Iceberg table spec, "Manifests" and "Manifest Lists".
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from ags1.avro import read_header
@@ -23,7 +23,7 @@ def write_manifest(manifest: Manifest) -> bytes:
     """Plaintext of a manifest of format version 3, which has at least one entry."""
     if not manifest.entries:
         raise ValueError("a manifest needs at least one entry")
-    schema = _entry_schema(manifest.partition)
+    schema, plain = _entry_schema(json.dumps(manifest.partition), manifest.packed_fixed)
     header = {
         **manifest.header,
         "partition-spec-id": str(manifest.spec_id).encode(),
@@ -43,7 +43,7 @@ def write_manifest(manifest: Manifest) -> bytes:
                 "data_file": {**entry.file, "partition": partition},
             }
 
-    return _container(schema, header, records(), manifest.packed_fixed)
+    return _container(schema, plain, header, records())
 
 
 def write_list(records: list[dict[str, Any]], snapshot: Mapping[str, Any]) -> bytes:
@@ -63,24 +63,19 @@ def write_list(records: list[dict[str, Any]], snapshot: Mapping[str, Any]) -> by
     from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 
     schema = _avro_of(MANIFEST_LIST_FILE_SCHEMAS[_VERSION], "manifest_file")
-    return _container(schema, {name: text.encode() for name, text in header.items()}, iter(records), False)
+    encoded = {name: text.encode() for name, text in header.items()}
+    return _container(json.dumps(schema), without_logical_types(schema), encoded, iter(records))
 
 
-def _container(
-    schema: dict[str, Any], header: Mapping[str, bytes], records: Iterator[dict[str, Any]], packed_fixed: bool
-) -> bytes:
+def _container(schema: str, plain: Any, header: Mapping[str, bytes], records: Iterator[dict[str, Any]]) -> bytes:
     """A container of these records; the header has the schema with logical types, the values are as Avro has them."""
     import fastavro
 
-    plain = copy.deepcopy(schema)
-    if packed_fixed:
-        pack_fixed(partition_of(plain))
-    without_logical_types(plain)
     out = io.BytesIO()
     fastavro.writer(out, plain, records, codec="deflate")
     data = out.getvalue()
     found = read_header(io.BytesIO(data))
-    metadata = {**header, "avro.schema": json.dumps(schema).encode(), "avro.codec": found.metadata["avro.codec"]}
+    metadata = {**header, "avro.schema": schema.encode(), "avro.codec": found.metadata["avro.codec"]}
     return container_start(metadata, found.marker) + data[found.length :]
 
 
@@ -91,15 +86,21 @@ def _avro_of(schema: Any, name: str) -> dict[str, Any]:
     return made
 
 
-def _entry_schema(partition: dict[str, Any]) -> dict[str, Any]:
+@lru_cache(32)
+def _entry_schema(partition: str, packed_fixed: bool) -> tuple[str, Any]:
+    """The schema of the entries, as JSON; and the one by which fastavro writes the values as Avro has them."""
+    import fastavro
     from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS
 
     schema = _avro_of(MANIFEST_ENTRY_SCHEMAS[_VERSION], "manifest_entry")
     file = _field(schema, _DATA_FILE)["type"]
-    _field(file, _PARTITION)["type"] = partition
+    _field(file, _PARTITION)["type"] = json.loads(partition)
     # PyIceberg has long, and the specification int; Java reads nothing else.
     _array(_field(file, _EQUALITY_IDS)["type"])["items"] = "int"
-    return schema
+    declared = json.dumps(schema)
+    if packed_fixed:
+        pack_fixed(partition_of(schema))
+    return declared, fastavro.parse_schema(without_logical_types(schema))
 
 
 def _field(record: dict[str, Any], number: int) -> dict[str, Any]:

@@ -150,7 +150,8 @@ class TargetFile:
                 index = first + group.index
                 structure = groups[index]
                 assert isinstance(structure, Struct)
-                found = self._targets(group.chunks(), keys, structure, index, unchanged_aad=unchanged_aad)
+                chunks = source.kept_chunks[group.index]
+                found = self._targets(chunks, keys, structure, index, unchanged_aad=unchanged_aad)
                 pending.append(found)
                 for target in found:
                     yield target.chunk
@@ -207,11 +208,12 @@ class TargetFile:
         assert nodes is not None
         found = []
         for column, (chunk, key) in enumerate(zip(chunks, keys, strict=True), first):
+            other = None
             if self._encryption is not None:
                 modules.check_ordinal(row_group, "row group", chunk.file.name)
                 modules.check_ordinal(column, "column", chunk.file.name)
-            other = chunk.other_column()
-            if self._encryption is not None and other is not None:
+                other = chunk.other_column()
+            if other is not None:
                 # parquet-java would treat these pages as that column, which may have no key.
                 raise FormatError(f"{chunk.name}: its metadata says that it is column {other!r}")
             node = nodes[column]
@@ -321,7 +323,8 @@ class TargetFile:
     def _keep_indexes(self, target: _TargetChunk) -> None:
         """Keep the indexes, which are written after all row groups."""
         column_index, offset_index = map(target.source.index, INDEX_OFFSETS)
-        target.source.file.claim(len(column_index or b"") + len(offset_index or b""), target.name)
+        if column_index is not None or offset_index is not None:
+            target.source.file.claim(len(column_index or b"") + len(offset_index or b""), target.name)
         if offset_index is not None:
             offset_index = _moved(offset_index, target)
         self._finished.append((target, column_index, offset_index))

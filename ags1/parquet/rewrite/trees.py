@@ -40,12 +40,11 @@ from ags1.parquet.rewrite.operations import (
 )
 from ags1.parquet.rewrite.tree_files import FINISHED, TreeWork
 from ags1.parquet.verify.expected import ExpectedFiles
-from ags1.parquet.verify.report import DAMAGED, NOT_CHECKED, outcome_of, worst_outcome
 from ags1.storage import Entry, Location, directories_like, inside, list_files, refuse_twins
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
-from ags1.support.reports import Report
+from ags1.support.reports import DAMAGED, NOT_CHECKED, Report, judged, worst_outcome
 from ags1.support.words import LINK
 from ags1.work.threads import SharedProgress, Threads, run_on_threads
 from ags1.work.units import OneByOne
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from ags1.parquet.keys.columns import ColumnName
     from ags1.parquet.rewrite.operations import Decryption, Encryption
     from ags1.parquet.verify.expected import Expected
-    from ags1.parquet.verify.report import ParquetVerifyReport
+    from ags1.support.reports import VerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
 
@@ -105,7 +104,7 @@ class ParquetTreeReport(Report):
         Files that the target does not have, and the reason.
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
-    results : dict of str to ParquetVerifyReport
+    results : dict of str to VerifyReport
         The report for each file, from :func:`verify_tree`.
     missing : list of str
         Files that :func:`verify_tree` expected and did not find.
@@ -121,7 +120,7 @@ class ParquetTreeReport(Report):
     copied: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     errors: list[tuple[str, Exception]] = field(default_factory=list)
-    results: dict[str, ParquetVerifyReport] = field(default_factory=dict)
+    results: dict[str, VerifyReport] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unexpected: list[tuple[str, str]] = field(default_factory=list)
     is_verification: bool = False
@@ -138,12 +137,12 @@ class ParquetTreeReport(Report):
     @property
     def outcomes(self) -> dict[str, int]:
         """The number of files for each outcome of :func:`verify_tree`."""
-        found = [each.outcome for each in self.results.values()] + [outcome_of(error) for _, error in self.errors]
+        found = [each.outcome for each in self.results.values()] + [judged(error)[1] for _, error in self.errors]
         return {each: found.count(each) for each in sorted(set(found))}
 
     @property
     def outcome(self) -> str:
-        """The outcome of all files, as :attr:`ParquetVerifyReport.outcome`: damage has precedence, then "not checked".
+        """The outcome of all files, as `outcome` of each: damage has precedence, then "not checked".
 
         A set with missing or unexpected files is "damaged". A set without files is "not checked".
         """
@@ -350,7 +349,7 @@ def verify_tree(
     if not chosen:
         warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=2)
 
-    def verify(each: Entry, threads: int | None, within: Progress) -> ParquetVerifyReport:
+    def verify(each: Entry, threads: int | None, within: Progress) -> VerifyReport:
         return verify_file(
             each.location,
             decryption(each.name) if callable(decryption) else decryption,
@@ -370,7 +369,7 @@ def verify_tree(
             report.results[each.name] = found
             report.done.append(each.name)
             report.done_bytes += each.size
-            prefix, checked = found.aad_prefix, found.failure_count == 0
+            prefix, checked = found.facts["aad_prefix"], found.outcome != DAMAGED
         if wanted is not None:
             why = wanted.take(each.name, prefix, checked=checked)
             if why is not None:

@@ -63,13 +63,19 @@ class SchemaNode:
 class Element:
     """A leaf of the schema, which has an index among the leaves, or a group with children. The root has no path."""
 
-    __slots__ = ("children", "index", "path", "structure")
+    __slots__ = ("_shown", "children", "index", "octets", "path", "structure")
 
-    def __init__(self, structure: Struct, path: tuple[str, ...]) -> None:
+    def __init__(self, structure: Struct, above: Element | None) -> None:
         self.structure = structure
-        self.path = path
+        self.path: tuple[str, ...] = ()
+        # The path as the metadata of column chunks has it. What is above is shared: names may be long.
+        self.octets: list[bytes] = []
+        if above is not None:
+            self.path = (*above.path, _name_of(structure))
+            self.octets = [*above.octets, structure.binary(SchemaElement.NAME, b"")]
         self.children: list[Element] = []
         self.index: int | None = None
+        self._shown: str | None = None
 
     @property
     def name(self) -> str:
@@ -79,7 +85,10 @@ class Element:
     @property
     def shown(self) -> str:
         """The path, shortened for messages."""
-        return self.name if len(self.name) <= _LONGEST_SHOWN else f"{self.name[:_LONGEST_SHOWN]}..."
+        if self._shown is None:
+            name = self.name
+            self._shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
+        return self._shown
 
 
 def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Element]]:
@@ -100,7 +109,7 @@ def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Elemen
         if count < 0 or count > len(elements):
             raise FormatError(f"{where}the schema has a group of {count} columns in {len(elements)} elements")
         if root is None:
-            root = Element(structure, ())
+            root = Element(structure, None)
             stack.append((root, count))
             continue
         while stack and len(stack[-1][0].children) == stack[-1][1]:
@@ -108,7 +117,7 @@ def read_schema(metadata: Struct, where: str = "") -> tuple[Element, list[Elemen
         if not stack:
             raise FormatError(f"{where}the schema has more elements than its groups count")
         group = stack[-1][0]
-        element = Element(structure, (*group.path, _name_of(structure)))
+        element = Element(structure, group)
         group.children.append(element)
         if count:
             if len(stack) > _MOST_NESTED:

@@ -75,8 +75,8 @@ class SourceChunk:
     """
 
     __slots__ = (
-        "column", "encrypted", "file", "key", "key_metadata", "leaf", "metadata", "missing", "own_key", "row_group",
-        "structure",
+        "_extent", "column", "encrypted", "file", "key", "key_metadata", "leaf", "metadata", "missing", "own_key",
+        "row_group", "structure",
     )  # fmt: skip
 
     def __init__(self, file: SourceFile, leaf: Element, row_group: int, column: int, structure: Struct) -> None:
@@ -91,6 +91,7 @@ class SourceChunk:
         self.key: Key | None = None
         self.missing: KeyAccessError | None = None
         self.metadata = structure.struct(ColumnChunk.META_DATA)
+        self._extent: tuple[int, int] | None = None
         self._resolve()
 
     def _resolve(self) -> None:
@@ -182,6 +183,8 @@ class SourceChunk:
 
     def extent(self) -> tuple[int, int]:
         """Offset and bytes of its pages; FormatError if they are not inside the file, or not known."""
+        if self._extent is not None:
+            return self._extent
         metadata = self.known_metadata()
         data = metadata.integer(ColumnMetaData.DATA_PAGE_OFFSET)
         length = metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE)
@@ -189,11 +192,13 @@ class SourceChunk:
         if data is None or length is None or metadata.integer(ColumnMetaData.NUM_VALUES) is None:
             raise FormatError(f"{self.name}: its metadata lacks the offset or size of its pages")
         # Some writers store 0 for none: for the dictionary page, or for the data pages of a chunk without values.
-        starts = [each for each in (data, dictionary) if each is not None and each > 0]
-        start = min(starts) if starts else 0
+        start = max(0, data)
+        if dictionary is not None and dictionary > 0 and (dictionary < start or not start):
+            start = dictionary
         if length < 0 or (start < 4 and length) or start + length > self.file.footer.start:
             raise FormatError(f"{self.name}: its pages, {length} bytes at offset {start}, are not inside the file")
-        return start, length
+        self._extent = start, length
+        return self._extent
 
     def longest_extent(self) -> tuple[int, int]:
         """Offset and bytes in which its pages are: `extent`, and room for the header that an old writer forgot.
@@ -201,14 +206,14 @@ class SourceChunk:
         A chunk without values has no such header, and none has a byte of the next chunk.
         """
         start, length = self.extent()
-        return start, self.file.longest(start, length) if self.known_metadata().integer(
-            ColumnMetaData.NUM_VALUES
-        ) else length
+        if self.file.forgets_dictionary_headers and self.known_metadata().integer(ColumnMetaData.NUM_VALUES):
+            length = self.file.longest(start, length)
+        return start, length
 
     def other_column(self) -> str | None:
         """The column that its metadata names, if it is another column of the file."""
         path = self.known_metadata().list(ColumnMetaData.PATH_IN_SCHEMA)
-        if path is None or path.kind != BINARY:
+        if path is None or path.kind != BINARY or list(path) == self.leaf.octets:
             return None
         named = tuple(part.decode("utf-8", "surrogateescape") for part in path)
         return ".".join(named) if named != self.leaf.path and named in self.file.paths else None
@@ -425,8 +430,13 @@ class SourceFile(Closing):
             yield SourceRowGroup(self, index, structure)
 
     @cached_property
+    def kept_chunks(self) -> list[list[SourceChunk]]:
+        """The column chunks of all row groups, for who needs all of them at once."""
+        return [list(group.chunks()) for group in self.row_groups()]
+
+    @cached_property
     def _extents(self) -> list[tuple[int, int]]:
-        found = sorted(chunk.extent() for group in self.row_groups() for chunk in group.chunks())
+        found = sorted(chunk.extent() for chunks in self.kept_chunks for chunk in chunks)
         return [(start, length) for start, length in found if length]
 
     @cached_property
@@ -441,12 +451,10 @@ class SourceFile(Closing):
             if start < end:
                 raise FormatError(f"{self.where}two column chunks overlap at offset {start}")
             end = start + length
-        return sum(self.longest(start, length) for start, length in self._extents)
+        return sum(self.longest(*each) if self.forgets_dictionary_headers else each[1] for each in self._extents)
 
     def longest(self, start: int, length: int) -> int:
-        """Bytes that the pages of a column chunk may have, whose metadata says `length`."""
-        if not self.forgets_dictionary_headers:
-            return length
+        """Bytes that the pages of a column chunk may have, whose metadata says `length`, of an old writer."""
         behind = bisect.bisect_right(self._extents, (start, self.footer.start))
         room = (self._extents[behind][0] if behind < len(self._extents) else self.footer.start) - start
         return max(length, min(length + _FORGOTTEN, room))

@@ -46,7 +46,7 @@ from ags1.parquet.structure.source_file import (
     SourceFile,
     SourceRowGroup,
 )
-from ags1.parquet.verify.report import SIGNATURE, ColumnVerification, ParquetVerifyReport, VerifyFinding
+from ags1.parquet.verify.report import SIGNATURE, FileTally
 from ags1.storage import Source, located
 from ags1.support.arguments import one_of
 from ags1.support.recently_used import RecentlyUsed
@@ -60,9 +60,8 @@ if TYPE_CHECKING:
     from ags1.parquet.keys.properties import DecryptionConfig
     from ags1.parquet.structure.schema import Element
     from ags1.streams.files import Progress
+    from ags1.support.reports import VerifyReport
     from ags1.support.typing import Buffer
-
-__all__ = ["ColumnVerification", "ParquetVerifyReport", "VerifyFinding", "verify_file"]
 
 # Errors about the data, which belong in the report.
 _FAULTS = (AuthenticationError, FormatError, LimitError)
@@ -90,13 +89,14 @@ def verify_file(
     threads: int | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> ParquetVerifyReport:
+) -> VerifyReport:
     """Authenticate every module of a Parquet file, without decoding it and in little memory.
 
     Plaintext is written to a reused buffer and is not returned. Columns that are not encrypted cannot be authenticated:
     their structure is checked, and the CRCs of their pages if there are any. The same applies to the pages of
     AES_GCM_CTR_V1 files; the report has their number. A file is "authentic" only if all parts that must be protected
-    were authenticated: see :attr:`ParquetVerifyReport.outcome`.
+    were authenticated. Damage has precedence, then missing keys; where these are allowed, the outcome is that of what
+    could be checked.
 
     Parameters
     ----------
@@ -119,8 +119,23 @@ def verify_file(
 
     Returns
     -------
-    ParquetVerifyReport
+    VerifyReport
         Unlike reading, verification continues after a failure. A wrong key has the same effect as a changed module.
+        `checked` has "modules", those that were authenticated, and "bytes", those that were checked.
+
+        `facts` has "size", bytes; "footer", which is "encrypted", "signed" or "plaintext"; "algorithm" or None;
+        "signature_verified", None without a signature; "row_groups"; "modules", a number for each kind; "columns",
+        names with dots and their protection: "plaintext", "footer key", "column key", or "mixed" if row groups differ;
+        "unchecked_bytes" of pages, as far as the number is known; "checksums", pages without a tag whose CRC was
+        checked; "aad_prefix", with which a footer was authenticated.
+
+        The codes of errors: "damaged", a module that failed, with the `details` "module" (its kind), "error" (name of
+        an exception), "row_group", "page", "offset", "unchecked" (bytes of pages behind it) as far as they apply;
+        "key-missing". Of violations, notes if the caller allows them: "footer-not-authenticated",
+        "pages-without-tags" (of AES_GCM_CTR_V1), "levels-without-tags" (of parquet-java's version 2 pages);
+        "column-unprotected" is never allowed. Of warnings: "contradiction", parts that are authentic, or need not be,
+        and disagree: readers that rely on them may fail. Of notes: "plaintext-columns", "prefix-not-compared" and
+        "no-prefix", which let another file under the same keys pass for this one.
 
     Raises
     ------
@@ -139,26 +154,25 @@ def verify_file(
         raise TypeError("require_encrypted must be an iterable of column names, not one name")
     required = list(require_encrypted)
     names = ColumnNames(names_in_list(required, "require_encrypted"), lambda *_: True) if required else None
-    report = ParquetVerifyReport(
-        missing_allowed=missing_keys == "drop",
-        plaintext_allowed=decryption is not None and decryption.allow_plaintext,
-        unauthenticated_pages_allowed=allow_unauthenticated_pages,
-        aad_prefix_given=decryption is not None and decryption.aad_prefix is not None,
+    tally = FileTally(
+        drops_missing=missing_keys == "drop",
+        allows_plaintext=decryption is not None and decryption.allow_plaintext,
+        allows_untagged=allow_unauthenticated_pages,
+        prefix=None if decryption is None else decryption.aad_prefix,
     )
-    file = _open(located(source, storage_options), decryption, report)
-    if file is None:
-        return report
-    with file:
-        file.will_read([(0, file.footer.start)])
-        _Verification(file, decryption, report, names, threads, progress).run()
-    return report
+    file = _open(located(source, storage_options), decryption, tally)
+    if file is not None:
+        with file:
+            file.will_read([(0, file.footer.start)])
+            _ModuleWalk(file, decryption, tally, names, threads, progress).run()
+    return tally.finish()
 
 
 # -- the footer ------------------------------------------------------------------------------------------------
 
 
-def _open(source: Any, decryption: DecryptionConfig | None, report: ParquetVerifyReport) -> SourceFile | None:
-    """Open the file. If its footer fails, add that to the report and return None."""
+def _open(source: Any, decryption: DecryptionConfig | None, tally: FileTally) -> SourceFile | None:
+    """Open the file. If its footer fails, take that in and return None."""
     try:
         return SourceFile(source, decryption, optional=True, tolerant=True, any_protection=True)
     except _FAULTS as error:
@@ -166,18 +180,18 @@ def _open(source: Any, decryption: DecryptionConfig | None, report: ParquetVerif
         if ending is None:
             raise
         failure = error
-    report.name, report.size, magic, offset, tail = ending
-    report.footer = "encrypted" if magic == ENCRYPTED_MAGIC else "plaintext"
+    name, size, magic, offset, data = ending
+    tally.name(name, size)
+    tally.facts["footer"] = "encrypted" if magic == ENCRYPTED_MAGIC else "plaintext"
     unchecked = max(0, offset - 4)
     try:
-        structure = Struct.parse(tail)
+        structure = Struct.parse(data)
         offset += structure.nbytes
         if magic == MAGIC and FileMetaData.ENCRYPTION_ALGORITHM in structure:
-            report.footer = "signed"
+            tally.facts["footer"] = "signed"
     except FormatError:
         pass
-    where = f"{report.name}: " if report.name else ""
-    report.add_failure(_finding("footer", failure, where, offset=offset, unchecked=unchecked))
+    tally.fail("footer", failure, offset=offset, unchecked=unchecked)
     return None
 
 
@@ -194,21 +208,16 @@ def _ending(source: Any) -> tuple[str | None, int, bytes, int, bytes] | None:
         return opened.name, opened.size, end[4:], start, tail
 
 
-def _finding(module: str, error: Exception, where: str, **more: Any) -> VerifyFinding:
-    return VerifyFinding(module, type(error).__name__, str(error).removeprefix(where), **more)
-
-
 # -- everything else -------------------------------------------------------------------------------------------
 
 
 class _ChunkState:
     """A column chunk between the walk over its pages and its last check."""
 
-    __slots__ = ("broken", "chunk", "column", "found", "place", "walk")
+    __slots__ = ("broken", "chunk", "found", "place", "walk")
 
-    def __init__(self, chunk: SourceChunk, column: ColumnVerification, walk: Chunk) -> None:
+    def __init__(self, chunk: SourceChunk, walk: Chunk) -> None:
         self.chunk = chunk
-        self.column = column
         self.walk = walk
         self.found = FoundPages()
         # Whether some pages could not be found.
@@ -216,12 +225,12 @@ class _ChunkState:
         self.place: dict[str, Any] = {"row_group": chunk.row_group, "path": chunk.leaf.path}
 
 
-class _Verification:
+class _ModuleWalk:
     def __init__(
         self,
         file: SourceFile,
         decryption: DecryptionConfig | None,
-        report: ParquetVerifyReport,
+        tally: FileTally,
         required: ColumnNames | None,
         threads: int | None,
         progress: Progress | None,
@@ -243,7 +252,7 @@ class _Verification:
                 hint = "where not all files have a column, `ags1 audit --json` lists the plaintext columns of each file"
                 raise MissingColumnsError(f"{error}; {hint}", error.names, error.alike) from None
             self._required = [each is not None for each in found]
-        self._report = report
+        self._tally = tally
         self._progress = progress
         self._done = 0
         self._pages = PageList(footer.file_aad)
@@ -258,63 +267,65 @@ class _Verification:
         self._unusable: set[tuple[tuple[str, ...] | None, bytes | None]] = set()
 
     def run(self) -> None:
-        report, file = self._report, self._file
+        tally, file = self._tally, self._file
         footer = file.footer
-        report.name, report.size, report.algorithm = file.name, footer.size, footer.algorithm
-        report.footer = "encrypted" if footer.encrypted else "plaintext" if footer.algorithm is None else "signed"
-        report.columns = [ColumnVerification(leaf.path) for leaf in file.leaves]
-        report.bytes += 4 + footer.size - footer.start
-        self._check_footer()
+        tally.name(file.name, footer.size)
+        tally.where = file.where
+        tally.facts["algorithm"] = footer.algorithm
+        kind = "encrypted" if footer.encrypted else "plaintext" if footer.algorithm is None else "signed"
+        tally.facts["footer"] = kind
+        tally.columns.update((leaf.name, "") for leaf in file.leaves)
+        tally.count_bytes(4 + footer.size - footer.start)
+        self._check_footer(kind)
         self._advance(0)
         try:
             structures = file.row_group_structures()
         except FormatError as error:
-            self._fail("footer", error, offset=footer.start)
+            tally.fail("footer", error, offset=footer.start)
             structures = []
         rows = 0
         for index, structure in enumerate(structures):
-            report.row_groups += 1
+            tally.facts["row_groups"] += 1
             try:
                 rows += structure.integer(RowGroup.NUM_ROWS, 0)
                 self._check_row_group(SourceRowGroup(file, index, structure))
             except _FAULTS as error:
-                self._fail(_ROW_GROUP, error, row_group=index)
+                tally.fail(_ROW_GROUP, error, row_group=index)
         self._flush()
         self._check_rows(rows)
         if self._progress is not None:
             self._progress(footer.size, footer.size)
 
-    def _check_footer(self) -> None:
-        report, footer = self._report, self._file.footer
-        if report.footer == "encrypted":
-            report.count("footer")
-        elif report.footer == "signed":
-            report.signature_verified = footer.signature_verified
+    def _check_footer(self, kind: str) -> None:
+        tally, footer = self._tally, self._file.footer
+        if kind == "encrypted":
+            tally.count("footer")
+        elif kind == "signed":
+            tally.facts["signature_verified"] = footer.signature_verified
             if footer.signature_verified:
-                report.count(SIGNATURE)
+                tally.count(SIGNATURE)
             elif footer.key is None:
-                report.footer_key_missing = True
-                report.unauthenticated[SIGNATURE] = 1
+                tally.is_footer_key_missing = True
             elif footer.signature_error is not None:
                 assert footer.metadata is not None
-                self._fail(SIGNATURE, footer.signature_error, offset=footer.start + footer.metadata.nbytes)
+                tally.fail(SIGNATURE, footer.signature_error, offset=footer.start + footer.metadata.nbytes)
             else:
-                report.unauthenticated[SIGNATURE] = 1
+                tally.is_signature_skipped = True
         contradiction = footer.contradicts(bytes(memoryview(self._file.source.read(0, 4))))
         if contradiction is not None:
-            self._fail("magic", FormatError(f"the file {contradiction}"), offset=0)
-        report.aad_prefix = footer.authenticated_prefix
+            tally.fail("magic", FormatError(f"the file {contradiction}"), offset=0)
+        tally.facts["aad_prefix"] = footer.authenticated_prefix
 
     def _check_rows(self, rows: int) -> None:
         metadata = self._file.footer.metadata
         stated = None if metadata is None else _integer(metadata, FileMetaData.NUM_ROWS)
         if stated != rows:
-            self._problem(("footer", f"num_rows is {stated}, but its row groups have {rows}"))
+            self._tally.contradict("footer", f"num_rows is {stated}, but its row groups have {rows}")
 
     # -- row groups and column chunks --------------------------------------------------------------------------
 
     def _check_row_group(self, group: SourceRowGroup) -> None:
-        file, report = self._file, self._report
+        file = self._file
         structure = group.structure
         found = structure.list(RowGroup.COLUMNS)
         count = 0 if found is None else len(found)
@@ -326,56 +337,56 @@ class _Verification:
         chunks: list[SourceChunk | None] = []
         for column, (leaf, each) in enumerate(zip(file.leaves, structures, strict=True)):
             chunk = self._resolve(group, leaf, column, each)
-            if chunk is not None and not self._walk(chunk, report.columns[column]):
+            if chunk is not None and not self._walk(chunk):
                 chunk = None
             chunks.append(chunk)
         encrypted = file.footer.algorithm is not None
         for problem in row_group_disagreements(group, chunks, encrypted=encrypted):
-            self._problem(problem, row_group=group.index)
+            self._tally.contradict(*problem, row_group=group.index)
 
     def _resolve(self, group: SourceRowGroup, leaf: Element, column: int, structure: object) -> SourceChunk | None:
         """The chunk with its key and metadata; None if it cannot be checked."""
-        report = self._report
-        where = report.columns[column]
+        tally = self._tally
         place: dict[str, Any] = {"row_group": group.ordinal, "path": leaf.path}
         try:
             if not isinstance(structure, Struct):
                 raise FormatError(f"column {leaf.name!r} in row group {group.index} is not a structure")
-            known = self._has_key(group, leaf, structure, where)
-            if self._required[column] and where.protection in ("plaintext", "mixed"):
-                report.unprotected_columns.setdefault(leaf.name, "is not encrypted")
+            known = self._has_key(group, leaf, structure)
+            if self._required[column] and tally.columns[leaf.name] in ("plaintext", "mixed"):
+                tally.unprotected_columns.setdefault(leaf.name, "is not encrypted")
             if not known:
                 visible = structure.struct(ColumnChunk.META_DATA)
                 if visible is not None:
-                    report.unchecked_bytes += max(0, visible.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE, 0))
+                    tally.facts["unchecked_bytes"] += max(0, visible.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE, 0))
                 return None
         except FormatError as error:
-            self._fail(_CHUNK, error, where, **place)
+            tally.fail(_CHUNK, error, **place)
             return None
         kind = native_modules.NAMES[native_modules.COLUMN_METADATA]
         try:
             chunk = SourceChunk(self._file, leaf, group.ordinal, column, structure)
         except _FAULTS as error:
-            self._fail(kind if ColumnChunk.ENCRYPTED_COLUMN_METADATA in structure else _CHUNK, error, where, **place)
+            tally.fail(kind if ColumnChunk.ENCRYPTED_COLUMN_METADATA in structure else _CHUNK, error, **place)
             return self._with_visible_metadata(group, leaf, column, structure)
         other = chunk.other_protection()
         if other is not None:
-            report.unprotected_columns.setdefault(leaf.name, f"{other}, although `column_keys` has a key for it")
+            tally.unprotected_columns.setdefault(leaf.name, f"{other}, although `column_keys` has a key for it")
         if chunk.encrypted and structure.binary(ColumnChunk.ENCRYPTED_COLUMN_METADATA) is not None:
-            report.count(kind, where)
+            tally.count(kind)
             try:
                 for problem in visible_disagreements(chunk):
-                    self._problem(problem, where, **place)
+                    tally.contradict(*problem, **place)
             except FormatError as error:
-                self._fail(kind, error, where, **place)
+                tally.fail(kind, error, **place)
         return chunk
 
-    def _has_key(self, group: SourceRowGroup, leaf: Element, structure: Struct, where: ColumnVerification) -> bool:
+    def _has_key(self, group: SourceRowGroup, leaf: Element, structure: Struct) -> bool:
         """Whether the column is plaintext or its key is known; if not, it is added to the report."""
         crypto = structure.struct(ColumnChunk.CRYPTO_METADATA)
         own = None if crypto is None else crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY)
         protection = "plaintext" if crypto is None else "footer key" if own is None else "column key"
-        where.protection = protection if where.protection in ("", protection) else "mixed"
+        columns = self._tally.columns
+        columns[leaf.name] = protection if columns[leaf.name] in ("", protection) else "mixed"
         if crypto is None or self._file.footer.algorithm is None:
             return True
         marker = (None, None) if own is None else (leaf.path, own.binary(EncryptionWithColumnKey.KEY_METADATA))
@@ -388,13 +399,12 @@ class _Verification:
             except KeyAccessError as error:
                 self._unusable.add(marker)
                 if own is not None:
-                    self._report.missing_keys[leaf.name] = str(error).removeprefix(self._file.where)
+                    self._tally.missing_keys[leaf.name] = str(error).removeprefix(self._file.where)
             except _FAULTS as error:
                 self._unusable.add(marker)
-                self._fail(_KEY, error, where, row_group=group.ordinal, path=leaf.path)
+                self._tally.fail(_KEY, error, row_group=group.ordinal, path=leaf.path)
         if own is None:
-            self._report.missing_keys.setdefault(leaf.name, "it uses the footer key, which was not given")
-        where.missing_key = True
+            self._tally.missing_keys.setdefault(leaf.name, "it uses the footer key, which was not given")
         return False
 
     def _with_visible_metadata(
@@ -412,13 +422,13 @@ class _Verification:
 
     # -- pages -------------------------------------------------------------------------------------------------
 
-    def _walk(self, chunk: SourceChunk, column: ColumnVerification) -> bool:
+    def _walk(self, chunk: SourceChunk) -> bool:
         """Find the pages of a chunk, and check them when there are enough; False if their position is unknown."""
         try:
             self._file.claim(chunk.extent()[1], chunk.name)
-            state = _ChunkState(chunk, column, chunk.to_walk())
+            state = _ChunkState(chunk, chunk.to_walk())
         except _FAULTS as error:
-            self._fail(_CHUNK, error, column, row_group=chunk.row_group, path=chunk.leaf.path)
+            self._tally.fail(_CHUNK, error, row_group=chunk.row_group, path=chunk.leaf.path)
             return False
         walk = state.walk
         while not walk.done and not state.broken:
@@ -447,14 +457,13 @@ class _Verification:
         state.broken = True
         walk = state.walk
         if walk.done:
-            self._fail(_CHUNK, error, state.column, **state.place)
+            self._tally.fail(_CHUNK, error, **state.place)
             return
         dictionary = walk.position == walk.start and state.chunk.has_dictionary()
         kind = native_modules.DICTIONARY_PAGE_HEADER if dictionary else native_modules.DATA_PAGE_HEADER
-        self._fail(
+        self._tally.fail(
             native_modules.NAMES[kind],
             error,
-            state.column,
             **state.place,
             page=None if dictionary else walk.data_pages,
             offset=walk.position,
@@ -474,21 +483,20 @@ class _Verification:
             stored = self._pages.stored
             self._pages.clear()
             self._spans.clear()
-            self._report.bytes += stored
+            self._tally.count_bytes(stored)
             self._advance(stored)
         for state in self._finished:
             self._finish(state)
         self._finished.clear()
 
     def _take_pages(self, state: _ChunkState, pages: list[dict[str, Any]], failed: dict[int | None, Exception]) -> None:
-        report, column, found = self._report, state.column, state.found
+        tally, found = self._tally, state.found
         encrypted, protection = state.chunk.encrypted, state.chunk.protection
         for page in pages:
             offset, header, ordinal = page["offset"], page["header_length"], page["ordinal"]
             size = header + page["body_length"]
             dictionary = page["type"] == DICTIONARY_PAGE_TYPE
             kind = native_modules.NAMES[native_modules.DICTIONARY_PAGE if dictionary else native_modules.DATA_PAGE]
-            column.pages += 1
             found.stored += size
             found.uncompressed += header + page["uncompressed_length"]
             if dictionary:
@@ -496,19 +504,19 @@ class _Verification:
             elif ordinal is not None:
                 found.data_pages.append((offset, size))
             if encrypted:
-                report.count(f"{kind} header", column)
-                report.plaintext_levels += page["levels_length"] > 0 and self._shows_levels(page)
+                tally.count(f"{kind} header")
+                tally.plaintext_levels += page["levels_length"] > 0 and self._shows_levels(page)
             else:
-                report.plaintext_pages += 1
+                tally.plaintext_pages += 1
             error = failed.get(ordinal)
             if error is not None:
-                self._fail(kind, error, column, **state.place, page=ordinal, offset=offset + header)
+                tally.fail(kind, error, **state.place, page=ordinal, offset=offset + header)
             elif protection == AES_GCM:
-                report.count(kind, column)
+                tally.count(kind)
             else:
                 if protection == AES_CTR:
-                    report.unauthenticated[kind] = report.unauthenticated.get(kind, 0) + 1
-                report.checksums += PageHeader.CRC in Struct.parse(page["header"])
+                    tally.untagged[kind] = tally.untagged.get(kind, 0) + 1
+                tally.facts["checksums"] += PageHeader.CRC in Struct.parse(page["header"])
 
     def _shows_levels(self, page: dict[str, Any]) -> bool:
         """Whether the levels of a V2 page are before its module, which the length word after them shows."""
@@ -522,13 +530,13 @@ class _Verification:
     # -- what lies outside of the pages ------------------------------------------------------------------------
 
     def _finish(self, state: _ChunkState) -> None:
-        chunk, column = state.chunk, state.column
+        chunk, tally = state.chunk, self._tally
         if not state.broken:
             state.found.values = state.walk.values
             try:
                 self._problems(state, page_disagreements(chunk, state.found))
             except FormatError as error:
-                self._fail(native_modules.NAMES[native_modules.COLUMN_METADATA], error, column, **state.place)
+                tally.fail(native_modules.NAMES[native_modules.COLUMN_METADATA], error, **state.place)
         for kind, disagreements in (
             (native_modules.COLUMN_INDEX, column_index_disagreements),
             (native_modules.OFFSET_INDEX, offset_index_disagreements),
@@ -540,13 +548,13 @@ class _Verification:
                     continue
                 self._file.claim(len(data), chunk.name)
                 if chunk.encrypted:
-                    self._report.count(name, column)
-                self._report.bytes += chunk.structure.integer(field + 1, 0)
+                    tally.count(name)
+                tally.count_bytes(chunk.structure.integer(field + 1, 0))
                 if not state.broken:
                     index = Struct.parse(data, what=f"{name} of {chunk.name}")
                     self._problems(state, disagreements(chunk, state.found, index))
             except _FAULTS as error:
-                self._fail(name, error, column, **state.place, offset=_integer(chunk.structure, field))
+                tally.fail(name, error, **state.place, offset=_integer(chunk.structure, field))
         self._check_bloom_filter(state)
 
     def _check_bloom_filter(self, state: _ChunkState) -> None:
@@ -562,43 +570,36 @@ class _Verification:
                 length, plain = chunk.open_sealed(header, start, _LONGEST_BLOOM_HEADER)
                 found = Struct.parse(plain, what=f"Bloom filter header of {chunk.name}")
                 size = found.integer(BloomFilterHeader.NUM_BYTES, -1)
-                self._report.count(native_modules.NAMES[header], state.column)
+                self._tally.count(native_modules.NAMES[header])
                 kind, offset = bitset, start + length
                 stored, bits = chunk.open_sealed(bitset, offset, max(0, size) + native_modules.OVERHEAD)
-                self._report.count(native_modules.NAMES[bitset], state.column)
+                self._tally.count(native_modules.NAMES[bitset])
                 length += stored
                 if len(bits) != size:
                     text = f"{chunk.name}: its Bloom filter has {len(bits)} bytes, but by its header {size}"
-                    self._problems(state, [(native_modules.NAMES[bitset], text)])
+                    self._tally.contradict(native_modules.NAMES[bitset], text, **state.place)
             else:
                 length = sum(len(each) for each in chunk.bloom_filter() or ())
             self._file.claim(length, chunk.name)
-            self._report.bytes += length
+            self._tally.count_bytes(length)
             stated = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH, length)
             if stated != length:
                 text = f"{chunk.name}: bloom_filter_length is {stated}, but by the filter it is {length}"
-                self._problems(state, [(native_modules.NAMES[header], text)])
+                self._tally.contradict(native_modules.NAMES[header], text, **state.place)
         except _FAULTS as error:
-            self._fail(native_modules.NAMES[kind], error, state.column, **state.place, offset=offset)
+            self._tally.fail(native_modules.NAMES[kind], error, **state.place, offset=offset)
 
     # -- the report --------------------------------------------------------------------------------------------
 
-    def _fail(self, kind: str, error: Exception, column: ColumnVerification | None = None, **place: Any) -> None:
-        self._report.add_failure(_finding(kind, error, self._file.where, **place), column)
-
-    def _problem(self, problem: tuple[str, str], column: ColumnVerification | None = None, **place: Any) -> None:
-        kind, text = problem
-        where = self._file.where
-        self._report.add_problem(VerifyFinding(kind, "", text.replace(where, "") if where else text, **place), column)
-
     def _problems(self, state: _ChunkState, problems: Iterable[tuple[str, str]]) -> None:
         for problem in problems:
-            self._problem(problem, state.column, **state.place)
+            self._tally.contradict(*problem, **state.place)
 
     def _advance(self, count: int) -> None:
         self._done += count
         if self._progress is not None:
-            self._progress(min(self._done, self._report.size), self._report.size)
+            size = self._file.footer.size
+            self._progress(min(self._done, size), size)
 
 
 def _integer(structure: Struct, field: int) -> int | None:

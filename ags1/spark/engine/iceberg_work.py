@@ -1,6 +1,6 @@
 """Work on the files of an Iceberg table: authenticate them, or move them to new paths.
 
-    verify    Unit (key metadata)  -->  Checked
+    verify    Unit (key metadata)  -->  VerifyReport
     convert   Unit (FileTask, Job)  -->  run  -->  FileResult, its key sealed  -->  journal, and the driver
 
 A unit travels sealed as a whole, and key metadata stay in the worker's memory. Spark may retry a task, or run it twice
@@ -20,13 +20,13 @@ from ags1.iceberg.conversion.journal import Journal, Records
 from ags1.iceberg.conversion.work import FileTask, Places, run
 from ags1.iceberg.files.file_io import EncryptedFileIO
 from ags1.iceberg.files.file_keys import KnownFile
-from ags1.iceberg.walk.table_verification import Checked, FileChecker
+from ags1.iceberg.walk.table_verification import FileChecker
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.keys import KeyMetadata
-from ags1.parquet.verify.report import NOT_PROTECTED
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import FileWork, Outcome, Tell
 from ags1.spark.engine.sealing import kms_client, of_process
+from ags1.support.reports import NOT_PROTECTED, VerifyReport
 from ags1.work.units import Advance
 
 
@@ -50,7 +50,7 @@ class TableVerifying(FileWork):
         name = (tuple(sorted(self.properties.items())), self.metadata_location, self.expected, self.threads)
         checker: FileChecker = of_process(name, self._checker)
         file = _file_of(unit)
-        return outcome_of(unit.path, unit.size, checker.check(file, advance), file.conflict)
+        return outcome_of(unit.path, unit.size, checker.check(file, advance))
 
     def _checker(self) -> FileChecker:
         file_io = EncryptedFileIO(self.properties, expected=self.expected)
@@ -82,21 +82,19 @@ def known_of(form: tuple[Any, ...]) -> KnownFile:
     return KnownFile(path, kind, file_format, None if key is None else KeyMetadata.decode(key), *more)
 
 
-def outcome_of(path: str, size: int, checked: Checked, conflict: str | None = None) -> Outcome:
-    """The result of a check as a row; `conflict` describes how manifests contradict each other about the file."""
-    fault = checked.fault
-    if fault is None and conflict is not None:
-        from ags1.errors import FormatError
-
-        fault = FormatError(f"{path}: {conflict}")
-    outcome = Outcome(path) if fault is None else Outcome.failed(Unit(path, size), fault)
-    outcome.plaintext_length = outcome.file_length = size
-    outcome.detail = {"blocks": checked.blocks, "modules": checked.modules, "bytes": checked.bytes}
-    if fault is None and checked.plaintext:
-        outcome.status = NOT_PROTECTED
-        outcome.error = "it is not encrypted, which was allowed: only its size was checked"
-    elif fault is None and checked.problems:
-        outcome.error = f"problem: {'; '.join(checked.problems)}"
+def outcome_of(path: str, size: int, report: VerifyReport) -> Outcome:
+    """The report of a file as a row."""
+    outcome = Outcome(path, plaintext_length=size, file_length=size, detail=report.checked)
+    if not report.ok:
+        outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
+        outcome.error = report.fault()
+        outcome.kind = next(
+            each.details.get("error", "AuthenticationError")
+            for each in report.findings
+            if each.outcome == report.outcome
+        )
+    elif contradictions := report.having("contradiction"):
+        outcome.error = f"problem: {contradictions[0].message}"
     return outcome
 
 

@@ -30,7 +30,7 @@ from ags1.parquet.rewrite.trees import FAILED_BEFORE, NO_PARQUET, run_tree
 from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
-from ags1.parquet.verify.report import NOT_COMPARED, NOT_PROTECTED
+from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, PREFIX_TEXTS
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.parquet_work import (
     ReadingSettings,
@@ -48,6 +48,7 @@ from ags1.spark.engine.runner import Engine, Outcome, TaskWork
 from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Entry, Location, inside
 from ags1.support.arguments import at_least_one, one_of
+from ags1.support.reports import NOT_PROTECTED
 from ags1.support.words import LINK, counted
 
 Tree: TypeAlias = str | os.PathLike[str]
@@ -188,7 +189,8 @@ class ParquetRun:
             if wanted is not None:
                 self._record(_wrong(each, "it is expected, but not there") for each in wanted.missing())
             if uncompared:
-                result.notes.append((self.source.text, f"{counted(uncompared, 'file')}: {NOT_COMPARED}"))
+                text = f"{counted(uncompared, 'file')}: {PREFIX_TEXTS[PREFIX_NOT_COMPARED]}"
+                result.notes.append((self.source.text, text))
         return result
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -196,7 +198,9 @@ class ParquetRun:
     def _list(self) -> None:
         """List the files of the source; those that cannot be read have failed."""
 
-        def leave_out(path: str, reason: str) -> None:
+        def leave_out(path: str, reason: str | OSError) -> None:
+            if isinstance(reason, OSError):
+                raise reason
             self._recorder.result.links += reason == LINK
             self._record([Outcome(path, status=LEFT_OUT, error=f"it {reason}")])
 

@@ -20,8 +20,6 @@ from ags1.dataset.sources import place_of
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.operations import PARQUET, Decrypting, Encrypting, FileOperation, Rekeying, classify
 from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, FileResult, TreeWork
-from ags1.parquet.verify.report import NOT_PROTECTED
-from ags1.parquet.verify.verification import ParquetVerifyReport, VerifyFinding
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import FileWork, Outcome
 from ags1.spark.engine.sealing import kms_client, of_process
@@ -29,12 +27,12 @@ from ags1.storage import Entry, Location, status
 from ags1.streams.files import Progress
 from ags1.streams.metadata_files import text_of_prefix
 from ags1.support.arguments import at_least_one, one_of
-from ags1.support.words import listed
+from ags1.support.reports import DAMAGED, NOT_CHECKED, NOT_PROTECTED
 
 # Placeholder for the AAD prefix of each file in the configuration that all files share.
 _SOME_PREFIX = b"?"
-# At most so many columns are named in a message.
-_NAMED = 20
+# Classes of errors that stand for an outcome.
+_KINDS = {NOT_CHECKED: "KeyAccessError", NOT_PROTECTED: "AuthenticationError", DAMAGED: "FormatError"}
 
 # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -212,29 +210,13 @@ class Verifying(FileWork):
         known = self.reading.kms is not None or dict(self.reading.options).get("allow_plaintext")
         config = self.reading.config(unit.path) if known else None
         report = verify_file(file.location, config, threads=threads, progress=advance, **self.options)
-        found = (report.aad_prefix, not report.failure_count)
+        found = (report.facts["aad_prefix"], report.outcome != DAMAGED)
         outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=found)
         if not report.ok:
             outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
-            outcome.kind, outcome.error = _fault(report)
-        elif report.problem_count:
-            outcome.error = f"problem: {_first(report.problems, report.problem_count)}"
+            outcome.kind, outcome.error = _KINDS[report.outcome], report.fault()
+            if report.outcome == DAMAGED:
+                outcome.kind = report.having("damaged")[0].details["error"]
+        elif contradictions := report.having("contradiction"):
+            outcome.error = f"problem: {contradictions[0].message}"
         return outcome
-
-
-def _fault(report: ParquetVerifyReport) -> tuple[str, str]:
-    """Kind and message of the failure: the first failed module, or the missing keys."""
-    if report.failure_count:
-        first = report.failures[0]
-        return first.error or "FormatError", _first(report.failures, report.failure_count)
-    if report.outcome == NOT_PROTECTED:
-        return "AuthenticationError", f"not protected: {'; '.join(report.unprotected())}"
-    if report.footer_key_missing:
-        return "KeyAccessError", "the key of the footer is missing, so its signature could not be checked"
-    names = sorted(report.missing_keys)
-    why = report.missing_keys[names[0]]
-    return "KeyAccessError", f"not checked, because a key is missing: {listed(names, _NAMED)} ({why})"
-
-
-def _first(findings: list[VerifyFinding], count: int) -> str:
-    return f"{findings[0]}{f', and {count - 1} more' if count > 1 else ''}"

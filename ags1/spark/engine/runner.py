@@ -97,8 +97,7 @@ class Outcome:
         text = str(error) or kind
         if not isinstance(error, (Ags1Error, OSError, ValueError)):
             text = f"{kind}: {text}"
-        status = "not protected" if getattr(error, "not_protected", False) else "error"
-        return cls(unit.path, status=status, error=text, kind=kind, start=unit.start, **more)
+        return cls(unit.path, status="error", error=text, kind=kind, start=unit.start, **more)
 
 
 class TaskWork(Protocol):

@@ -1,5 +1,6 @@
 """ags1.parquet: a type checker accepts every line but those marked as refused."""
 
+import ags1
 from ags1 import Key, parquet
 from ags1.kms import MemoryKms
 
@@ -49,7 +50,7 @@ def verify_tree() -> None:
 
 
 def verify_file() -> None:
-    report: parquet.ParquetVerifyReport = parquet.verify_file("a", DECRYPTION)
+    report: ags1.VerifyReport = parquet.verify_file("a", DECRYPTION)
     parquet.verify_file("a", report)  # refused
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+import ags1
 from ags1 import dataset, iceberg, spark
 
 KMS = "aws:?region=eu-central-1"
@@ -28,7 +29,7 @@ def decrypt_files(session: SparkSession) -> None:
 def verify_files(session: SparkSession) -> None:
     result: spark.Result = spark.verify_files(session, "vault", kms=KMS, expected_version=3)
     spark.verify_files(session, "vault", kms=KMS, expected_version="3")  # refused
-    _wrong: dataset.DatasetVerifyReport = result  # refused
+    _wrong: ags1.VerifyReport = result  # refused
 
 
 def rewrap(session: SparkSession) -> None:

@@ -10,42 +10,21 @@ Ranges that tile a file give every line exactly once, wherever they are cut, eve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ags1.errors import FormatError, LimitError
 
-_LF, _CR = 10, 13
 BOM = b"\xef\xbb\xbf"
 _STEP = 64 << 10
 _COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 # Arrow's strings count bytes with 32 bits.
 _MAX_LINE = (1 << 31) - 1
 _NO_LIMIT = 1 << 62
-
-
-def _strings(data: bytes, starts: Any, ends: Any) -> pa.Array:
-    """Lines as an Arrow array; bytes that are not UTF-8 become U+FFFD."""
-    octets = np.frombuffer(data, np.uint8)
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(ends - starts, out=offsets[1:])
-    if offsets[-1] > _MAX_LINE:
-        raise FormatError(f"a line of {offsets[-1]} bytes does not fit an Arrow string")
-    # Which bytes belong to a line: +1 at its first byte, -1 after its last.
-    steps = np.zeros(len(octets) + 1, np.int8)
-    steps[starts] += 1
-    steps[ends] -= 1
-    values = pa.py_buffer(octets[np.cumsum(steps[:-1], dtype=np.int8).view(bool)])
-    made = pa.Array.from_buffers(pa.string(), len(starts), [None, pa.py_buffer(offsets.astype(np.int32)), values])
-    try:
-        made.validate(full=True)
-    except pa.ArrowInvalid:
-        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
-        return pa.array([data[start:end].decode("utf-8", "replace") for start, end in pairs], pa.string())
-    return made
 
 
 def read_buffer(reader: Any, offset: int, size: int) -> pa.Buffer:
@@ -104,36 +83,67 @@ def _chunks(
     name: str = "",
 ) -> Iterator[pa.Array]:
     """The lines that begin in a range, from pieces of text that are read from `begin` on."""
-    data, wanted = b"", step
-    while True:
+    ends = re.compile(re.escape(separator) or rb"\r\n?|\n")
+    data, wanted, at_end = b"", step, False
+
+    def line_from(place: int) -> int | None:
+        """Where in `data` the first line begins that is not before a place of the text; None if it is not known yet."""
+        found = ends.search(data, max(0, place - begin - max(1, len(separator))))
+        # After CR, LF may follow.
+        if at_end or (found and (separator or found.end() < len(data) or data.endswith(b"\n"))):
+            return found.end() if found else len(data)
+        return None
+
+    while begin < end:
         piece, at_end = read(wanted)
         data = data + piece if data else piece
-        if not data:
-            return
-        ends, lengths = _ends(np.frombuffer(data, np.uint8), separator, at_end=at_end)
-        if at_end and (len(ends) == 0 or ends[-1] < len(data)):
-            # The last line has no separator.
-            ends, lengths = np.append(ends, len(data)), np.append(lengths, 0)
-        if len(ends) == 0:
-            # If a line begins before the range and ends after it, no line begins inside.
-            if at_end or (begin < start and begin + len(data) > end + len(separator)):
+        if start > begin:
+            first = line_from(start)
+            if first is None:
+                # If a line begins before the range and ends after it, no line begins inside.
+                if begin + len(data) > end + len(separator):
+                    return
+                wanted = max(step, len(data))
+                continue
+            begin, data, start = begin + first, data[first:], 0
+            if begin >= end:
                 return
-            if len(data) > most:
-                raise LimitError(
-                    f"{name}: from byte {begin} of the unpacked text there is no line end in {len(data)} "
-                    f"bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
-                )
-            wanted = min(max(step, len(data)), most + 1 - len(data))
-            continue
-        starts = np.concatenate(([0], ends[:-1]))
-        some = slice(*np.searchsorted(starts, (start - begin, end - begin)))
-        if begin == 0 and data[:3] == BOM:
-            starts[0] = 3
-        if some.start < some.stop:
-            yield _strings(data, starts[some], (ends - lengths)[some])
-        begin, data, wanted = begin + int(ends[-1]), data[int(ends[-1]) :], step
-        if at_end or begin >= end:
+        behind = line_from(end) if begin + len(data) >= end else None
+        mark = len(BOM) if begin == 0 and data.startswith(BOM) else 0
+        lines, rest = _split(data[mark:behind], separator, is_whole=at_end or behind is not None)
+        if len(lines):
+            yield lines
+        else:
+            # The line begins with the mark.
+            rest = data[:mark] + rest
+        if len(rest) > most:
+            raise LimitError(
+                f"{name}: from byte {begin + len(data) - len(rest)} of the unpacked text there is no line end in "
+                f"{len(rest)} bytes, and the option max_unpacked_bytes is {most}: raise it, or give the right lineSep"
+            )
+        if at_end or behind is not None:
             return
+        wanted = step if len(lines) else min(max(step, len(rest)), most + 1 - len(rest))
+        begin, data = begin + len(data) - len(rest), rest
+
+
+def _split(data: bytes, separator: bytes, *, is_whole: bool) -> tuple[pa.Array, bytes]:
+    """The lines of some data, and the beginning of one that goes on behind the data unless these are whole."""
+    size, held = len(data), b""
+    if size > _MAX_LINE:
+        raise FormatError(f"a line of {size} bytes does not fit an Arrow string")
+    if not separator:
+        held = b"\r" if data.endswith(b"\r") and not is_whole else b""
+        data = data.removesuffix(held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    lines = pc.split_pattern(pa.scalar(data, pa.binary()), separator or b"\n").values
+    rest = lines[-1].as_py() + held
+    if not (is_whole and rest):
+        lines = lines[:-1]
+    try:
+        return lines.cast(pa.string()), rest
+    except pa.ArrowInvalid:
+        # Bytes that are not UTF-8 become U+FFFD.
+        return pa.array([line.decode("utf-8", "replace") for line in lines.to_pylist()], pa.string()), rest
 
 
 def refuse_compressed(name: str) -> None:
@@ -144,47 +154,3 @@ def refuse_compressed(name: str) -> None:
             f"{name} is compressed, and only gzip is read here: leave it out with the option exclude=*."
             f"{ending}{'.ags1' if name.lower().endswith('.ags1') else ''}, or read it with decode=binary"
         )
-
-
-def _ends(data: Any, separator: bytes, *, at_end: bool) -> tuple[Any, Any]:
-    """Offsets behind the separators, and the separators' lengths."""
-    if separator:
-        ends = _occurrences(data, separator) + len(separator)
-        return ends, np.full(len(ends), len(separator), np.int64)
-    feeds = np.flatnonzero(data == _LF)
-    returns = np.flatnonzero(data == _CR)
-    lengths = np.ones(len(feeds), np.int64)
-    if len(returns) == 0:
-        return feeds + 1, lengths
-    lengths[(feeds > 0) & (data[feeds - 1] == _CR)] = 2
-    following = np.append(data[1:], np.uint8(0))
-    lone = returns[following[returns] != _LF]
-    if not at_end and len(lone) and lone[-1] == len(data) - 1:
-        # It is not known yet whether LF follows.
-        lone = lone[:-1]
-    if len(lone) == 0:
-        return feeds + 1, lengths
-    ends = np.concatenate((feeds, lone)) + 1
-    lengths = np.concatenate((lengths, np.ones(len(lone), np.int64)))
-    order = np.argsort(ends, kind="stable")
-    return ends[order], lengths[order]
-
-
-def _occurrences(data: Any, separator: bytes) -> Any:
-    """Where a separator begins, without overlaps."""
-    count = len(data) - len(separator) + 1
-    if count <= 0:
-        return np.zeros(0, np.int64)
-    matches = data[:count] == separator[0]
-    for index in range(1, len(separator)):
-        matches &= data[index : index + count] == separator[index]
-    found = np.flatnonzero(matches)
-    if len(found) < 2 or (np.diff(found) >= len(separator)).all():
-        return found
-    kept = []
-    behind = 0
-    for position in found.tolist():
-        if position >= behind:
-            kept.append(position)
-            behind = position + len(separator)
-    return np.array(kept, np.int64)
