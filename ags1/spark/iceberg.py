@@ -29,7 +29,7 @@ from ags1.iceberg import CompactionOptions, CompactionReport, ConversionPlan, Co
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.journal import Journal
-from ags1.iceberg.conversion.work import FileTask, Places, TransferResult
+from ags1.iceberg.conversion.work import FileResult, FileTask, Places
 from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
@@ -441,7 +441,7 @@ def convert(
         expire = options.get("expire", False) or "expire" in options.get("steps", ())
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", expire=expire, **chosen)
 
-    def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[TransferResult]:
+    def perform(tasks: list[FileTask], journal: Journal | None, places: Places) -> Iterator[FileResult]:
         seal = None if journal is None else Sealer.create(url, journal.key.key_id)
         if seal is None:
             places = replace(places, source=without_secrets(places.source), target=without_secrets(places.target))

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from ags1 import parquet
 from ags1.expected import Expected
 from ags1.iceberg.conversion.journal import KIND, Journal, moved, remove_run
-from ags1.iceberg.conversion.work import FileTask, Places, TransferResult, key_of
+from ags1.iceberg.conversion.work import FileResult, FileTask, Places, key_of
 from ags1.iceberg.files.file_keys import KnownFile
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.walk.table_walk import TableFile
@@ -55,7 +55,7 @@ def _begun(journals: Path, kms_url: str) -> Job:
     return Job(Places(), journal)
 
 
-def _recorded(journals: Path, kms_url: str) -> list[TransferResult]:
+def _recorded(journals: Path, kms_url: str) -> list[FileResult]:
     (run,) = found_runs(Location(str(journals)))
     opened = run.open(KIND, "table", unwrapping_under("lake", kms_client(kms_url)))
     return moved(opened, lambda name, error: pytest.fail(name))

@@ -19,7 +19,7 @@ from urllib.parse import urlparse
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.conversion.journal import DIRECTORY, KIND, moved, planned, remove_run
+from ags1.iceberg.conversion.journal import DIRECTORY, KIND, is_maintenance, moved, planned, remove_run
 from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, files_of, removed_snapshots
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
@@ -245,7 +245,9 @@ def clean(table: Any, *, kms: Any = None, older_than: datetime.timedelta = _OLD,
             began = min(began, run.begun)
             continue
         given_up.append(run)
-        elsewhere += _elsewhere(run, client, metadata, names, own, report)
+        if not is_maintenance(run):
+            report.given_up += 1
+            elsewhere += _elsewhere(run, client, metadata, names, own, report)
     elsewhere += _removed_elsewhere(opened, client, state, own, identity, report)
     outside = {identity(each.location): each for path in elsewhere if (each := _seen(own(path))) is not None}
     outside = {name: each for name, each in outside.items() if name not in listed}
@@ -264,7 +266,6 @@ def clean(table: Any, *, kms: Any = None, older_than: datetime.timedelta = _OLD,
         orphans.append(entry)
         report.bytes += entry.size
     report.paths = sorted(entry.path for entry in orphans)
-    report.given_up = len(given_up)
     if not dry_run:
         # What names the files outside is below the table, and is removed after them.
         for last in False, True:

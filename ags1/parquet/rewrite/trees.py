@@ -18,6 +18,8 @@ The content of a file decides what is done with it; if that is not enough, its n
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import os
 import warnings
 from dataclasses import dataclass, field
@@ -38,7 +40,7 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import FINISHED, TreeWork
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import add_file, add_missing, report_of_set
-from ags1.storage import Entry, Location, directories_like, inside, list_files, refuse_twins
+from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, directories_like, inside, list_files, refuse_twins, status
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
@@ -126,6 +128,7 @@ def encrypt_tree(
     others: str = "error",
     on_error: str = "fail",
     resume: bool = False,
+    overwrite: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
@@ -161,6 +164,8 @@ def encrypt_tree(
         Skip files that an earlier run has finished: the target is newer than the source (and than the coming of a local
         one, which may have an older time), it has the source's schema and numbers of rows, and its footer has the same
         algorithm, mode, stored AAD prefix and keys; with ``from_kms``, keys under the same master keys.
+    overwrite : bool
+        Replace files that the target has. A run with `resume` replaces those that no earlier run has finished.
     threads : int, optional
         Threads in all, for several files at once or within large ones; by default every usable CPU. For an object
         store, more files are processed at once, because they wait for requests. Functions that return configurations
@@ -178,14 +183,15 @@ def encrypt_tree(
     ValueError
         Given keys for many files, without `shared_keys`; the same directory as source and target; missing columns.
     FileExistsError
-        A file of the target would replace one that is not Parquet, or no regular file.
+        The target has a file of that name, without `overwrite` and `resume`; nothing was written. Or a file would
+        replace one that is not Parquet, or no regular file.
     NotADirectoryError
         One file has the name of a directory of another file, as only a store allows. Nothing was written.
     FormatError, LimitError, KeyAccessError, OSError
         As :func:`encrypt_file`; a file was changed since it was listed. Files written before stay.
     """
     operation = FileOperation("encrypt", None, encryption, missing_columns=missing_columns)
-    options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
+    options = _Options(others, on_error, resume, overwrite, threads, progress, durable, storage_options)
     return reported(_run(operation, source, target, options, None if shared_keys else encryption), encryption)
 
 
@@ -198,6 +204,7 @@ def decrypt_tree(
     others: str = "error",
     on_error: str = "fail",
     resume: bool = False,
+    overwrite: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
@@ -211,7 +218,7 @@ def decrypt_tree(
         One configuration for all files, or a function that returns one for the name of a file.
     drop_bloom_filters : bool
         As :func:`decrypt_file`.
-    source, target, others, on_error, resume, threads, progress, durable, storage_options
+    source, target, others, on_error, resume, overwrite, threads, progress, durable, storage_options
         As :func:`encrypt_tree`; a file is finished if it is newer and not encrypted.
 
     Raises
@@ -220,7 +227,7 @@ def decrypt_tree(
         As :func:`decrypt_file`.
     """
     operation = FileOperation("decrypt", decryption, drop_bloom_filters=drop_bloom_filters)
-    options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
+    options = _Options(others, on_error, resume, overwrite, threads, progress, durable, storage_options)
     return _run(operation, source, target, options)
 
 
@@ -237,6 +244,7 @@ def rekey_tree(
     others: str = "error",
     on_error: str = "fail",
     resume: bool = False,
+    overwrite: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     durable: bool = False,
@@ -248,8 +256,8 @@ def rekey_tree(
     ----------
     plaintext_columns, drop_bloom_filters
         As :func:`rekey_file`.
-    source, target, decryption, encryption, shared_keys, missing_columns, others, on_error, resume, threads, progress,
-    durable, storage_options
+    source, target, decryption, encryption, shared_keys, missing_columns, others, on_error, resume, overwrite, threads,
+    progress, durable, storage_options
         As :func:`decrypt_tree` and :func:`encrypt_tree`.
 
     Raises
@@ -265,7 +273,7 @@ def rekey_tree(
         drop_bloom_filters=drop_bloom_filters,
         missing_columns=missing_columns,
     )
-    options = _Options(others, on_error, resume, threads, progress, durable, storage_options)
+    options = _Options(others, on_error, resume, overwrite, threads, progress, durable, storage_options)
     return reported(_run(operation, source, target, options, None if shared_keys else encryption), encryption)
 
 
@@ -357,6 +365,7 @@ class _Options:
     others: str
     on_error: str
     resume: bool
+    overwrite: bool
     threads: int | None
     progress: Progress | None
     durable: bool
@@ -392,10 +401,30 @@ def _run(
     )
     plan = [(each, *work.kind(each)) for each in files]
     report.left_out.extend((each.name, reason) for each, kind, reason in plan if kind in (OTHER, LEAVE_OUT))
+    if not (options.overwrite or options.resume):
+        _refuse_existing([root.join(each.name) for each, kind, _ in plan if kind in (PARQUET, COPY)])
     executor = _OnThreads(Location(source, options.storage_options), plan, options, report)
     # The work on the single file of a tree refuses it.
     run_tree(work, executor, stops=options.on_error == "fail" and sum(kind == PARQUET for _, kind, _ in plan) > 1)
     return report
+
+
+def _refuse_existing(targets: list[Location]) -> None:
+    there = [*itertools.compress(targets, in_parallel(_exists, targets, REQUESTS_AT_ONCE))]
+    if there:
+        text = f"it exists ({len(there):,} of {len(targets):,} targets do), and nothing was replaced: `overwrite=True`"
+        raise FileExistsError(errno.EEXIST, f"{text} replaces what exists", there[0].shown)
+
+
+def _exists(target: Location) -> bool:
+    try:
+        status(target)
+    except PermissionError:
+        raise
+    except OSError:
+        # None, or a directory, a link, a pipe: the work refuses or replaces it as it says.
+        return False
+    return True
 
 
 def run_tree(work: TreeWork, executor: Executor, *, stops: bool) -> None:

@@ -1,7 +1,7 @@
 """Work on the files of an Iceberg table: authenticate them, or move them to new paths.
 
     verify    Unit (key metadata)  -->  VerifyReport
-    convert   Unit (FileTask, Job)  -->  run  -->  TransferResult, its key sealed  -->  journal, and the driver
+    convert   Unit (FileTask, Job)  -->  run  -->  FileResult, its key sealed  -->  journal, and the driver
 
 A unit travels sealed as a whole, and key metadata stay in the worker's memory. Spark may retry a task, or run it twice
 at once, so each attempt to move a file writes to a new, unique path. The attempt whose results reach the driver
