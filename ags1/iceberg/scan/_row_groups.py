@@ -94,7 +94,10 @@ class RowGroups:
             columns = [(leaf, group.column(leaf.index)) for leaf in leaves]
             sizes.append(sum(max(each.total_uncompressed_size, each.num_values * leaf.width) for leaf, each in columns))
             self._check(index, sizes[-1])
-        runs = [[index for index, _ in run] for run in grouped(zip(chosen, sizes, strict=True), itemgetter(1), _SMALL_GROUPS)]
+        runs = [
+            [index for index, _ in run]
+            for run in grouped(zip(chosen, sizes, strict=True), itemgetter(1), _SMALL_GROUPS)
+        ]
 
         self._source.will_read(names, chosen)
 
