@@ -68,6 +68,11 @@ class Plain(io.BytesIO):
     """A file without any further method."""
 
 
+class Remote(io.BytesIO):
+    def pread(self, offset: int, size: int) -> bytes:
+        return self.getvalue()[offset : offset + size]
+
+
 @every("options", OPTIONS)
 def test_rows_are_those_of_arrows_own_reader(options: dict[str, Any]) -> None:
     rows, file = sample(500), Plain()
@@ -75,7 +80,7 @@ def test_rows_are_those_of_arrows_own_reader(options: dict[str, Any]) -> None:
     for at_once, remote, opened in (
         (1, False, file),
         (3, False, pa.BufferReader(file.getvalue())),
-        (2, True, pa.BufferReader(file.getvalue())),
+        (2, True, Remote(file.getvalue())),
     ):
         source = RowGroups(opened, LIMIT, is_remote=remote, at_once=at_once)
         found = pa.Table.from_batches(source.batches(rows.column_names))

@@ -15,6 +15,7 @@ import io
 import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -50,7 +51,7 @@ class RowGroups:
     Parameters
     ----------
     file : file object
-        The plaintext: a file of PyArrow, or any with ``pread``, or with ``seek`` and ``read``.
+        The plaintext, with ``seek`` and ``read``; a remote one with ``pread`` too.
     limit : int
         Most bytes of a row group, decoded, of the columns that are read.
     is_remote : bool
@@ -94,10 +95,8 @@ class RowGroups:
             columns = [(leaf, group.column(leaf.index)) for leaf in leaves]
             sizes.append(sum(max(each.total_uncompressed_size, each.num_values * leaf.width) for leaf, each in columns))
             self._check(index, sizes[-1])
-        runs = [
-            [index for index, _ in run]
-            for run in grouped(zip(chosen, sizes, strict=True), itemgetter(1), _SMALL_GROUPS)
-        ]
+        sized = zip(chosen, sizes, strict=True)
+        runs = [[index for index, _ in run] for run in grouped(sized, itemgetter(1), _SMALL_GROUPS)]
 
         self._source.will_read(names, chosen)
 
@@ -107,17 +106,13 @@ class RowGroups:
             for several in [found] if together else [[each] for each in found]:
                 yield from self._decode(several, leaves)
 
-        if self._at_once < 2 or len(runs) < 2:
-            streams: Iterator[Iterator[pyarrow.RecordBatch]] = map(read, runs)
-        else:
+        streams: Generator[Iterator[pyarrow.RecordBatch], None, None] = (read(run) for run in runs)
+        if self._at_once > 1 and len(runs) > 1:
             streams = streams_in_parallel(read, runs, self._at_once, size=bytes_of, most=_BATCH_BYTES)
-        try:
+        with closing(streams):
             for stream in streams:
                 for batch in stream:
                     yield batch.select(list(names))
-        finally:
-            if isinstance(streams, Generator):
-                streams.close()
 
     def _check(self, index: int, size: int) -> None:
         if size > self._limit:
@@ -344,8 +339,9 @@ class _Source:
             self._file.will_read(set(names), groups)
 
     def parts(self, ranges: list[tuple[int, int]]) -> list[pyarrow.Buffer]:
-        if self._is_remote and len(ranges) > 1 and (hasattr(self._file, "pread") or hasattr(self._file, "read_at")):
-            return list(in_parallel(lambda each: self._at(*each), ranges, _REQUESTS))
+        if self._is_remote and len(ranges) > 1:
+            at = self._file.pread
+            return list(in_parallel(lambda each: self._whole(at(*each), *each), ranges, _REQUESTS))
         return [self.part(start, length) for start, length in ranges]
 
     def part(self, start: int, length: int) -> pyarrow.Buffer:
@@ -355,10 +351,6 @@ class _Source:
             self._file.seek(start)
             data = read(length)
         return self._whole(data, start, length)
-
-    def _at(self, start: int, length: int) -> pyarrow.Buffer:
-        pread = getattr(self._file, "pread", None)
-        return self._whole(self._file.read_at(length, start) if pread is None else pread(start, length), start, length)
 
     @staticmethod
     def _whole(data: Any, start: int, length: int) -> pyarrow.Buffer:
