@@ -7,24 +7,28 @@ from argparse import Namespace
 
 from ags1.cli.command import Positional, command
 from ags1.cli.output import say, say_json, warn
+from ags1.cli.paths import places
 from ags1.cli.report import Reporter
 from ags1.cli.spelling import in_options
+from ags1.support.exit_codes import worst_code
 from ags1.support.reports import ERROR, VIOLATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ags1.audit import AuditReport
+
 
 @command(
-    location=Positional("LOCATION", "directory, file or URL, with all that is below it"),
+    locations=Positional("LOCATION...", "directory, file, glob or URL, with all that is below it"),
     policy="allow whole",
     kms="KMS",
     threads="threads",
     said="SAY",
     changed={"threads": "files to look at at once (32)", "quiet": "say nothing but errors and violations"},
 )
-def audit(location: str, policy: Namespace, kms: Namespace, threads: int | None, said: Namespace) -> int:
+def audit(locations: list[str], policy: Namespace, kms: Namespace, threads: int | None, said: Namespace) -> int:
     """Reads the beginning of each file, samples of it, and the footers of Parquet, and decrypts no data. Without its
     key nothing proves that a file is encrypted; `verify` proves it.
 
@@ -32,7 +36,9 @@ def audit(location: str, policy: Namespace, kms: Namespace, threads: int | None,
       ags1 audit s3://lake/
       ags1 audit s3://lake/ --allow 'public/*' --kms 'aws:?region=eu-central-1'
       ags1 audit data/ --allow '*.md' --quiet || echo "not protected: $?"
+      ags1 audit s3://lake/ s3://archive/ --json
 
+    Each location has a report of its own, and the exit code is the worst of theirs.
     A pattern without / is compared with each component of a name, one with / with
     the whole name. --allow '*' allows everything.
 
@@ -46,7 +52,16 @@ def audit(location: str, policy: Namespace, kms: Namespace, threads: int | None,
     with contextlib.ExitStack() as stack:
         client: Any = stack.enter_context(client_of(kms)) if kms.kms else None
         reporter = stack.enter_context(Reporter(said, ("looking at", "looked at")))
-        report = look(location, kms=client, threads=threads, progress=reporter.progress_of(location), **vars(policy))
+        reports = [
+            look(each, kms=client, threads=threads, progress=reporter.progress_of(each), **vars(policy))
+            for each in places(locations)
+        ]
+    for report in reports:
+        _say(report, said)
+    return worst_code([each.exit_code for each in reports])
+
+
+def _say(report: AuditReport, said: Namespace) -> None:
     if said.json:
         say_json(report.to_dict())
     elif said.quiet:
@@ -56,4 +71,3 @@ def audit(location: str, policy: Namespace, kms: Namespace, threads: int | None,
     else:
         for line in in_options(str(report)).split("\n"):
             say(line)
-    return report.exit_code

@@ -18,8 +18,8 @@ from ags1.cli.spelling import describe
 from ags1.cli.standard import standard_input
 from ags1.cli.transfer import work_through
 from ags1.cli.verification import VERIFY_FIELDS, verified
-from ags1.errors import Ags1Error
-from ags1.streams.metadata_files import SUFFIX
+from ags1.errors import Ags1Error, AuthenticationError
+from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside
 from ags1.streams.verify import verify_file
 from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_UNPROTECTED, UsageError
 from ags1.support.typing import Any
@@ -199,7 +199,8 @@ def _picture(record: dict[str, Any]) -> str:
     fields=VERIFY_FIELDS,
 )
 def verify(files: list[str], key: Namespace, length: Namespace, work: Namespace) -> int:
-    """A directory stands for the .ags1 files below it. With --any-length, the exit code is 5 at best.
+    """A directory stands for the .ags1 files below it. A file is missing if the directory of --key-metadata has key
+    metadata for it, and exit code 1 says so. With --any-length, the exit code is 5 at best.
 
     examples:
       ags1 verify sales.avro.ags1 --key-metadata sales.key-metadata
@@ -214,11 +215,38 @@ def verify(files: list[str], key: Namespace, length: Namespace, work: Namespace)
     if len(jobs) > 1 and length.length is not None:
         raise UsageError("--length is the length of one file: use --key-metadata for many")
     metadata = {job.source: keys.metadata_for(job.source, job.name) for job in jobs}
+    unused = _unused_metadata(files, jobs, key.key_metadata)
+    jobs += [Job(name, "", name, 0) for name in unused]
 
     def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+        if job.source in unused:
+            raise AuthenticationError(f"{job.source}: missing: there is key metadata for it, {unused[job.source]}")
         started = time.monotonic()
         found = verify_file(job.source, key_metadata=metadata[job.source], threads=work.threads, progress=progress)
         return verified(found, started)
 
     code = work_through(work, ("verifying", "verified"), jobs, one, lambda job: {"subject": job.source}, name_all=True)
     return EXIT_UNPROTECTED if not code and keys.note_any_length(work) else code
+
+
+def _unused_metadata(files: list[str], jobs: list[Job], directory: str | None) -> dict[str, str]:
+    """Key metadata of a directory that no file of the trees has, by the path that such a file would have."""
+    is_tree = all(_is_directory(each, jobs) for each in files)
+    if directory is None or not os.path.isdir(directory) or not is_tree:
+        return {}
+    used = {os.path.normpath(metadata_beside(directory, job.source, job.name)) for job in jobs}
+    found = {}
+    for parent, _, names in os.walk(directory):
+        for path in (os.path.normpath(os.path.join(parent, name)) for name in sorted(names)):
+            if path.endswith(f"{SUFFIX}{KEY_METADATA_SUFFIX}") and path not in used:
+                name = os.path.relpath(path, directory).removesuffix(KEY_METADATA_SUFFIX)
+                found[f"{files[0].rstrip('/')}/{name}" if len(files) == 1 else name] = path
+    return found
+
+
+def _is_directory(given: str, jobs: list[Job]) -> bool:
+    """Whether an argument is a directory or a prefix, of which all files are looked at."""
+    if "://" not in given:
+        return os.path.isdir(given)
+    inside = f"{given.rstrip('/')}/"
+    return any(job.source.startswith(inside) for job in jobs)

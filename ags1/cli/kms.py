@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shlex
 import sys
@@ -15,7 +16,7 @@ from ags1.cli.output import say, say_json, warn
 from ags1.cli.paths import STANDARD, shown
 from ags1.cli.standard import ask_password, refuse_terminal, standard_input, write_out
 from ags1.errors import KeyAccessError
-from ags1.support.exit_codes import UsageError
+from ags1.support.exit_codes import EXIT_USAGE, UsageError
 from ags1.support.reports import UNCHECKED
 from ags1.support.words import counted
 
@@ -256,7 +257,7 @@ def _remove(asked: Namespace) -> int:
                 "master key a table is under, `ags1 iceberg inspect` says"
             )
         if asked.dry_run:
-            return 0
+            return EXIT_USAGE if lost else 0
         if not agreed(asked, f"Destroy {what}? Nobody can read any more what only that opens."):
             return 0
         count = client.remove_key(key_id, old_versions=asked.old_versions)
@@ -296,11 +297,26 @@ def _metadata_files(where: str) -> list[str] | None:
 
 
 def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagementClient) -> list[dict[str, Any]]:
-    """The metadata files of a table that have snapshots which can't be read without the key that is to be removed."""
+    """The metadata files of a table that have snapshots which can't be read without the key that is to be removed.
+
+    As of an audit, expired snapshots do not count: their manifest lists are gone.
+    """
     from ags1.iceberg import EncryptionKeys
     from ags1.iceberg.catalogs.file import MAX_DOCUMENT, newest_metadata
+    from ags1.iceberg.metadata.locations import location_of
     from ags1.iceberg.metadata.metadata_document import metadata_document
-    from ags1.storage import Location, read_whole
+    from ags1.storage import Location, read_whole, status
+
+    @functools.cache
+    def is_there(path: str) -> bool:
+        try:
+            status(location_of(path, {}))
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError):
+            # Another store, or no permission: nothing says that it is gone.
+            return True
+        return True
 
     found = []
     newest = newest_metadata(where).rpartition("/")[2]
@@ -314,8 +330,9 @@ def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagemen
                     rest.unwrap_key(entry.encrypted_key_metadata, key_id)
                 except KeyAccessError:
                     lost |= {entry.key_id, *(each.key_id for each in keys.below(entry.key_id))}
-        count = sum(each.get("key-id") in lost for each in document.fields.get("snapshots") or ())
-        if lost:
+        snapshots = [each for each in document.fields.get("snapshots") or () if each.get("key-id") in lost]
+        count = sum(is_there(each.get("manifest-list", "")) for each in snapshots)
+        if count or (lost and name == newest):
             use = {"table": where, "metadata_file": name, "is_newest": name == newest, "key_id": key_id}
             found.append({**use, "snapshots": count})
     return found
@@ -355,8 +372,13 @@ def _password(asked: Namespace) -> int:
         if asked.add_secret:
             _tell(asked, f"{path} is opened by each of {client.add_secret(**given)} secrets now")
             return 0
-        client.rotate_password(**given)
-    _tell(asked, f"{path} is opened by the new secret from now on; older copies of it still are by the old one")
+        others = client.rotate_password(**given) - 1
+    also, remark = "", ""
+    if others:
+        also = f", and by {counted(others, 'other secret')} as before"
+        remark = "; who has such a copy and the old secret can open the new file too, until `--only-secret`"
+    said = f"{path} is opened by the new secret from now on{also}; older copies of it still are by the old one"
+    _tell(asked, said + remark)
     return 0
 
 

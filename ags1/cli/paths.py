@@ -137,6 +137,25 @@ def expand(
     return list(found.values())
 
 
+def places(patterns: list[str]) -> list[str]:
+    """Directories, files and URLs that names and globs stand for, each once; as :func:`expand`, and not below them."""
+    import glob
+
+    from ags1.storage import Location, match
+
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matches = [pattern]
+        if _is_glob(pattern):
+            matches = (
+                [each.path for each in match(Location(pattern))] if is_url(pattern) else sorted(glob.glob(pattern))
+            )
+        if not matches:
+            raise UsageError(f"no file matches {pattern}")
+        found |= dict.fromkeys(matches)
+    return list(found)
+
+
 def _expand_url(pattern: str, only_suffix: str | None, outside: str | None) -> list[Found]:
     from ags1.storage import Location, is_directory, list_files, match, status
 

@@ -10,7 +10,7 @@ from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import in_time
 from ags1.cli.spelling import in_options
 from ags1.cli.transfer import recorded
-from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.errors import AuthenticationError, KeyAccessError, without_secrets
 from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, NotProtected
 from ags1.support.reports import NOTE, WARNING, FindingsReport, VerifyReport
 from ags1.support.typing import Any
@@ -63,4 +63,4 @@ def _line(report: FindingsReport, started: float, more: str = "") -> str:
     if size := report.checked.get("bytes", 0):
         parts.append(in_time(size, time.monotonic() - started))
     parts += [more] if more else []
-    return f"{report.subject}: {', '.join(parts)}: {report.state()}"
+    return without_secrets(f"{report.subject}: {', '.join(parts)}: {report.state()}")

@@ -251,7 +251,7 @@ class LocalKms(KeyManagementClient):
         *,
         password_file: Path | None = None,
         key_file: Path | None = None,
-    ) -> None:
+    ) -> int:
         """Change the password or key file of the keystore. The master keys stay the same.
 
         An old copy of the file can still be opened with the old password. Of several secrets, the one that this client
@@ -262,6 +262,11 @@ class LocalKms(KeyManagementClient):
         ----------
         password, password_file, key_file
             One of them: the new password, or the key file.
+
+        Returns
+        -------
+        int
+            How many secrets open the keystore now.
 
         Raises
         ------
@@ -277,8 +282,10 @@ class LocalKms(KeyManagementClient):
         protection = self._call(given.protect, "change its password")
         with self._changing("change its password") as store:
             assert store.protection is not None
-            self._write(store.keys, store.protection.replacing(protection))
+            changed = store.protection.replacing(protection)
+            self._write(store.keys, changed)
             self._given = given
+        return changed.count
 
     def add_secret(
         self,

@@ -90,3 +90,15 @@ def test_what_cannot_be_read_is_exit_code_4(run: Run, here: Path) -> None:
     assert json.loads(result.out)["counts"] == {"unreadable": 1, "not-encrypted": 1}
     assert run("audit", "missing").code == 4
     assert main(["audit", "data", "--threads", "0"]) == 2
+
+
+def test_several_locations_have_a_report_each_and_the_worst_exit_code(run: Run, here: Path) -> None:
+    (here / "other").mkdir()
+    (here / "other" / "b.md").write_text("text")
+    result = run("audit", "data", "other", "--allow", "*.md", "--json")
+    assert [(each["subject"], each["exit_code"]) for each in result.records] == [("data", 5), ("other", 0)]
+    assert result.code == 5
+    globbed = run("audit", "[do]*", "data", "--allow", "*")
+    assert (globbed.code, globbed.out.count("ok: all files outside of --allow look encrypted")) == (0, 2)
+    missing = run("audit", "x*")
+    assert (missing.code, missing.err) == (2, "ags1: no file matches x*\n")

@@ -269,3 +269,25 @@ def test_verify_refuses_what_cannot_be_verified(
     result = run("verify", *arguments, *(KEYED if "--length" in arguments else READ))
     assert result.code == (2 if message else 5)
     assert message in result.err
+
+
+def test_verify_of_a_tree_names_files_that_only_key_metadata_is_left_of(run: Run, work: Path) -> None:
+    """The threat: somebody deletes a file of a tree, and all that is left is authentic."""
+    for name in ("a", "deep/b", "c"):
+        (work / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / "raw" / name).write_bytes(b"x")
+    assert run("encrypt", "raw", "vault", "--key-metadata-out", "keys").code == 0
+    verify = ("verify", "vault", "--key-metadata", "keys")
+    assert run(*verify).code == 0
+    (work / "vault/deep/b.ags1").unlink()
+    found = run(*verify, "--json")
+    assert found.code == 1
+    (missing,) = (each for each in found.records if each["error"])
+    assert missing["subject"] == "vault/deep/b.ags1"
+    assert "missing: there is key metadata for it, keys/deep/b.ags1.key-metadata" in missing["error"]
+    assert "vault/deep/b.ags1: missing" in run(*verify).err
+    # What was asked for is one of the files, not the whole tree.
+    assert run("verify", "vault/a.ags1", "--key-metadata", "keys").code == 0
+    assert run("verify", "vault/*.ags1", "--key-metadata", "keys").code == 0
+    (work / "keys/deep/b.ags1.key-metadata").unlink()
+    assert run(*verify).code == 0

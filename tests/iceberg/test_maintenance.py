@@ -138,6 +138,9 @@ def test_maintenance_does_every_step_and_then_has_nothing_to_do(tmp_path: Path) 
     assert not again.expired.snapshots
     assert table.verify().ok
     assert "nothing to compact" in str(again)
+    # The record that tells others of the maintenance itself is none of a killed conversion.
+    assert [each.cleaned.given_up for each in (report, again) if each.cleaned is not None] == [0, 0]
+    assert "killed" not in str(report) + str(again)
 
 
 def test_young_snapshots_and_files_stay(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def test_a_tree_is_encrypted_rekeyed_and_decrypted_with_its_modes(mask: int, tmp
             found = parquet.encrypt_tree(source, tmp_path / "sealed", config(), resume=again)
             assert sorted(name for name, _ in found.left_out) == modes.links_in(source)
             assert {reason for _, reason in found.left_out} == {"it is a link, which is not followed"}
-            parquet.rekey_tree(source.parent / "sealed", tmp_path / "rekeyed", reading, config("new"))
-            parquet.decrypt_tree(tmp_path / "rekeyed", tmp_path / "plain", reading)
+            parquet.rekey_tree(source.parent / "sealed", tmp_path / "rekeyed", reading, config("new"), overwrite=again)
+            parquet.decrypt_tree(tmp_path / "rekeyed", tmp_path / "plain", reading, overwrite=again)
             for target in ("sealed", "rekeyed", "plain"):
                 assert modes.different(source, tmp_path / target, mask, empty=False) == {}, target
 

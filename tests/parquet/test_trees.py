@@ -75,7 +75,8 @@ def test_a_tree_goes_and_comes_back_under_the_same_names(lake: Path, tmp_path: P
     assert all((vault / name).read_bytes().startswith(b"PARE") for name in NAMES)
     verified = parquet.verify_tree(vault, reading())
     assert verified.ok
-    assert list(verified.results) == list(NAMES)
+    assert list(verified.facts["results"]) == list(NAMES)
+    assert (verified.outcome, verified.checked["files"]) == ("authentic", len(NAMES))
     assert parquet.decrypt_tree(str(vault), str(back), reading()).done == list(NAMES)
     check_same(lake, back)
 
@@ -126,7 +127,9 @@ def test_a_function_gives_each_file_its_own_identity(lake: Path, tmp_path: Path)
 
     assert parquet.verify_tree(vault, expected).ok
     (vault / NAMES[0]).write_bytes((vault / NAMES[1]).read_bytes())
-    assert not parquet.verify_tree(vault, expected).ok
+    report = parquet.verify_tree(vault, expected)
+    assert [(each.subject, each.code) for each in report.findings if each.outcome] == [(NAMES[0], "damaged")]
+    assert not report.ok
 
 
 def test_another_identity_leaves_everything_else_as_it_is() -> None:
@@ -198,7 +201,7 @@ def test_a_damaged_parquet_file_is_never_taken_for_another_kind(lake: Path, tmp_
 
 def test_a_target_inside_the_source_is_not_taken_for_a_source(lake: Path) -> None:
     for _ in range(2):
-        assert parquet.encrypt_tree(lake, lake / "vault", from_kms()).done == list(NAMES)
+        assert parquet.encrypt_tree(lake, lake / "vault", from_kms(), overwrite=True).done == list(NAMES)
 
 
 def test_source_and_target_must_not_be_the_same(lake: Path) -> None:
@@ -262,6 +265,7 @@ def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> N
     assert report.done == [NAMES[0], NAMES[2]]
     add(tmp_path / "vault", "p=1/a.parquet", b"PAR1 damaged PAR1")
     verified = parquet.verify_tree(tmp_path / "vault", reading(), on_error="collect")
+    assert [(each.subject, each.code) for each in verified.findings if each.outcome] == [("p=1/a.parquet", "truncated")]
     assert not verified.ok
 
 
@@ -281,7 +285,7 @@ def test_a_directory_without_parquet_files_does_not_pass_in_silence(tmp_path: Pa
         report = parquet.verify_tree(empty, reading())
     assert caught[0].filename == __file__
     assert not report.ok
-    assert report.outcome == "not checked"
+    assert (report.outcome, report.counts) == ("not checked", {"nothing-found": 1})
 
 
 class RefusingKms(MemoryKms):
@@ -330,7 +334,7 @@ def test_a_run_is_taken_up_where_another_one_ended(lake: Path, tmp_path: Path) -
     report = parquet.encrypt_tree(lake, vault, from_kms(), resume=True)
     assert (report.finished_before, report.done) == ([NAMES[0]], [NAMES[1], NAMES[2]])
     assert (vault / NAMES[0]).read_bytes() == before
-    assert parquet.encrypt_tree(lake, vault, from_kms()).done == list(NAMES)
+    assert parquet.encrypt_tree(lake, vault, from_kms(), overwrite=True).done == list(NAMES)
 
 
 def test_a_source_that_changed_since_is_done_again(lake: Path, tmp_path: Path) -> None:
@@ -560,3 +564,47 @@ def test_a_newer_file_with_other_rows_does_not_pass_for_one_that_was_finished(tm
         parquet.write_table(other, vault / "f.parquet", config)
         parquet.encrypt_tree(lake, vault, config, shared_keys=True, resume=True)
         assert parquet.read_table(vault / "f.parquet", parquet.DecryptionConfig(KEY)).equals(table)
+
+
+@pytest.mark.parametrize("work", ["encrypt", "decrypt", "rekey"])
+def test_what_the_target_has_is_replaced_only_on_demand(tmp_path: Path, work: str) -> None:
+    """The threat: a wrong target directory loses the files of another table, where the command asks first."""
+    (tmp_path / "plain/deep").mkdir(parents=True)
+    for name in ("a.parquet", "deep/b.parquet"):
+        pq.write_table(pa.table({"n": [1]}), tmp_path / "plain" / name)
+    config, keys = parquet.EncryptionConfig(b"k" * 16), parquet.DecryptionConfig(footer_key=b"k" * 16)
+    parquet.encrypt_tree(tmp_path / "plain", tmp_path / "encrypted", config, shared_keys=True)
+
+    def run(**options: Any) -> Any:
+        if work == "encrypt":
+            return parquet.encrypt_tree(tmp_path / "plain", tmp_path / "target", config, shared_keys=True, **options)
+        if work == "decrypt":
+            return parquet.decrypt_tree(tmp_path / "encrypted", tmp_path / "target", keys, **options)
+        return parquet.rekey_tree(
+            tmp_path / "encrypted", tmp_path / "target", keys, config, shared_keys=True, **options
+        )
+
+    (tmp_path / "target/deep").mkdir(parents=True)
+    pq.write_table(pa.table({"of others": [1]}), tmp_path / "target/deep/b.parquet")
+    with pytest.raises(FileExistsError, match=r"1 of 2 targets do.*overwrite=True") as caught:
+        run()
+    assert caught.value.filename == str(tmp_path / "target/deep/b.parquet")
+    assert {each.name for each in (tmp_path / "target").rglob("*") if each.is_file()} == {"b.parquet"}
+    assert len(run(overwrite=True).done) == 2
+    assert len(run(resume=True).finished_before) == 2
+
+
+def test_a_verification_counts_only_files_that_it_has_checked_whole(tmp_path: Path) -> None:
+    """A file whose keys are missing is a finding, and no checked file."""
+    (tmp_path / "plain").mkdir()
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"n": [1]}), tmp_path / "plain" / f"{name}.parquet")
+    configs = {
+        "a.parquet": parquet.EncryptionConfig(b"k" * 16, column_keys={"n": b"c" * 16}),
+        "b.parquet": parquet.EncryptionConfig(b"k" * 16),
+    }
+    parquet.encrypt_tree(tmp_path / "plain", tmp_path / "vault", configs.__getitem__)
+    report = parquet.verify_tree(tmp_path / "vault", parquet.DecryptionConfig(footer_key=b"k" * 16), on_error="collect")
+    assert not report.ok
+    assert report.checked["files"] == 1
+    assert [each.subject for each in report.having("key-missing")] == ["a.parquet"]
