@@ -29,8 +29,18 @@ Config = TypeVar("Config", bound=ReadingSettings)
 
 _DECRYPTION = frozenset({"algorithm", "allow_plaintext", "cache_seconds", "check_footer_integrity", "expected_key_ids"})
 _ENCRYPTION = frozenset(
-    "algorithm cache_seconds data_key_bits double_wrapping encrypt_all kek_bits kms_instance_id kms_instance_url "
-    "plaintext_footer store_aad_prefix".split()
+    [
+        "algorithm",
+        "cache_seconds",
+        "data_key_bits",
+        "double_wrapping",
+        "encrypt_all",
+        "kek_bits",
+        "kms_instance_id",
+        "kms_instance_url",
+        "plaintext_footer",
+        "store_aad_prefix",
+    ]
 )
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
+from tests.iceberg.keys import keystore
+from tests.interop.jvm import compiler_missing
 from tests.pages import run_shell
 
 GUIDE = "spark_cluster.py"
@@ -23,7 +30,9 @@ def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
 ) -> None:
     others = _blocks("docs/left-out.md", 'python title="Spark"')
     # They continue the script of the guide.
-    page = [block for name in ("spark", "parquet-on-spark") for block in _blocks(f"docs/{name}.md", 'python title="Spark"')]
+    page = [
+        block for name in ("spark", "parquet-on-spark") for block in _blocks(f"docs/{name}.md", 'python title="Spark"')
+    ]
     assert others
     assert len(page) == 2
     (tmp_path / "guide").mkdir()
@@ -36,6 +45,35 @@ def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
     assert "3 files" in done.stdout
     (stored,) = (tmp_path / "guide/spark-cluster/vault/day=1").glob("sales.json.*.ags1")
     assert stored.read_bytes().startswith(b"AGS1")
+
+
+def test_the_trial_class_compiles_and_opens_what_a_local_keystore_wrapped(
+    tmp_path: Path, run_spark: Callable[..., CompletedProcess[str]]
+) -> None:
+    import pyspark
+
+    if (reason := compiler_missing()) is not None:
+        (pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip)(reason)
+    (source,) = _blocks("docs/parquet-on-spark.md", 'java title="com/example/TrialKms.java"')
+    (tmp_path / "com/example").mkdir(parents=True)
+    (tmp_path / "com/example/TrialKms.java").write_text(source)
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    subprocess.run(["javac", "-cp", jars, "com/example/TrialKms.java"], cwd=tmp_path, check=True)
+    subprocess.run(["jar", "cf", "trial.jar", "com"], cwd=tmp_path, check=True)
+    masters = {"lake": bytes(range(16)), "pay": bytes(range(16, 32))}
+    conf = {
+        "spark.jars": str(tmp_path / "trial.jar"),
+        "spark.hadoop.parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
+        "spark.hadoop.parquet.encryption.kms.client.class": "com.example.TrialKms",
+        **{f"spark.hadoop.trial.secret.{name}": base64.b64encode(key).decode() for name, key in masters.items()},
+    }
+    kms = keystore(tmp_path, masters)
+    (block,) = _blocks("docs/parquet-on-spark.md", 'python title="Spark with a KMS client for Parquet"')
+    begin = (
+        "import os\nfrom pyspark.sql import SparkSession\nimport ags1.spark\n"
+        f"os.chdir({str(tmp_path)!r})\nkms = {kms!r}\nspark = SparkSession.builder.getOrCreate()\n"
+    )
+    run_spark(begin + block, conf=conf)
 
 
 def test_the_commands_for_an_environment_are_shell(tmp_path: Path) -> None:

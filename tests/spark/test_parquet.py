@@ -350,17 +350,19 @@ def test_an_unknown_argument_is_named_with_the_nearest_one(
     for work in (encrypt_parquet, rekey_parquet):
         with pytest.raises(TypeError, match=f"^{work.__name__} has no argument {name}; did you mean column_key_ids"):
             work(spark, lake, tmp_path / "vault", kms=kms_url, footer_key_id="lake", **unknown)
-    with pytest.raises(TypeError, match="^decrypt_parquet has no argument aad_prefixes; did you mean aad_prefix"):
-        decrypt_parquet(spark, lake, tmp_path / "plain", kms=kms_url, **{"aad_prefixes": {}})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="^verify_parquet has no argument require_encryption; did you mean require_enc"):
-        verify_parquet(spark, lake, kms=kms_url, **{"require_encryption": {}})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^decrypt_parquet has no argument aad_prefixes; did you mean aad_prefix"):
+        decrypt_parquet(spark, lake, tmp_path / "plain", kms=kms_url, aad_prefixes={})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^verify_parquet has no argument require_encryption; did you mean require_"):
+        verify_parquet(spark, lake, kms=kms_url, require_encryption={})  # type: ignore[arg-type]
     assert not (tmp_path / "vault").exists()
 
 
 def test_a_column_in_the_place_of_a_master_key_is_explained(
     spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
 ) -> None:
-    message = r"lists of column names: give \{'lake2': \['name'\]\} if 'lake2' is the master key, else \{'name': \['lake2"
+    message = (
+        r"lists of column names: give \{'lake2': \['name'\]\} if 'lake2' is the master key, else \{'name': \['lake2"
+    )
     with pytest.raises(TypeError, match=message):
         encrypt(spark, lake, tmp_path / "vault", kms_url, column_key_ids={"name": "lake2"})
     reversed_keys: Any = {"name": "lake2"}

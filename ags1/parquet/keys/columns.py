@@ -185,7 +185,8 @@ def list_of_columns_text(master: str, given: object) -> str:
     text = "column_key_ids maps ids of master keys to lists of column names"
     if not isinstance(given, str):
         return f"{text}, and {master!r} has {type(given).__name__}"
-    return f"{text}: give {({given: [master]})!r} if {given!r} is the master key, else {({master: [given]})!r}"
+    as_meant, as_given = {given: [master]}, {master: [given]}
+    return f"{text}: give {as_meant} if {given!r} is the master key, else {as_given}"
 
 
 def names_in_list(names: object, argument: str) -> list[ColumnName]:
