@@ -26,8 +26,8 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs man \
-	format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
+.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
+	man format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -157,12 +157,13 @@ demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say h
 demo-spark: build $(STAMPS)/demo-spark $(STAMPS)/java ## the same, and a directory that Spark encrypts and queries
 	$(BIN)/python examples/demo
 
-check: build $(STAMPS)/check ## format, lint and type checks, and the links of the documentation
+check: build $(STAMPS)/check ## format, lint and type checks, and the spelling and the links of the documentation
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ags1 include
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --concise $(STUBBED)
+	$(BIN)/python -m buildtools.prose README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs
 	$(MKDOCS)
 
 # The variable silences an advertisement.

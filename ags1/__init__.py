@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ags1.streams.opening import open
     from ags1.streams.stream import Reader, Writer
     from ags1.streams.verify import verify_file
-    from ags1.support.reports import Finding, VerifyReport
+    from ags1.support.reports import Finding, FindingsReport, VerifyReport
 
 __all__ = [
     "Ags1Error",
@@ -61,6 +61,7 @@ __all__ = [
     "Batch",
     "ConflictError",
     "Finding",
+    "FindingsReport",
     "FormatError",
     "Key",
     "KeyAccessError",
@@ -95,6 +96,7 @@ _LAZY_MODULES = ("arrow", "audit", "avro", "bench", "dataset", "fs", "iceberg", 
 _NEEDS = {"arrow": ("pyarrow",), "fs": ("fsspec",), "spark": ("pyspark", "pyarrow", "pandas")}
 _LAZY_NAMES = {
     "Finding": "ags1.support.reports",
+    "FindingsReport": "ags1.support.reports",
     "Reader": "ags1.streams.stream",
     "VerifyReport": "ags1.support.reports",
     "Writer": "ags1.streams.stream",

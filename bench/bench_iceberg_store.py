@@ -30,8 +30,8 @@ pytest.importorskip("fastavro")
 
 KEYS = {"lake": bytes(16)}
 LARGE, SMALL = "12 files, 332 MB", "200 files of 1,000 rows"
-SCAN, SCAN_FLOOR, APPEND, VERIFY = 1.0, 1.15, 1.15, {LARGE: 1.2, SMALL: 2.0}
-CONVERSION = {LARGE: 1.5, SMALL: 3.0}
+SCAN, SCAN_FLOOR, APPEND, VERIFY = 1.0, 1.15, 1.0, {LARGE: 1.2, SMALL: 1.0}
+CONVERSION = 1.5
 COMMITS = 20
 
 
@@ -280,7 +280,7 @@ def test_iceberg_store_files(which: str, tables: Tables, interleave: Callable[..
         subjects: dict[str, Any] = {"ags1": verify, peer: lambda: _copy(tables, put=False)}
         subjects[NAMED] = lambda: _copy(tables, put=False, above=True)
     else:
-        peer, target = "obstore, copy of the same objects through the client", CONVERSION[name]
+        peer, target = "obstore, copy of the same objects through the client", CONVERSION
         subjects = {"ags1": Subject(convert, before=fresh), peer: lambda: _copy(tables, put=True)}
     run = interleave(subjects, min_rounds=3)
     words = f"{which} of an Iceberg table, {name}, {CONDITIONS}"

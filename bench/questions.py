@@ -471,28 +471,29 @@ def _dataset(place: Workplace, action: str) -> Prepared:
 
 
 class _Tables:
-    """Iceberg tables in a catalog of one place."""
+    """Iceberg tables in a catalog of one place: of four files, or of twenty small ones."""
 
-    def __init__(self, place: Workplace) -> None:
+    def __init__(self, place: Workplace, *, small: bool) -> None:
         import pyarrow as pa
         from pyiceberg.catalog.sql import SqlCatalog
 
         from ags1.kms import MemoryKms
 
-        self.kms, self.number = MemoryKms(MASTER), 0
+        self.kms, self.number, self.appends = MemoryKms(MASTER), 0, 1 if small else 4
+        self.properties = {"format-version": "2"} | ({"write.target-file-size-bytes": "16000"} if small else {})
         warehouse = place.directory / "warehouse"
         warehouse.mkdir()
         self.catalog = SqlCatalog("c", uri=f"sqlite:///{place.directory}/catalog.db", warehouse=warehouse.as_uri())
         self.catalog.create_namespace("db")
-        count = max(1000, place.nbytes // 64)
+        count = 20_000 if small else max(1000, place.nbytes // 64)
         self.rows = pa.table({"id": range(count), "amount": [i % 1000 / 4 for i in range(count)]})
 
     def plain(self) -> str:
-        """Make a plaintext table of four files; return its name."""
+        """Make a plaintext table; return its name."""
         self.number += 1
         name = f"db.t{self.number}"
-        made = self.catalog.create_table(name, self.rows.schema, properties={"format-version": "2"})
-        for _ in range(4):
+        made = self.catalog.create_table(name, self.rows.schema, properties=self.properties)
+        for _ in range(self.appends):
             made.append(self.rows)
         return name
 
@@ -511,10 +512,10 @@ class _Tables:
         return name
 
 
-def _iceberg(place: Workplace, action: str) -> Prepared:
+def _iceberg(place: Workplace, action: str, *, small: bool = False) -> Prepared:
     from ags1 import iceberg
 
-    tables = _Tables(place)
+    tables = _Tables(place, small=small)
     if action in ("scan", "verify", "plan"):
         table = tables.load(tables.encrypted())
         if action == "verify":
@@ -592,7 +593,8 @@ GROUPS: dict[str, dict[str, Make]] = {
         for action in ("encrypt", "decrypt", "read", "verify", "rewrap")
     },
     "iceberg": {
-        f"iceberg-{action}": partial(_iceberg, action=action)
+        f"iceberg-{action}{files}": partial(_iceberg, action=action, small=bool(files))
+        for files in ("", "-small-files")
         for action in ("scan", "plan", "append", "verify", "encrypt_table", "rekey_table")
     },
     "start": {"import": _import},

@@ -1,4 +1,4 @@
-"""The manual page of the command ``ags1``, from the table of its commands: python -m buildtools.manpage > ags1.1"""
+"""The manual page of the command ``ags1``, made from its parsers; ``python -m buildtools.manpage`` prints the page."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ decryption = parquet.DecryptionConfig.from_kms(kms, expected_key_ids=["lake", "p
 prefixes = b"people/part-{0..1}.parquet"
 report = parquet.verify_tree("vault", decryption, require_encrypted=["ssn", "salary"], expected=prefixes)
 assert report.ok, report
-print(report.outcomes)
-assert all(each.facts["columns"]["id"] == "plaintext" for each in report.results.values())
+print(report)
+assert all(each.facts["columns"]["id"] == "plaintext" for each in report.facts["results"].values())
 
 # %%
 table = parquet.read_table("vault/", decryption, expected=prefixes)

@@ -16,8 +16,7 @@ reading = parquet.DecryptionConfig.from_kms(keys)
 tree = parquet.verify_tree(
     "tables", lambda name: reading.with_aad_prefix(f"tables/{name}".encode()), on_error="collect"
 )
-findings += [(path, "error", str(error)) for path, error in tree.errors]
-findings += [(path, str(each.outcome), str(each)) for path, each in tree.results.items() if each.outcome != "authentic"]
+findings += [(each.subject, each.code, each.message) for each in tree.findings if each.outcome]
 
 Path("report.json").write_text(json.dumps(findings, indent=2))
 sys.exit(1 if findings else 0)

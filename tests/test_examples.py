@@ -59,7 +59,10 @@ def test_the_schedule_names_a_changed_and_a_plaintext_file(tmp_path: Path) -> No
     with pytest.raises(AssertionError):
         run_python(ROOT / "examples" / "verify_on_a_schedule.py", work)
     findings = json.loads((work / "report.json").read_text())
-    assert [finding[:2] for finding in findings] == [["sales.csv", "damaged"], ["plain.parquet", "not protected"]]
+    assert [finding[:2] for finding in findings] == [
+        ["sales.csv", "damaged"],
+        ["plain.parquet", "footer-not-authenticated"],
+    ]
 
 
 def test_the_regression_test_refuses_a_baseline_of_another_machine(tmp_path: Path) -> None:

@@ -74,39 +74,24 @@ __all__ = [
     "relocate_table",
 ]
 
-_get, __dir__ = lazy_names(
-    __name__,
-    {
-        "keys.entries": ("EncryptedKey",),
-        "conversion.expiry": ("clean", "expire_snapshots"),
-        "conversion.old_keys": ("OldKeyReport",),
-        "conversion.operations": (
-            "decrypt_table",
-            "encrypt_table",
-            "plan_conversion",
-            "rekey_table",
-            "relocate_table",
-        ),
-        "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
-        "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "KeyRewrapReport"),
-        "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
-        "maintenance.compaction": ("CompactionOptions",),
-        "maintenance.maintaining": ("MaintenancePolicy",),
-        "maintenance.reports": ("CompactionReport", "MaintenanceReport", "ManifestReport"),
-        "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
-        "writing.change": ("ChangeReport",),
-        "new_table": ("create_table",),
-    },
-    dict.fromkeys(
-        (
-            *("conversion.expiry", "conversion.old_keys", "conversion.operations", "files.file_io", "tables"),
-            *("writing.change", "new_table"),
-            *("maintenance.compaction", "maintenance.maintaining"),
-        ),
-        ("pyarrow", "pyiceberg", "fastavro", "pyroaring"),
-    ),
-    extra="iceberg",
-)
+_HOMES = {
+    "keys.entries": ("EncryptedKey",),
+    "conversion.expiry": ("clean", "expire_snapshots"),
+    "conversion.old_keys": ("OldKeyReport",),
+    "conversion.operations": ("decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"),
+    "conversion.reports": ("CleanReport", "ConversionPlan", "ConversionReport", "ExpiryReport"),
+    "keys.encryption_keys": ("EncryptionKeys", "MergeReport", "MissingKekError", "PruneReport", "KeyRewrapReport"),
+    "files.file_io": ("EncryptedFileIO", "UntrustedLengthWarning"),
+    "maintenance.compaction": ("CompactionOptions",),
+    "maintenance.maintaining": ("MaintenancePolicy",),
+    "maintenance.reports": ("CompactionReport", "MaintenanceReport", "ManifestReport"),
+    "tables": ("EncryptedTable", "EncryptedTableScan", "load_table", "open_table"),
+    "writing.change": ("ChangeReport",),
+    "new_table": ("create_table",),
+}
+_LIGHT = {"conversion.reports", "keys.encryption_keys", "keys.entries", "maintenance.reports"}
+_NEEDED = dict.fromkeys(_HOMES.keys() - _LIGHT, ("pyarrow", "pyiceberg", "fastavro", "pyroaring"))
+_get, __dir__ = lazy_names(__name__, _HOMES, _NEEDED, "iceberg")
 
 
 def __getattr__(name: str) -> Any:

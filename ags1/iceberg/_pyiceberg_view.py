@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NoReturn, TypeAlias
 
 from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.manifest import DATA_FILE_TYPE
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import CommitTableResponse, StaticTable, Table, Transaction
 from pyiceberg.table.inspect import InspectTable
@@ -14,6 +16,7 @@ from pyiceberg.transforms import Transform
 
 from ags1.errors import without_secrets
 
+_COLUMN_SIZES = [each.name for each in DATA_FILE_TYPE[3].fields].index("column_sizes")
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
 
 
@@ -90,14 +93,11 @@ class _View(StaticTable):
         return _UpdateSpec(_Transaction(self, autocommit=True), case_sensitive)
 
     def transaction(self) -> Transaction:
-        if self.catalog.newest is None:
-            raise _unchangeable(self.metadata_location)
+        self.catalog.newest_of(self)
         return _Transaction(self)
 
     def refresh(self) -> Table:
-        if self.catalog.newest is None:
-            raise _unchangeable(self.metadata_location)
-        self.metadata, self.metadata_location, self.io = self.catalog.newest((), ())
+        self.metadata, self.metadata_location, self.io = self.catalog.newest_of(self)((), ())
         return self
 
     @property
@@ -108,13 +108,20 @@ class _View(StaticTable):
 class _Catalog(NoopCatalog):
     def __init__(self, name: str, newest: Newest | None) -> None:
         super().__init__(name)
-        self.newest = newest
+        self._newest = newest
+
+    def newest_of(self, table: Any) -> Newest:
+        """Return what commits to a table; a PermissionError if there is no catalog."""
+        if self._newest is None:
+            raise PermissionError(
+                f"{without_secrets(table.metadata_location)}: the table was opened by its metadata file, and no "
+                "catalog says which is the newest: open it with `load_table` to change it"
+            )
+        return self._newest
 
     def commit_table(self, table: Any, requirements: Any, updates: Any) -> CommitTableResponse:
-        if self.newest is None:
-            raise _unchangeable(table.metadata_location)
         # Keys of snapshots that others have added meanwhile are known to the new one alone.
-        metadata, location, table.io = self.newest(requirements, updates)
+        metadata, location, table.io = self.newest_of(table)(requirements, updates)
         return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
 
 
@@ -127,15 +134,8 @@ class _EntryInspection(InspectTable):
     """PyIceberg takes it that every file has sizes of columns, and deletion vectors and Avro files have none."""
 
     def _get_snapshot(self, snapshot_id: int | None = None) -> Any:
-        return _Snapshot(super()._get_snapshot(snapshot_id))
-
-
-class _Snapshot:
-    def __init__(self, snapshot: Any) -> None:
-        self._snapshot = snapshot
-
-    def manifests(self, io: Any) -> Iterator[_Manifest]:
-        return map(_Manifest, self._snapshot.manifests(io))
+        snapshot = super()._get_snapshot(snapshot_id)
+        return SimpleNamespace(manifests=lambda io: map(_Manifest, snapshot.manifests(io)))
 
 
 class _Manifest:
@@ -145,29 +145,6 @@ class _Manifest:
 
     def fetch_manifest_entry(self, io: Any, discard_deleted: bool) -> Iterator[Any]:
         for entry in self._manifest.fetch_manifest_entry(io=io, discard_deleted=discard_deleted):
-            yield _Entry(entry)
-
-
-class _Entry:
-    def __init__(self, entry: Any) -> None:
-        self._entry = entry
-        self.data_file = _File(entry.data_file)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._entry, name)
-
-
-class _File:
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.column_sizes = file.column_sizes or {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-
-def _unchangeable(location: str) -> PermissionError:
-    return PermissionError(
-        f"{without_secrets(location)}: the table was opened by its metadata file, and no catalog says which is the "
-        "newest: open it with `load_table` to change it"
-    )
+            if entry.data_file.column_sizes is None:
+                entry.data_file._data[_COLUMN_SIZES] = {}
+            yield entry

@@ -1,29 +1,28 @@
 """New encrypted tables in a catalog, and their metadata.
 
-Source: Iceberg table spec, "Table Metadata Fields"; the fields and the order that Iceberg Java gives a new table.
+PyIceberg makes the metadata. Source: Iceberg table spec, "Table Metadata Fields".
 """
 
 from __future__ import annotations
 
 import os
-import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
-from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec, assign_fresh_partition_spec_ids
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import transform_dict_value_to_str
 
 from ags1.iceberg.catalogs import catalog_table, loaded
 from ags1.iceberg.files.file_io import client_of
 from ags1.iceberg.keys.kek import make_kek
 from ags1.iceberg.metadata.locations import local_path
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, DATA_PATH, KEY_ID, METADATA_PATH, refuse_reserved
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, locations_of, refuse_reserved
 from ags1.iceberg.tables import EncryptedTable, load_table
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import TableMetadata
@@ -57,43 +56,15 @@ def new_metadata(
     if not wanted.fields:
         raise ValueError("a table needs at least one column")
     refuse_reserved((each.name for each in wanted.fields), "choose another name")
-    fresh = assign_fresh_schema_ids(wanted)
     if isinstance(schema, pyarrow.Schema):
-        wanted = fresh
-    spec = assign_fresh_partition_spec_ids(as_spec(partition_spec, wanted), wanted, fresh)
-    order = assign_fresh_sort_order_ids(as_order(sort_order, wanted), wanted, fresh)
-    order.check_compatible(fresh)
+        wanted = assign_fresh_schema_ids(wanted)
     given.setdefault(_CODEC, "zstd")
+    spec, order = as_spec(partition_spec, wanted), as_order(sort_order, wanted)
+    made = new_table_metadata(wanted, spec, order, location, {**given, _FORMAT_VERSION: str(_VERSION)})
+    made.sort_order().check_compatible(made.schema())
     # A table that could not be written to is not created.
-    TableLayout(fresh, spec, order, given)
-    shown = fresh.model_dump(mode="json", by_alias=True)
-    if not shown.get("identifier-field-ids"):
-        shown.pop("identifier-field-ids", None)
-    fields = {
-        "format-version": _VERSION,
-        "table-uuid": str(uuid.uuid4()),
-        "location": location,
-        "last-sequence-number": 0,
-        "last-updated-ms": int(time.time() * 1000),
-        "last-column-id": fresh.highest_field_id,
-        "current-schema-id": fresh.schema_id,
-        "schemas": [shown],
-        "default-spec-id": spec.spec_id,
-        "partition-specs": [spec.model_dump(mode="json", by_alias=True)],
-        "last-partition-id": max((each.field_id for each in spec.fields), default=PARTITION_FIELD_ID_START - 1),
-        "default-sort-order-id": order.order_id,
-        "sort-orders": [order.model_dump(mode="json", by_alias=True)],
-        "properties": given,
-        "current-snapshot-id": None,
-        "next-row-id": 0,
-        "refs": {},
-        "snapshots": [],
-        "statistics": [],
-        "partition-statistics": [],
-        "snapshot-log": [],
-        "metadata-log": [],
-    }
-    metadata = TableMetadata(fields)
+    TableLayout(made.schema(), made.spec(), made.sort_order(), given)
+    metadata = TableMetadata(made.model_dump(mode="json", by_alias=True) | {"next-row-id": 0})
     metadata.set_encryption(key_id, data_key_length)
     return metadata.fields
 
@@ -180,8 +151,7 @@ def create_table(
     make_kek(kms, key_id, "of a new table", 16)
     target.create(fields)
     # The caller has said where the files go.
-    named = (location, *((properties or {}).get(each) for each in (DATA_PATH, METADATA_PATH)))
-    allowed = [each for each in named if each]
+    allowed = locations_of(location, properties or {})
     return load_table(catalog, identifier, kms=kms, properties=storage_options, allowed_locations=allowed)
 
 

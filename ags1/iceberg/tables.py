@@ -1,4 +1,8 @@
-"""Encrypted Iceberg tables, opened by catalog or metadata file: PyIceberg plans and reads, ags1 supplies the keys."""
+"""Encrypted Iceberg tables, opened by catalog or metadata file.
+
+PyIceberg parses the metadata and binds the columns of a scan. ags1 supplies the keys, plans the scan and reads the
+files.
+"""
 
 from __future__ import annotations
 
@@ -466,19 +470,19 @@ class EncryptedTable(TableChanges, TableMaintenance):
         -------
         FindingsReport
             `checked` has "snapshots", "keys" and "files", those that were looked at, manifest lists and manifests among
-            them. `facts` has "unread", manifest lists and manifests that could not be read, so that what they name was
-            not looked at; and "old_keys", what other master keys still open, an OldKeyReport, if that could be tried.
-            It does not count for `ok`. Warnings and notes do not count either: notes are worth knowing, such as what
-            ``prune`` would drop.
+            them; and "unread_manifests", lists among them, that could not be read, so that what they name was not
+            looked at. `facts` has "old_keys", what other master keys still open, an OldKeyReport, if that could be
+            tried. It does not count for `ok`. Warnings and notes do not count either: notes are worth knowing, such as
+            what ``prune`` would drop.
 
             The codes. Of the table: "format-version", "table-not-encrypted", "no-master-key-property",
             "data-key-length", "statistics-plaintext", "statistics-key-leaked". Of snapshots: "snapshot-without-key",
-            "key-missing", "no-manifest-list". Of keys: "key-does-not-open", "key-unused", "kek-does-not-open",
-            "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future", "kek-without-timestamp",
-            "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files: "file-plaintext", "file-format",
-            "file-block-length", "file-without-length", "file-size", "file-size-in-manifest", "file-missing",
-            "size-unreadable", "file-unreadable", "file-conflict", "key-length", "list-without-snapshot",
-            "partition-in-path", "vector-outside".
+            "key-missing", "no-manifest-list", "partition-in-summary". Of keys: "key-does-not-open", "key-unused",
+            "kek-does-not-open", "kek-missing", "kek-unused", "kek-orphaned", "kek-expired", "kek-from-the-future",
+            "kek-without-timestamp", "kek-timestamp", "kek-other-master-key", "keys-not-judged". Of files:
+            "file-plaintext", "file-format", "file-block-length", "file-without-length", "file-size",
+            "file-size-in-manifest", "file-missing", "size-unreadable", "file-unreadable", "file-conflict",
+            "key-length", "list-without-snapshot", "partition-in-path", "vector-outside".
 
         Raises
         ------
@@ -492,11 +496,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
         return audit_with_old_keys(self._walk(snapshot_id), self.io, self.catalog_table)
 
     def verify(
-        self,
-        snapshot_id: Snapshots = "all",
-        *,
-        progress: Progress | None = None,
-        threads: int | None = None,
+        self, snapshot_id: Snapshots = "all", *, progress: Progress | None = None, threads: int | None = None
     ) -> VerifyReport:
         """Authenticate every block and every module of the table's files, each file once, in little memory.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -281,6 +281,8 @@ def register_columns(
     KeyAccessError, OSError
         As :func:`encrypt_columns`.
     """
+    from pyspark.sql.functions import arrow_udf
+
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
     if isinstance(key_ids, str) or not key_ids or not all(isinstance(each, str) for each in key_ids):
@@ -288,37 +290,42 @@ def register_columns(
     table = locate(keys, spark)
     wanted = [Wanted("", key_id, form) for key_id in dict.fromkeys(key_ids)]
     made = {key.reference.key.key_id: key for key in keys_for(table, kms, wanted)}
-    spark.udf.register("ags1_encrypt", _function(_EncryptValues(made, kms)).asNondeterministic())
+    encrypt = _function("ags1_encrypt", key_ids, lambda key_id, column, _: _encrypting(made[key_id], column, kms))
+    spark.udf.register("ags1_encrypt", arrow_udf(encrypt, "binary").asNondeterministic())
     if decrypt:
         hidden = KeyTable.of(table, kms, key_ids[0])
-        spark.udf.register("ags1_decrypt", _function(_DecryptValues(tuple(made), hidden, form, kms)))
+
+        def opening(key_id: str, column: str, is_bound: bool) -> Callable[[Any, Any], Any]:
+            return _decrypting(Opening(column, key_id, form, ANY_ROW_KEY if is_bound else None), hidden, kms)
+
+        spark.udf.register("ags1_decrypt", arrow_udf(_function("ags1_decrypt", key_ids, opening), "binary"))
 
 
-def _function(task: Callable[[Iterable[Any]], Iterator[Any]]) -> Any:
-    """A function of Spark, whose kind Spark takes from the types of its arguments."""
-    from pyspark.sql.functions import arrow_udf
+def _function(name: str, key_ids: Sequence[str], make: Callable[[str, str, bool], Callable[[Any, Any], Any]]) -> Any:
+    """A SQL function of a value, a master key and, if wanted, the name of a column and a row's key.
+
+    `make` makes what works on values: of a master key, for a column, with or without a row's key. Spark takes the kind
+    of the function from the types of its arguments.
+    """
 
     def function(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        return task(batches)
-
-    return arrow_udf(function, "binary")
-
-
-class _Values:
-    """A SQL function of a value, a master key and, if wanted, the name of a column and a row's key."""
-
-    def _each(
-        self, name: str, key_ids: Iterable[str], batches: Iterable[Any], work: Callable[[Any, str, str, Any], Any]
-    ) -> Iterator[Any]:
+        made: dict[tuple[str, str], Callable[[Any, Any], Any]] = {}
+        batch: Any
         for batch in batches:
-            arrays = list(batch) if isinstance(batch, (tuple, list)) else [batch]
-            if not 2 <= len(arrays) <= 4:
+            values, *further = batch if isinstance(batch, (tuple, list)) else [batch]
+            if not 1 <= len(further) <= 3:
                 raise TypeError(f"{name} takes a value, a master key and, if wanted, a column's name and a row's key")
-            key_id, column = _literal(arrays[1], name), _literal(arrays[2], name) if len(arrays) > 2 else ""
-            if len(arrays[0]) and key_id not in key_ids:
+            key_id, column = [*(_literal(each, name) for each in further[:2]), ""][:2]
+            if not len(values):
+                yield pa.array([], pa.binary())
+                continue
+            if key_id not in key_ids:
                 raise ValueError(f"{name}: the master key {key_id!r} is not one of key_ids at registration")
-            row_keys = arrays[3] if len(arrays) > 3 else None
-            yield work(arrays[0], key_id, column, row_keys).cast(pa.binary())
+            if (key_id, column) not in made:
+                made[key_id, column] = make(key_id, column, len(further) == 3)
+            yield made[key_id, column](values, further[2] if len(further) == 3 else None).cast(pa.binary())
+
+    return function
 
 
 def _literal(array: Any, name: str) -> str:
@@ -330,44 +337,20 @@ def _literal(array: Any, name: str) -> str:
     return found[0]
 
 
-class _EncryptValues(_Values):
-    def __init__(self, keys: dict[str, ColumnRecord], kms: str) -> None:
-        self._keys = keys
-        self._kms = kms
+def _encrypting(key: ColumnRecord, column: str, kms: str) -> Callable[[Any, Any], Any]:
+    sealing = SealingColumn(key, kms)
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        sealing: dict[str, SealingColumn] = {}
+    def work(array: Any, row_keys: Any) -> Any:
+        if str(array.type) not in ("string", "large_string", "binary", "large_binary"):
+            raise TypeError(f"ags1_encrypt takes text or binary, not {array.type}: cast it to string first")
+        return sealing.seal(array, column, row_keys)
 
-        def work(array: Any, key_id: str, column: str, row_keys: Any) -> Any:
-            if str(array.type) not in ("string", "large_string", "binary", "large_binary"):
-                raise TypeError(f"ags1_encrypt takes text or binary, not {array.type}: cast it to string first")
-            if not len(array):
-                return pa.array([], pa.binary())
-            if key_id not in sealing:
-                sealing[key_id] = SealingColumn(self._keys[key_id], self._kms)
-            return sealing[key_id].seal(array, column, row_keys)
-
-        return self._each("ags1_encrypt", self._keys, batches, work)
+    return work
 
 
-class _DecryptValues(_Values):
-    def __init__(self, key_ids: tuple[str, ...], table: KeyTable, form: str, kms: str) -> None:
-        self._key_ids = key_ids
-        self._table = table
-        self._form = form
-        self._kms = kms
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        opening: dict[tuple[str, str], OpeningColumn] = {}
-
-        def work(array: Any, key_id: str, column: str, row_keys: Any) -> Any:
-            bound = None if row_keys is None else ANY_ROW_KEY
-            name = key_id, column
-            if name not in opening:
-                opening[name] = OpeningColumn(Opening(column, key_id, self._form, bound), self._table, self._kms)
-            return opening[name].open(array, column, row_keys)[0]
-
-        return self._each("ags1_decrypt", self._key_ids, batches, work)
+def _decrypting(opening: Opening, table: KeyTable, kms: str) -> Callable[[Any, Any], Any]:
+    values = OpeningColumn(opening, table, kms)
+    return lambda array, row_keys: values.open(array, opening.column, row_keys)[0]
 
 
 @dataclass(frozen=True)

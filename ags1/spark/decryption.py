@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -145,7 +146,7 @@ def decrypt_files(
             if there.is_local or not done:
                 entries = (each for each in dataset.files if wanted.accepts(each.path) and each.path not in done)
                 refuse_different(there.as_root(), entries, lambda entry: dataset.open(entry.path))
-        _Decrypting(dataset, there, wanted, engine, recorder, records, on_error, resume).run()
+        _Decrypting(dataset, there.as_root(), wanted, engine, recorder, records, on_error, resume).run()
     return recorder.close(time.monotonic() - started)
 
 
@@ -159,29 +160,22 @@ def _refuse_files_below(directory: str, dataset: Dataset, wanted: Filter, target
             )
 
 
+@dataclass(eq=False, repr=False)
 class _Decrypting:
-    def __init__(
-        self,
-        dataset: Dataset,
-        target: Location,
-        wanted: Filter,
-        engine: Engine,
-        recorder: Recorder,
-        records: DecryptionRecords,
-        on_error: str,
-        resume: bool,
-    ) -> None:
-        self._dataset = dataset
-        self._target = target = target.as_root()
-        self._wanted = wanted
-        self._engine = engine
-        self._recorder = recorder
-        self._on_error = on_error
-        self._records = records
-        self._done = self._records.read() if resume else {}
+    dataset: Dataset
+    target: Location
+    wanted: Filter
+    engine: Engine
+    recorder: Recorder
+    records: DecryptionRecords
+    on_error: str
+    resume: bool
+
+    def __post_init__(self) -> None:
+        self._done = self.records.read() if self.resume else {}
         if not self._done:
-            self._records.remove()
-        self._unsynced = Unsynced(target)
+            self.records.remove()
+        self._unsynced = Unsynced(self.target)
         # Empty directories that could not be made.
         self._failed: list[tuple[str, OSError]] = []
         # Files that tasks fill: their entries, and their temporary names.
@@ -191,20 +185,20 @@ class _Decrypting:
         try:
             self._run()
         finally:
-            remove(self._target.join(name) for _, name in self._begun.values())
-            self._records.close()
+            remove(self.target.join(name) for _, name in self._begun.values())
+            self.records.close()
 
     def _run(self) -> None:
         # The driver makes the directories, so its umask counts.
-        with TreeDirectories(self._target, self._dataset.mode) as directories:
-            self._records.begin()
-            with closing(self._units(directories)) as units, closing(self._engine.run(units)) as waves:
+        with TreeDirectories(self.target, self.dataset.mode) as directories:
+            self.records.begin()
+            with closing(self._units(directories)) as units, closing(self.engine.run(units)) as waves:
                 for rows in waves:
                     shared = set(self._begun)
                     outcomes = [self._joined(path, each) for path, each in by_file(rows).items()]
-                    self._recorder.add(outcomes)
+                    self.recorder.add(outcomes)
                     # The tasks have recorded the others.
-                    self._records.write(
+                    self.records.write(
                         (each.path, each.plaintext_length)
                         for each in outcomes
                         if each.status == "ok" and each.path in shared
@@ -212,25 +206,25 @@ class _Decrypting:
                     self._raise_first(outcomes)
             self._unsynced.sync()
             failed = [Outcome.failed(Unit(path, 0), error) for path, error in self._failed]
-            self._recorder.add(failed)
+            self.recorder.add(failed)
             self._raise_first(failed)
-            self._records.remove()
+            self.records.remove()
             directories.finish()
 
     def _raise_first(self, outcomes: list[Outcome]) -> None:
         failed = next((each for each in outcomes if each.status == "error"), None)
-        if failed is not None and self._on_error == "fail":
-            raise_for(failed, "decrypt", self._recorder.close(0.0))
+        if failed is not None and self.on_error == "fail":
+            raise_for(failed, "decrypt", self.recorder.close(0.0))
 
     def _units(self, directories: TreeDirectories) -> Generator[Unit, None, None]:
         there = self._there()
-        entries = self._dataset.files.entries()
-        for entry in made_before(entries, self._wanted, directories, self._unsynced, self._failed):
+        entries = self.dataset.files.entries()
+        for entry in made_before(entries, self.wanted, directories, self._unsynced, self._failed):
             size = entry.plaintext_length
             if self._is_done(entry.path, size, there.get(entry.path)):
-                where = self._target.join(entry.path).text
+                where = self.target.join(entry.path).text
                 row = Outcome(entry.path, where, size, encrypted_length(size), "skipped")
-                self._recorder.add([row])
+                self.recorder.add([row])
                 continue
             yield from self._cut(entry)
 
@@ -239,15 +233,15 @@ class _Decrypting:
         if not recorded == size == there:
             return False
         # In a store, that would be a request for each file.
-        return not self._target.is_local or identity_of(self._target.join(path)) == identity
+        return not self.target.is_local or identity_of(self.target.join(path)) == identity
 
     def _cut(self, entry: DatasetEntry) -> Iterator[Unit]:
         """The units of a file: ranges, if it is big and several tasks can fill it."""
-        size, name = entry.plaintext_length, self._records.name_of_file()
-        ranges = cut_entry(entry, self._engine.part_bytes, name) if size > self._engine.part_bytes else []
-        if len(ranges) > 1 and self._target.is_local:
+        size, name = entry.plaintext_length, self.records.name_of_file()
+        ranges = cut_entry(entry, self.engine.part_bytes, name) if size > self.engine.part_bytes else []
+        if len(ranges) > 1 and self.target.is_local:
             try:
-                with closing(LocalTarget(self._target.path)) as target:
+                with closing(LocalTarget(self.target.path)) as target:
                     target.begin(name, size, entry.mode)
             except OSError:
                 # The task that gets the whole file meets the same error, and reports it in a row.
@@ -265,15 +259,15 @@ class _Decrypting:
         entry, name = self._begun[path]
         row = joined(outcomes, entry.plaintext_length)
         if row.status != "error":
-            unsynced = Unsynced(self._target)
+            unsynced = Unsynced(self.target)
             try:
-                with closing(LocalTarget(self._target.path)) as target:
+                with closing(LocalTarget(self.target.path)) as target:
                     target.finish(name, path, entry.mode, entry.modified_ns)
                 unsynced.add(path)
                 unsynced.sync()
             except OSError as error:
                 row.status, row.error, row.kind = "error", str(error), type(error).__name__
-        remove([self._target.join(name)])
+        remove([self.target.join(name)])
         del self._begun[path]
         return row
 
@@ -281,4 +275,4 @@ class _Decrypting:
         """Lengths of the files that a record names."""
         if not self._done:
             return {}
-        return {each.name: each.size for each in list_files(self._target) if each.name in self._done}
+        return {each.name: each.size for each in list_files(self.target) if each.name in self._done}

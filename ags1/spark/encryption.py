@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.dataset.access import Access
@@ -131,7 +132,7 @@ def encrypt_files(
         work = EncryptWork(here, there, sealer.opener, again)
         return Engine(spark, work, parallelism=parallelism, progress=progress, seal=sealer, part_bytes=part_bytes)
 
-    encrypting = _Encrypting(there, kms, engine, recorder, on_error)
+    encrypting = _Encrypting(kms, engine, recorder, on_error)
     options = Options(
         wanted, on_error=on_error, resume=resume, single_writer=single_writer, again=again,
         perform=encrypting.perform, noted=encrypting.note,
@@ -152,54 +153,51 @@ def _refuse_overlap(source: Location, target: Location) -> None:
         raise ValueError(f"the target {target} lies in the source {source}: choose a target beside it")
 
 
+@dataclass(eq=False, repr=False)
 class _Encrypting:
     """Runs the units in tasks, and makes rows of the outcomes."""
 
-    def __init__(
-        self, target: Location, kms: str, engine: Callable[[Sealer], Engine], recorder: Recorder, on_error: str
-    ) -> None:
-        self._target = target
-        self._kms = kms
-        self._engine = engine
-        self._recorder = recorder
-        self._on_error = on_error
-        self._files: dict[str, EncryptUnit] = {}
+    kms: str
+    engine: Callable[[Sealer], Engine]
+    recorder: Recorder
+    on_error: str
+    files: dict[str, EncryptUnit] = field(default_factory=dict)
 
     def note(self, path: str, size: int, error: Exception | None) -> None:
         if error is None:
             row = Outcome(path, plaintext_length=size, file_length=encrypted_length(size), status="skipped")
         else:
             row = Outcome(path, status="error", error=str(error), kind=type(error).__name__)
-        self._recorder.add([row])
-        if error is not None and self._on_error == "fail":
-            raise_for(row, "encrypt", self._recorder.close(0.0))
+        self.recorder.add([row])
+        if error is not None and self.on_error == "fail":
+            raise_for(row, "encrypt", self.recorder.close(0.0))
 
     def perform(self, run: DatasetRun, units: Iterator[EncryptUnit]) -> Generator[UnitOutcome | None, None, None]:
         """DatasetRun units; see :class:`ags1.dataset.writing.Options`."""
-        engine = self._engine(Sealer(run.keys, self._kms))
+        engine = self.engine(Sealer(run.keys, self.kms))
         # The units are closed too: an exception of Spark would keep them alive.
         with closing(self._cut(units, engine.part_bytes)) as ranges, closing(engine.run(ranges)) as waves:
             for rows in waves:
                 refused: Outcome | None = None
                 for path, each in by_file(rows).items():
-                    unit = self._files.pop(path)
+                    unit = self.files.pop(path)
                     row = joined(each, unit.size)
-                    self._recorder.add([row])
+                    self.recorder.add([row])
                     if row.status != "error":
                         done = tuple((name, length) for one in each for name, length in one.detail)
                         yield UnitOutcome(unit, done, None, row.seconds)
-                    elif self._on_error == "fail" or row.kind in _REFUSALS:
+                    elif self.on_error == "fail" or row.kind in _REFUSALS:
                         refused = refused or row
                     else:
                         yield UnitOutcome(unit, None, error_of(row))
                 # The whole wave is durable now.
                 yield None
                 if refused is not None:
-                    raise_for(refused, "encrypt", self._recorder.close(0.0))
+                    raise_for(refused, "encrypt", self.recorder.close(0.0))
 
     def _cut(self, units: Iterator[EncryptUnit], part_bytes: int) -> Generator[EncryptUnit, None, None]:
         for unit in units:
-            self._files[unit.path] = unit
+            self.files[unit.path] = unit
             yield from cut(unit, part_bytes)
 
 

@@ -301,15 +301,12 @@ def verify_parquet(
         aad_prefix = None
     reading = _reading(kms, aad_prefix, decryption)
     run = ParquetRun(spark, source, None, include, exclude, parallelism, on_error, progress)
-    return run.verify(
-        reading,
-        missing_keys,
-        threads,
-        require_encrypted=require_encrypted,
-        allow_unauthenticated_pages=allow_unauthenticated_pages,
-        expected=expected,
-        transfer_key_id=transfer_key_id,
-    )
+    options = {
+        "missing_keys": missing_keys,
+        "require_encrypted": as_names(require_encrypted, "require_encrypted"),
+        "allow_unauthenticated_pages": allow_unauthenticated_pages,
+    }
+    return run.verify(reading, threads, options, expected, transfer_key_id)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------

@@ -122,7 +122,8 @@ class Finding(Record):
             return EXIT_OK
         if self.outcome != NOT_CHECKED:
             return EXIT_DATA if self.outcome == DAMAGED else EXIT_UNPROTECTED
-        return EXIT_USAGE if self.code == "unsupported" else EXIT_IO if self.code.endswith("unreadable") else EXIT_KEY
+        is_of_key = bool({"key", "kek"} & set(self.code.split("-")))
+        return EXIT_KEY if is_of_key else EXIT_USAGE if self.code == "unsupported" else EXIT_IO
 
     def __str__(self) -> str:
         return printable(without_secrets(f"{self.severity}: {self.code}: {self.message}"))
@@ -159,8 +160,6 @@ class FindingsReport(Report):
     facts: dict[str, Any] = field(default_factory=dict)
     exit_code: int = EXIT_OK
 
-    _did = "looked at"
-
     @property
     def ok(self) -> bool:
         """Whether there is neither an error nor a violation."""
@@ -195,15 +194,18 @@ class FindingsReport(Report):
         return lines
 
     def _text(self) -> str:
-        lines = [f"{self.subject}: {self.state()}", f"{self._did}: {self.checked_text()}", *self.lines()]
-        lines += [str(each) for each in self.facts.values() if isinstance(each, Report)]
+        lines = [f"{self.subject}: {self.state()}", f"checked: {self.checked_text()}", *self.lines()]
         # Names of columns and files are a stranger's: none of them is to look like a line of the report.
-        return "\n".join(printable(line) for each in lines for line in each.split("\n"))
+        return "\n".join(
+            [*map(printable, lines), *(str(each) for each in self.facts.values() if isinstance(each, Report))]
+        )
 
     def checked_text(self, without: str = "") -> str:
         """How much was examined, in words."""
-        found = (counted(count, name.removesuffix("s")) for name, count in self.checked.items() if name != without)
-        return ", ".join(found) or "nothing"
+        found = {
+            name.removesuffix("s").replace("_", " "): count for name, count in self.checked.items() if name != without
+        }
+        return ", ".join(counted(count, name) for name, count in found.items()) or "nothing"
 
     def state(self) -> str:
         """The outcome in words, with the number of errors and violations."""
@@ -225,8 +227,6 @@ class VerifyReport(FindingsReport):
 
     outcome: str = AUTHENTIC
 
-    _did = "authenticated"
-
     def add(self, finding: Finding) -> None:
         """Take in a finding."""
         super().add(finding)
@@ -239,7 +239,9 @@ class VerifyReport(FindingsReport):
             if each.outcome == self.outcome and (self.ok or each.severity in (ERROR, VIOLATION)):
                 worst.setdefault(each.code, each)
         more = ((each, self.counts[code] - 1) for code, each in worst.items())
-        return "; ".join(f"{each.message}{f', and {rest:,} more' if rest else ''}" for each, rest in more)
+        return without_secrets(
+            "; ".join(f"{each.message}{f', and {rest:,} more' if rest else ''}" for each, rest in more)
+        )
 
     def state(self) -> str:
         """The outcome in words, with the number of errors and violations."""

@@ -1,4 +1,4 @@
-"""Speed as a test: your functions beside a floor that runs in the same rounds."""
+"""Your functions beside a floor, in the same rounds."""
 
 import os
 

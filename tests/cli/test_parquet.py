@@ -404,11 +404,14 @@ def test_a_column_under_the_new_id_does_not_excuse_a_misspelt_old_one(run: Run, 
 def test_verify_says_that_a_wrong_footer_key_is_wrong(run: Run) -> None:
     Key.generate(128).save("right.key")
     Key.generate(128).save("wrong.key")
-    for more, said in (((), "footer"), (("--plaintext-footer",), "footer signature")):
+    for more, said in (
+        ((), "footer: wrong key"),
+        (("--plaintext-footer",), "signed footer: its signature does not verify: wrong footer key"),
+    ):
         run("parquet", "encrypt", "in.parquet", f"{said}.parquet", "--footer-key", "file:right.key", *more)
         done = run("parquet", "verify", f"{said}.parquet", "--footer-key", "file:wrong.key")
         assert done.code == 1
-        assert f"error: damaged: {said}: wrong key, wrong AAD prefix, or damaged data" in done.out
+        assert f"error: damaged: {said}, wrong AAD prefix" in done.out
         assert "not encrypted" not in done.out
 
 
@@ -566,7 +569,7 @@ def test_a_wrong_password_is_tried_once_and_told_once(
     assert "19 files not tried: the service refuses every key" in done.err
     assert "; 1 failed" in done.out
     asked = run("parquet", command, "vault", *target, "--kms", "local:p.json", "--password-file", "bad", "--json")
-    assert len([each for each in asked.records if "total" not in each]) == 20
+    assert len([each for each in asked.records if each.get("subject") != "total"]) == 20
     assert sum("not tried" in str(each["error"]) for each in asked.records) == 19
 
 

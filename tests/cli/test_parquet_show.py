@@ -158,7 +158,11 @@ def test_verify_of_many_files_has_the_outcome_of_the_worst(run: Run) -> None:
     assert {record["subject"]: record["outcome"] for record in each} == {
         "vault/ctr.parquet": "not protected", "vault/gcm.parquet": "damaged", "vault/plain.parquet": "not protected",
     }  # fmt: skip
-    assert (total["outcome"], total["outcomes"]["damaged"], total["outcomes"]["not protected"]) == ("damaged", 1, 2)
+    assert (total["outcome"], total["facts"]["outcomes"]["damaged"], total["facts"]["outcomes"]["not protected"]) == (
+        "damaged",
+        1,
+        2,
+    )
 
 
 def test_verify_of_a_plaintext_tree_is_not_silent(run: Run) -> None:
@@ -195,12 +199,13 @@ def test_verify_names_files_that_are_missing_and_that_do_not_belong(run: Run, ho
     found = run(*command)
     assert found.code == 1
     missing = "AAD prefix 'people.part1'" if how == "--expect-prefix" else "part-1.parquet"
-    assert f"ags1: missing: {missing} is expected, and not there" in found.err
-    assert run(*command, "--json").records[-1]["missing"] == [missing]
+    assert f"ags1: error: not-there: {missing} is expected, and not there" in found.err
+    last = run(*command, "--json").records[-1]["findings"][0]
+    assert (last["code"], last["subject"]) == ("not-there", missing)
     # Another of the set does not stand in for it, nor does one of another set.
     Path("set/part-3.parquet").write_bytes(Path("set/part-2.parquet").read_bytes())
     found = run(*command)
-    assert (found.code, "not expected: set/part-3.parquet: " in found.err) == (1, True)
+    assert (found.code, "error: not-expected: set/part-3.parquet is not expected: " in found.err) == (1, True)
     assert run("parquet", "verify", "set", *ONLY_FOOTER, "--expect", "x{5..3}").code == 2
 
 

@@ -333,13 +333,13 @@ def test_a_lock_that_others_hold_is_waited_for_and_one_that_was_ended_is_noticed
     state = table.commit(state, changed(state, a="1"))
     releasing.join()
     assert len(metadata_files(case.directory) - before) == 1
-    real_keep = _hive._Lock.keep
+    real_keep = _hive.HiveTable._keep
 
-    def ended(self: Any) -> None:
-        self._client.unlock(UnlockRequest(lockid=self._id))
-        real_keep(self)
+    def ended(self: Any, client: Any, number: int) -> None:
+        client.unlock(UnlockRequest(lockid=number))
+        real_keep(self, client, number)
 
-    monkeypatch.setattr(_hive._Lock, "keep", ended)
+    monkeypatch.setattr(_hive.HiveTable, "_keep", ended)
     with pytest.raises(OSError, match="ended the table's lock"):
         table.commit(state, changed(state, a="2"))
     assert len(metadata_files(case.directory) - before) == 1

@@ -300,11 +300,11 @@ def test_a_file_of_another_size_is_named(spark_tables: SparkTables, kind: str, d
     if damage != "missing":
         size = len(intact) - 1 if damage == "cut off" else len(intact) + 1
         assert f"has {size} bytes, but its key metadata says {len(intact)}" in finding.message
-    assert report.facts["unread"] == (kind in ("manifest list", "manifest"))
+    assert report.checked["unread_manifests"] == (kind in ("manifest list", "manifest"))
     # What does not hang on it was looked at all the same.
     assert report.checked["files"] > 4
-    if report.facts["unread"]:
-        assert "NOT looked at: what 1 manifest list or manifest that could not be read would name" in str(report)
+    if report.checked["unread_manifests"]:
+        assert "files, 1 unread manifest" in str(report)
 
 
 def test_a_swapped_manifest_cannot_be_read_and_the_rest_is_looked_at(spark_tables: SparkTables) -> None:
@@ -316,7 +316,7 @@ def test_a_swapped_manifest_cannot_be_read_and_the_rest_is_looked_at(spark_table
     (finding,) = report.having("file-unreadable")
     assert finding.subject == ours
     assert set(_codes(report)) <= {"file-unreadable", "file-size"}
-    assert report.facts["unread"] == 1
+    assert report.checked["unread_manifests"] == 1
 
 
 def test_files_without_a_trusted_length_are_named(spark_tables: SparkTables, tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_manifest_without_a_trusted_length_is_not_read_unless_the_policy_allow
     strict = _open(location).audit()
     (finding,) = strict.having("file-unreadable")
     assert "give `length_policy='metadata-hint'`" in finding.message
-    assert strict.facts["unread"] == 1
+    assert strict.checked["unread_manifests"] == 1
     hinted = _open(location, length_policy="metadata-hint").audit()
     assert _codes(hinted) == {"file-without-length": 1}
 
@@ -416,7 +416,7 @@ def test_a_snapshot_whose_key_was_lost_is_named_with_its_key(spark_tables: Spark
     (finding,) = report.having("key-missing")
     assert (finding.code, finding.subject) == ("key-missing", snapshot["key-id"])
     assert f"snapshot {snapshot['snapshot-id']} names key {snapshot['key-id']!r}" in finding.message
-    assert report.facts["unread"] == 1
+    assert report.checked["unread_manifests"] == 1
 
 
 def test_a_snapshot_without_a_key_is_an_error(spark_tables: SparkTables, tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_a_removed_key_encryption_key_is_named_for_every_key_under_it(
 
     report = _open(changed_metadata(table, tmp_path, change)).audit()
     assert _codes(report) == {"kek-missing": 2}
-    assert report.facts["unread"] == 2
+    assert report.checked["unread_manifests"] == 2
     kek_id = _kek(table.document)["key-id"]
     assert all(f"encrypted by key encryption key {kek_id!r}" in each.message for each in report.findings)
 
@@ -448,7 +448,7 @@ def test_a_kms_that_refuses_is_told_of_once(spark_tables: SparkTables) -> None:
     assert finding.code == "kek-does-not-open"
     assert "MemoryKms did not unwrap" in finding.message
     assert "8 entries under it cannot be opened" in finding.message
-    assert report.facts["unread"] == 8
+    assert report.checked["unread_manifests"] == 8
 
 
 def test_without_a_kms_an_audit_says_that_it_could_open_nothing(spark_tables: SparkTables) -> None:
@@ -537,7 +537,7 @@ def test_a_damaged_entry_is_named(spark_tables: SparkTables, tmp_path: Path) -> 
     report = _open(changed_metadata(table, tmp_path, change)).audit()
     (finding,) = report.findings
     assert (finding.code, finding.subject) == ("key-does-not-open", table.document["encryption-keys"][-1]["key-id"])
-    assert report.facts["unread"] == 1
+    assert report.checked["unread_manifests"] == 1
 
 
 def test_a_snapshot_that_names_a_key_encryption_key_is_an_error(spark_tables: SparkTables, tmp_path: Path) -> None:

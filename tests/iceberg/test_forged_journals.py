@@ -63,7 +63,7 @@ class Attack:
         # As the table names its files.
         self.evil = self.source.rpartition("/")[0] + "/evil.parquet"
         self.length, self.identity = evil.stat().st_size, identity_of(Location(str(evil)))
-        self.purpose = self.conversion._purpose(self.view)
+        self.purpose = self.conversion.change.purpose(self.view.metadata)
         self.key_id = change.key_id or "keyA"
         self.uuid = str(self.view.metadata.fields["table-uuid"])
 

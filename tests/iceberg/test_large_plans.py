@@ -46,7 +46,7 @@ def peak():
 def plan(path):
     table = load_table(None, path, kms=MemoryKms({"lake": bytes(16)}))
     if sys.argv[3] == "conversion":
-        return list(Contents(TableMetadata(table.document.fields), SnapshotFiles(table.io)).entries())
+        return list(Contents(TableMetadata(table.document.fields), SnapshotFiles(table.io), {}).entries())
     if sys.argv[3] in ("audit", "verify"):
         return range(getattr(table, sys.argv[3])().files)
     return table.scan(row_filter=sys.argv[3] or None).plan_files()

@@ -328,14 +328,14 @@ def test_an_expiry_that_another_one_overtakes_says_nothing_is_left(
 ) -> None:
     place = tmp_path / "t"
     killed(lambda: expire_snapshots(new_table(place, files=3)), 0)
-    read = removed_snapshots._files_of
+    read = removed_snapshots.files_of
 
-    def overtaken(*arguments: Any) -> Any:
+    def overtaken(*arguments: Any, **named: Any) -> Any:
         monkeypatch.undo()
         expire_snapshots(opened(place))
-        return read(*arguments)
+        return read(*arguments, **named)
 
-    monkeypatch.setattr(removed_snapshots, "_files_of", overtaken)
+    monkeypatch.setattr(removed_snapshots, "files_of", overtaken)
     report = expire_snapshots(opened(place))
     assert report.ok
     assert not report.paths

@@ -68,6 +68,11 @@ class Plain(io.BytesIO):
     """A file without any further method."""
 
 
+class Remote(io.BytesIO):
+    def pread(self, offset: int, size: int) -> bytes:
+        return self.getvalue()[offset : offset + size]
+
+
 @every("options", OPTIONS)
 def test_rows_are_those_of_arrows_own_reader(options: dict[str, Any]) -> None:
     rows, file = sample(500), Plain()
@@ -75,7 +80,7 @@ def test_rows_are_those_of_arrows_own_reader(options: dict[str, Any]) -> None:
     for at_once, remote, opened in (
         (1, False, file),
         (3, False, pa.BufferReader(file.getvalue())),
-        (2, True, pa.BufferReader(file.getvalue())),
+        (2, True, Remote(file.getvalue())),
     ):
         source = RowGroups(opened, LIMIT, is_remote=remote, at_once=at_once)
         found = pa.Table.from_batches(source.batches(rows.column_names))
@@ -93,6 +98,11 @@ def test_rows_are_the_same_when_a_batch_has_few_of_them(
     rows, file = sample(200), io.BytesIO()
     pq.write_table(rows, file, row_group_size=90, **options)
     monkeypatch.setattr(_row_groups, "_MOST_ROWS", 7)
+    batches = list(RowGroups(file, LIMIT).batches(rows.column_names))
+    assert pa.Table.from_batches(batches).equals(rows.cast(batches[0].schema))
+    assert max(batch.num_rows for batch in batches) == 7
+    # As large row groups are read.
+    monkeypatch.setattr(_row_groups, "_SMALL_GROUPS", 0)
     batches = list(RowGroups(file, LIMIT).batches(rows.column_names))
     assert pa.Table.from_batches(batches).equals(rows.cast(batches[0].schema))
     assert [batch.num_rows for batch in batches] == [7] * 12 + [6] + [7] * 12 + [6] + [7, 7, 6]

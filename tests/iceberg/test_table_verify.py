@@ -366,8 +366,8 @@ def test_an_allowed_plaintext_file_of_another_size_fails(spark_tables: SparkTabl
     table = spark_tables["events_plain"]
     path = table.files[0].path
     with table.damaged(path, path.read_bytes() + b"\0"):
-        failure = _only(_open(table.metadata, allow_plaintext=True).verify())
-    assert failure.details["error"] == "TruncatedError"
+        (failure,) = _open(table.metadata, allow_plaintext=True).verify().having("truncated")
+    assert failure.subject.endswith(path.name)
     assert "but the file above it says" in failure.message
 
 

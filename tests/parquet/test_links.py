@@ -133,7 +133,7 @@ def test_a_link_is_left_out_and_said(put: Callable[[Path, Path], None], trees: P
     sealed = tmp_path / "sealed"
     assert said in parquet.encrypt_tree(plain, sealed, beside(), others="skip").left_out
     put(sealed / "moved", outside)
-    assert said in parquet.verify_tree(sealed, reading()).left_out
+    assert said in parquet.verify_tree(sealed, reading()).facts["left_out"]
     if put is to_directory:
         with pytest.raises(NotADirectoryError, match="so its keys would stay as they are"):
             parquet.rotate_master_keys(CLIENT, sealed)

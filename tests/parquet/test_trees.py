@@ -75,7 +75,8 @@ def test_a_tree_goes_and_comes_back_under_the_same_names(lake: Path, tmp_path: P
     assert all((vault / name).read_bytes().startswith(b"PARE") for name in NAMES)
     verified = parquet.verify_tree(vault, reading())
     assert verified.ok
-    assert list(verified.results) == list(NAMES)
+    assert list(verified.facts["results"]) == list(NAMES)
+    assert (verified.outcome, verified.checked["files"]) == ("authentic", len(NAMES))
     assert parquet.decrypt_tree(str(vault), str(back), reading()).done == list(NAMES)
     check_same(lake, back)
 
@@ -126,7 +127,9 @@ def test_a_function_gives_each_file_its_own_identity(lake: Path, tmp_path: Path)
 
     assert parquet.verify_tree(vault, expected).ok
     (vault / NAMES[0]).write_bytes((vault / NAMES[1]).read_bytes())
-    assert not parquet.verify_tree(vault, expected).ok
+    report = parquet.verify_tree(vault, expected)
+    assert [(each.subject, each.code) for each in report.findings if each.outcome] == [(NAMES[0], "damaged")]
+    assert not report.ok
 
 
 def test_another_identity_leaves_everything_else_as_it_is() -> None:
@@ -262,6 +265,7 @@ def test_failures_are_collected_if_that_is_said(lake: Path, tmp_path: Path) -> N
     assert report.done == [NAMES[0], NAMES[2]]
     add(tmp_path / "vault", "p=1/a.parquet", b"PAR1 damaged PAR1")
     verified = parquet.verify_tree(tmp_path / "vault", reading(), on_error="collect")
+    assert [(each.subject, each.code) for each in verified.findings if each.outcome] == [("p=1/a.parquet", "truncated")]
     assert not verified.ok
 
 
@@ -281,7 +285,7 @@ def test_a_directory_without_parquet_files_does_not_pass_in_silence(tmp_path: Pa
         report = parquet.verify_tree(empty, reading())
     assert caught[0].filename == __file__
     assert not report.ok
-    assert report.outcome == "not checked"
+    assert (report.outcome, report.counts) == ("not checked", {"nothing-found": 1})
 
 
 class RefusingKms(MemoryKms):
@@ -590,8 +594,8 @@ def test_what_the_target_has_is_replaced_only_on_demand(tmp_path: Path, work: st
     assert len(run(resume=True).finished_before) == 2
 
 
-def test_a_verification_names_as_done_only_what_it_has_checked(tmp_path: Path) -> None:
-    """A file whose keys are missing is in the results, and nothing more."""
+def test_a_verification_counts_only_files_that_it_has_checked_whole(tmp_path: Path) -> None:
+    """A file whose keys are missing is a finding, and no checked file."""
     (tmp_path / "plain").mkdir()
     for name in ("a", "b"):
         pq.write_table(pa.table({"n": [1]}), tmp_path / "plain" / f"{name}.parquet")
@@ -602,4 +606,5 @@ def test_a_verification_names_as_done_only_what_it_has_checked(tmp_path: Path) -
     parquet.encrypt_tree(tmp_path / "plain", tmp_path / "vault", configs.__getitem__)
     report = parquet.verify_tree(tmp_path / "vault", parquet.DecryptionConfig(footer_key=b"k" * 16), on_error="collect")
     assert not report.ok
-    assert (report.done, report.done_bytes) == (["b.parquet"], (tmp_path / "vault/b.parquet").stat().st_size)
+    assert report.checked["files"] == 1
+    assert [each.subject for each in report.having("key-missing")] == ["a.parquet"]

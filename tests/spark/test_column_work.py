@@ -21,7 +21,7 @@ pa = pytest.importorskip("pyarrow")
 import ags1  # noqa: E402
 from ags1.iceberg.keys import key_hierarchy  # noqa: E402
 from ags1.kms import load  # noqa: E402
-from ags1.spark.columns import _EncryptValues  # noqa: E402
+from ags1.spark.columns import _encrypting, _function  # noqa: E402
 from ags1.spark.engine import column_keys, sealing  # noqa: E402
 from ags1.spark.engine.column_keys import (  # noqa: E402
     LEAD,
@@ -458,7 +458,7 @@ def test_nothing_that_is_pickled_or_stored_has_a_key(tmp_path: Path, kms_url: st
         **{str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()},
     }
     assert leaks(places, secrets) == []
-    assert pickle.loads(places["decrypt"])._table.open() == location
+    assert pickle.loads(places["decrypt"]).table.open() == location
 
 
 def test_a_null_row_key_is_refused(tmp_path: Path, kms_url: str) -> None:
@@ -479,7 +479,7 @@ def test_a_column_of_nulls_needs_no_key(tmp_path: Path, kms_url: str) -> None:
 
 def test_a_sql_function_refuses_what_it_cannot_encrypt(tmp_path: Path, kms_url: str) -> None:
     key = new_key(Location(tmp_path), kms_url, "", "lake", form="gcm")
-    function = _EncryptValues({"lake": key}, kms_url)
+    function = _function("ags1_encrypt", ["lake"], lambda key_id, column, _: _encrypting(key, column, kms_url))
     text, lake = pa.array(["a", "b"]), pa.array(["lake"] * 2)
     for batch, message in (
         ((text, pa.array(["other"] * 2)), "'other' is not one of key_ids"),
@@ -490,9 +490,9 @@ def test_a_sql_function_refuses_what_it_cannot_encrypt(tmp_path: Path, kms_url: 
         ((text, lake, pa.array(["a", None])), "are text, the same for all rows"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
-            list(function([batch]))
+            list(function(iter([batch])))
     nothing = text.slice(0, 0)
-    assert [len(each) for each in function([(nothing, nothing), (text, lake)])] == [0, 2]
+    assert [len(each) for each in function(iter([(nothing, nothing), (text, lake)]))] == [0, 2]
 
 
 def test_a_key_table_in_an_object_store_has_each_key_once(

@@ -49,7 +49,7 @@ def test_an_authentic_stream_is_reported_with_its_shape() -> None:
         "encrypted_length": len(STREAM),
         "length_trusted": True,
     }
-    assert str(report) == f"the stream: all authentic\nauthenticated: 40 blocks, {len(STREAM):,} bytes"
+    assert str(report) == f"the stream: all authentic\nchecked: 40 blocks, {len(STREAM):,} bytes"
 
 
 @pytest.mark.parametrize("length", checks.edge_lengths(BLOCK))

@@ -55,22 +55,22 @@ def test_every_report_has_the_base() -> None:
 
 
 def test_findings_are_counted_and_the_worst_one_decides() -> None:
-    report = VerifyReport("t", {"files": 2, "bytes": 1000})
+    report = VerifyReport("t\nt", {"files": 2, "bytes": 1000})
     assert (report.ok, report.outcome, report.exit_code) == (True, "authentic", 0)
-    assert str(report) == "t: all authentic\nauthenticated: 2 files, 1,000 bytes"
+    assert str(report) == "t\\nt: all authentic\nchecked: 2 files, 1,000 bytes"
     for severity, outcome, ok, code in (
         ("note", "", True, 0),
         ("note", "not protected", True, 0),
         ("warning", "not protected", True, 5),
         ("violation", "not protected", False, 5),
-        ("error", "not checked", False, 3),
+        ("error", "not checked", False, 4),
         ("error", "damaged", False, 1),
     ):
         report.add(Finding(severity, f"{severity} {outcome}", "a", "a: a\nb", outcome))
         assert (report.ok, report.outcome, report.exit_code) == (ok, outcome or "authentic", code)
     report.sort()
     assert [each.severity for each in report.findings] == ["error", "error", "violation", "warning", "note", "note"]
-    assert str(report).splitlines()[0] == "t: DAMAGED (2 errors, 1 violation)"
+    assert str(report).splitlines()[0] == "t\\nt: DAMAGED (2 errors, 1 violation)"
     # A stranger's name does not look like another line.
     assert len(str(report).splitlines()) == 8
     found = json.loads(json.dumps(report.to_dict()))

@@ -53,11 +53,8 @@ from ags1.parquet.rewrite.operations import (
     COPY,
     OTHER,
     PARQUET,
-    Decrypting,
-    Encrypting,
     FileOperation,
     Lacking,
-    Rekeying,
     classify,
     refuse_missing_columns,
     refuse_others,
@@ -166,7 +163,9 @@ def decrypt(
         reading.require()
         transfer = _Transfer(paths, choice, work, ("decrypting", "decrypted"), encrypting=False)
         return transfer.run(
-            lambda job: Decrypting(reading.config(job.source, job.name), drop_bloom_filters=drop_bloom_filters)
+            lambda job: FileOperation(
+                "decrypt", reading.config(job.source, job.name), drop_bloom_filters=drop_bloom_filters
+            )
         )
 
 
@@ -429,9 +428,9 @@ def _with_metadata(
                 made = KeyMetadata(made.encryption_key, prefix)
         config, missing = writing.config(job.target, job.name, made), transfer.choice.missing_columns
         if of_old is None:
-            operation: FileOperation = Encrypting(config, missing_columns=missing)
+            operation = FileOperation("encrypt", None, config, missing_columns=missing)
         else:
-            operation = Rekeying(encryption=config, missing_columns=missing, **of_old(job))
+            operation = FileOperation("rekey", encryption=config, missing_columns=missing, **of_old(job))
         return operation if made is None else _Recorded(operation, made, paths[job.target], job.target, replace)
 
     return operation_of
@@ -459,6 +458,9 @@ class _Recorded(FileOperation):
             raise
         output.commit(self._metadata, self._target)
 
+    def lacking(self, source: Any, name: str) -> Lacking:
+        return self._work.lacking(source, name)
+
     def is_finished(self, source: Entry, target: Location) -> bool:
         """Whether the file can be read with the key metadata that an earlier run wrote for it."""
         from ags1.parquet.keys.properties import EncryptionConfig
@@ -466,7 +468,7 @@ class _Recorded(FileOperation):
         metadata = None if self._path is None else read_metadata(self._path)
         if metadata is None or not metadata.aad_prefix:
             return False
-        return Encrypting(EncryptionConfig.for_iceberg(metadata)).is_finished(source, target)
+        return FileOperation("encrypt", None, EncryptionConfig.for_iceberg(metadata)).is_finished(source, target)
 
 
 def _read_footer(target: str, metadata: KeyMetadata) -> None:

@@ -7,17 +7,26 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from ags1.cli.command import OnSpark, Positional
-from ags1.cli.output import say, say_json, warn, warn_some
+from ags1.cli.output import say, say_json, warn
 from ags1.cli.parquet.files import CLUSTER, READING_ON_SPARK, SECRETS, parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.paths import Job
 from ags1.cli.spelling import in_options
 from ags1.cli.transfer import recorded, work_through
 from ags1.cli.verification import VERIFY_FIELDS, verified
+from ags1.errors import KeyAccessError
 from ags1.parquet.verify.expected import ExpectedFiles
-from ags1.parquet.verify.report import NO_PREFIX, PREFIX_NOT_COMPARED, PREFIX_TEXTS
+from ags1.parquet.verify.report import (
+    NO_PREFIX,
+    OF_SET,
+    PREFIX_NOT_COMPARED,
+    PREFIX_TEXTS,
+    add_file,
+    add_missing,
+    report_of_set,
+)
 from ags1.support.exit_codes import EXIT_DATA, UsageError
-from ags1.support.reports import AUTHENTIC, DAMAGED, NOT_CHECKED, NOT_PROTECTED, WARNING, judged, worst_outcome
+from ags1.support.reports import AUTHENTIC, WARNING, judged
 from ags1.support.words import counted
 
 TYPE_CHECKING = False
@@ -34,7 +43,7 @@ if TYPE_CHECKING:
     files=Positional("FILE...", "Parquet file, glob or directory"),
     work="WORK",
     needs="(--footer-key KEY | --kms URL | ...)",
-    fields=f"{VERIFY_FIELDS}; behind several files: total, outcome, outcomes, missing, unexpected",
+    fields=f'{VERIFY_FIELDS}; behind several files the same of all, with the subject "total"',
     spark=OnSpark(
         "verify_parquet",
         {"source": "directory or file, or a URL"},
@@ -67,54 +76,65 @@ def verify(decryption: Namespace, demands: Namespace, expected: Namespace, files
     found = parquet_files(files, work)
     jobs = [Job(path, "", name) for path, name in found]
     reports: list[VerifyReport] = []
-    outcomes: list[str] = []
-    unexpected: list[tuple[str, str]] = []
+    total = report_of_set("total")
+    tried = 0
     with Clients() as clients:
         reading = ReadingOptions(decryption, KeyReferences(), clients)
 
-        def take(job: Job, outcome: str, report: VerifyReport | None = None) -> None:
-            outcomes.append(outcome)
-            prefix = None if report is None else report.facts["aad_prefix"]
-            checked = report is not None and outcome != DAMAGED
-            why = None if wanted is None else wanted.take(job.name, prefix, checked=checked)
-            if why is not None:
-                unexpected.append((job.source, why))
-
         def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+            nonlocal tried
+            tried += 1
             started = time.monotonic()
             config = reading.config(job.source, job.name) if reading.named or decryption.allow_plaintext else None
             try:
                 report = verify_file(job.source, config, threads=work.threads, progress=progress, **vars(demands))
             except Exception as error:
+                add_file(total, job.name, error, wanted, job.source)
                 code, outcome = judged(error)
-                take(job, outcome)
                 recorded(error, {"outcome": outcome, "counts": {code: 1}})
                 raise
             reports.append(report)
-            take(job, report.outcome, report)
+            add_file(total, job.name, report, wanted, job.source)
             return verified(report, started)
 
         code = work_through(
             work, ("verifying", "verified"), jobs, one, lambda job: {"subject": job.source}, job_count=1, name_all=True
         )
-    if not work.json and not work.quiet:
-        for report in reports:
-            # Of many files, what is to be acted on, unless all is asked for.
-            for line in report.lines():
-                if work.verbose or len(jobs) == 1 or line.startswith(WARNING):
-                    say(f"  {in_options(line)}")
-    # Those that were not tried any more.
-    outcomes += [NOT_CHECKED] * (len(jobs) - len(outcomes))
-    missing = [] if wanted is None else wanted.missing()
-    if len(jobs) > 1 and not work.json and not work.quiet and not (wanted and wanted.by_prefix):
-        if count := sum(PREFIX_NOT_COMPARED in each.counts for each in reports):
-            text = in_options(PREFIX_TEXTS[PREFIX_NOT_COMPARED])
-            warn(f"ags1: warning: {counted(count, 'file')}: {text}, such as 'people/{{path}}'")
-        if count := sum(NO_PREFIX in each.counts for each in reports):
-            say(f"{counted(count, 'file')}: {PREFIX_TEXTS[NO_PREFIX]}")
-    if len(jobs) > 1 or wanted is not None:
-        _say_total(work, outcomes, missing, unexpected)
-    return EXIT_DATA if missing or unexpected else code
+    for job in jobs[tried:]:
+        # A service refused every key.
+        add_file(total, job.source, KeyAccessError("it was not tried"), None)
+    add_missing(total, wanted)
+    is_alone = len(jobs) == 1 and wanted is None
+    if not is_alone and work.json:
+        say_json({**total.to_dict(), "error": None if total.outcome == AUTHENTIC else total.outcome})
+    elif not work.json:
+        _tell(work, reports, total, says_prefixes=len(jobs) > 1 and not (wanted and wanted.by_prefix))
+        if not (is_alone or work.quiet):
+            parts = [f"{count:,} {each}" for each, count in sorted(total.facts["outcomes"].items())]
+            parts += [f"{total.counts[each]:,} {each.replace('-', ' ')}" for each in OF_SET if each in total.counts]
+            say(f"total: {total.outcome} ({', '.join(parts)})")
+    return EXIT_DATA if total.counts.keys() & {*OF_SET} else code
+
+
+def _tell(work: Namespace, reports: list[VerifyReport], total: VerifyReport, *, says_prefixes: bool) -> None:
+    """Say what the files have beside their outcome, and what is wrong with the set of them."""
+    for line in total.lines():
+        if line.split(": ")[1] in OF_SET:
+            warn(f"ags1: {in_options(line)}")
+    if work.quiet:
+        return
+    is_alone = sum(total.facts["outcomes"].values()) == 1
+    for report in reports:
+        # Of many files, what is to be acted on, unless all is asked for.
+        for line in report.lines():
+            if work.verbose or is_alone or line.startswith(WARNING):
+                say(f"  {in_options(line)}")
+    if says_prefixes and PREFIX_NOT_COMPARED in total.counts:
+        count = counted(total.counts[PREFIX_NOT_COMPARED], "file")
+        text = in_options(PREFIX_TEXTS[PREFIX_NOT_COMPARED])
+        warn(f"ags1: warning: {count}: {text}, such as 'people/{{path}}'")
+    if says_prefixes and NO_PREFIX in total.counts:
+        say(f"{counted(total.counts[NO_PREFIX], 'file')}: {PREFIX_TEXTS[NO_PREFIX]}")
 
 
 def _expected(given: list[Any] | None, source: str | None) -> ExpectedFiles | None:
@@ -128,28 +148,3 @@ def _expected(given: list[Any] | None, source: str | None) -> ExpectedFiles | No
         return ExpectedFiles(given) if given else None
     except ValueError as error:
         raise UsageError(str(error).replace("expected", "--expect", 1)) from None
-
-
-def _say_total(work: Namespace, outcomes: list[str], missing: list[str], unexpected: list[tuple[str, str]]) -> None:
-    outcome = DAMAGED if missing or unexpected else worst_outcome(outcomes)
-    counts = {each: outcomes.count(each) for each in (AUTHENTIC, DAMAGED, NOT_PROTECTED, NOT_CHECKED)}
-    if work.json:
-        total = {
-            "total": len(outcomes),
-            "outcome": outcome,
-            "outcomes": counts,
-            "missing": missing,
-            "unexpected": [{"file": path, "reason": why} for path, why in unexpected],
-            "error": None if outcome == AUTHENTIC else outcome,
-        }
-        say_json(total)
-        return
-    absent = [f"missing: {each} is expected, and not there" for each in missing]
-    warn_some(absent, "missing: {:,} more (--json names them all)")
-    others = [f"not expected: {path}: {why}" for path, why in unexpected]
-    warn_some(others, "not expected: {:,} more (--json names them all)")
-    if not work.quiet:
-        parts = [f"{count:,} {each}" for each, count in counts.items() if count]
-        parts += [f"{len(missing):,} missing"] if missing else []
-        parts += [f"{len(unexpected):,} not expected"] if unexpected else []
-        say(f"total: {outcome} ({', '.join(parts)})")

@@ -14,11 +14,10 @@ from ags1.iceberg.catalogs._table import (
     PointerTable,
     RefusedError,
     TableState,
-    current_schema,
     hive_columns,
     read_state,
 )
-from ags1.iceberg.metadata.metadata_document import DATA_PATH, METADATA_PATH, properties_of
+from ags1.iceberg.metadata.metadata_document import current_of, locations_of, properties_of
 
 _KEPT = (
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
@@ -37,8 +36,8 @@ class GlueTable(PointerTable):
         found = self._get()
         parameters = found.get("Parameters", {})
         state = read_state(self._pointer(parameters), self.io_properties)
-        places = (found.get("StorageDescriptor", {}).get("Location"), *map(parameters.get, (DATA_PATH, METADATA_PATH)))
-        return replace(state, locations=tuple(each for each in places if each))
+        location = found.get("StorageDescriptor", {}).get("Location")
+        return replace(state, locations=locations_of(location, parameters))
 
     def swap(self, base: TableState, new: TableState) -> None:
         """Update the table if its version is still the one at which the location was compared."""
@@ -52,7 +51,7 @@ class GlueTable(PointerTable):
         parameters = {name: value for name, value in found.get("Parameters", {}).items() if name not in obsolete}
         changed["Parameters"] = {**parameters, **_parameters(new, base.metadata_location)}
         descriptor = dict(found.get("StorageDescriptor", {}))
-        if current_schema(before) != current_schema(after):
+        if current_of(before, "schemas") != current_of(after, "schemas"):
             descriptor["Columns"] = _columns(after)
         changed["StorageDescriptor"] = {**descriptor, "Location": after.get("location")}
         version = found.get("VersionId")
@@ -122,7 +121,7 @@ def _parameters(new: TableState, previous: str | None) -> dict[str, str]:
 
 def _columns(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     columns = []
-    for name, kind, doc in hive_columns(current_schema(fields)):
+    for name, kind, doc in hive_columns(current_of(fields, "schemas")):
         column = {"Name": name, "Type": kind.removesuffix(" with local time zone")}
         columns.append(column if doc is None else {**column, "Comment": doc})
     return columns

@@ -20,10 +20,13 @@ import hmac
 import json
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hive_metastore import ttypes
 from pyiceberg.catalog.hive import HiveCatalog
+from thrift.Thrift import TException
+from thrift.transport.TTransport import TTransportException
 
 from ags1.errors import AuthenticationError
 from ags1.expected import check_hash
@@ -33,16 +36,15 @@ from ags1.iceberg.catalogs._table import (
     PointerTable,
     RefusedError,
     TableState,
-    current_schema,
     hive_columns,
     read_state,
 )
 from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash
 from ags1.iceberg.metadata.metadata_document import (
     DATA_KEY_LENGTH,
-    DATA_PATH,
     KEY_ID,
-    METADATA_PATH,
+    current_of,
+    locations_of,
     properties_of,
     text_hash,
 )
@@ -87,8 +89,7 @@ class HiveTable(PointerTable):
                     f"{state.metadata_location}: has the hash {hashes[0]}, and the catalog has {metadata_hash} for "
                     f"{self.name}: the file was changed, or a writer has left the hash of an older one"
                 )
-        places = (table.sd.location, *(parameters.get(each) for each in (DATA_PATH, METADATA_PATH)))
-        locations = tuple(each for each in places if each)
+        locations = locations_of(table.sd.location, parameters)
         return TableState(state.metadata_location, state.document, key_id, metadata_hash, locations)
 
     def state_of(self, location: str, written: NewMetadata) -> TableState:
@@ -97,14 +98,7 @@ class HiveTable(PointerTable):
         return TableState(location, written.document, key_id, None if key_id is None else written.metadata_hash)
 
     def swap(self, base: TableState, new: TableState) -> None:
-        from hive_metastore.ttypes import (
-            EnvironmentContext,
-            InvalidOperationException,
-            MetaException,
-            NoSuchObjectException,
-        )
-
-        with self._connected() as client, self._locked(client, base) as lock:
+        with self._connected() as client, self._locked(client, base) as keep:
             table = self._get(client)
             location = self._pointer(table.parameters)
             if location != base.metadata_location:
@@ -112,12 +106,12 @@ class HiveTable(PointerTable):
             table.parameters = _changed_parameters(table.parameters, base, new)
             _describe(table, base.document.fields, new.document.fields)
             expected = {"expected_parameter_key": LOCATION, "expected_parameter_value": base.metadata_location}
-            context = EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true", **expected})
-            lock.keep()
+            context = ttypes.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true", **expected})
+            keep()
             self.sending()
             try:
                 client.alter_table_with_environment_context(self._database, self._table, table, context)
-            except (MetaException, InvalidOperationException, NoSuchObjectException) as error:
+            except (ttypes.MetaException, ttypes.InvalidOperationException, ttypes.NoSuchObjectException) as error:
                 # The metastore can fail after the change, in its notifications.
                 location = self._pointer(self._get(client).parameters)
                 if location == new.metadata_location:
@@ -127,27 +121,17 @@ class HiveTable(PointerTable):
                 raise RefusedError(f"{self.name}: the metastore refused the commit: {error.message}") from error
 
     def insert(self, new: TableState) -> None:
-        from hive_metastore.ttypes import (
-            AlreadyExistsException,
-            InvalidObjectException,
-            MetaException,
-            NoSuchObjectException,
-            SerDeInfo,
-            StorageDescriptor,
-            Table,
-        )
-
         now = int(time.time())
-        table = Table(
+        table = ttypes.Table(
             dbName=self._database,
             tableName=self._table,
             owner=getpass.getuser(),
             createTime=now,
             lastAccessTime=now,
-            sd=StorageDescriptor(
+            sd=ttypes.StorageDescriptor(
                 inputFormat="org.apache.hadoop.mapred.FileInputFormat",
                 outputFormat="org.apache.hadoop.mapred.FileOutputFormat",
-                serdeInfo=SerDeInfo(serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"),
+                serdeInfo=ttypes.SerDeInfo(serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"),
             ),
             tableType="EXTERNAL_TABLE",
             parameters=_changed_parameters({"EXTERNAL": "TRUE", "table_type": "ICEBERG"}, None, new),
@@ -157,17 +141,15 @@ class HiveTable(PointerTable):
             self.sending()
             try:
                 client.create_table(table)
-            except AlreadyExistsException as error:
+            except ttypes.AlreadyExistsException as error:
                 raise self._taken() from error
-            except (InvalidObjectException, MetaException, NoSuchObjectException) as error:
+            except (ttypes.InvalidObjectException, ttypes.MetaException, ttypes.NoSuchObjectException) as error:
                 raise RefusedError(f"{self.name}: the metastore refused the table: {error.message}") from error
 
     # -- the metastore -----------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
-        from thrift.transport.TTransport import TTransportException
-
         try:
             with self._catalog._create_hive_client(self._catalog.properties) as client:
                 yield client
@@ -175,92 +157,54 @@ class HiveTable(PointerTable):
             raise ConnectionError(f"{self.name}: the metastore cannot be reached: {error.message}") from error
 
     def _get(self, client: Any) -> Any:
-        from hive_metastore.ttypes import NoSuchObjectException
-
         try:
             return client.get_table(self._database, self._table)
-        except NoSuchObjectException:
+        except ttypes.NoSuchObjectException:
             raise FileNotFoundError(2, "the catalog has no such table", self.name) from None
 
     @contextlib.contextmanager
-    def _locked(self, client: Any, base: TableState) -> Iterator[_Lock]:
-        said = properties_of(base.document.fields).get(_LOCKS)
-        if said is None:
-            properties = self._catalog.properties
-            said = properties.get(_LOCKS, properties.get(f"iceberg.{_LOCKS}", "true"))
-        lock = _Lock(client, self._database, self._table)
-        if str(said).lower() == "true":
-            lock.acquire()
+    def _locked(self, client: Any, base: TableState) -> Iterator[Callable[[], None]]:
+        """Hold Hive's lock of the table, unless it is switched off; yield what renews it just before its use.
+
+        The metastore ends a lock without a heartbeat for some minutes.
+        """
+        properties = self._catalog.properties
+        usual = properties.get(_LOCKS, properties.get(f"iceberg.{_LOCKS}", "true"))
+        if str(properties_of(base.document.fields).get(_LOCKS, usual)).lower() != "true":
+            yield lambda: None
+            return
+        component = ttypes.LockComponent(ttypes.LockType.EXCLUSIVE, ttypes.LockLevel.TABLE, self._database, self._table)
+        request = ttypes.LockRequest([component], user=getpass.getuser(), hostname=socket.gethostname())
         try:
-            yield lock
-        finally:
-            lock.release()
-
-
-class _Lock:
-    """Hive's lock of a table. The metastore ends a lock without a heartbeat for some minutes."""
-
-    def __init__(self, client: Any, database: str, table: str) -> None:
-        self._client = client
-        self._database, self._table = database, table
-        self._id: int | None = None
-
-    def acquire(self) -> None:
-        from hive_metastore.ttypes import (
-            CheckLockRequest,
-            LockComponent,
-            LockLevel,
-            LockRequest,
-            LockState,
-            LockType,
-            MetaException,
-        )
-
-        component = LockComponent(LockType.EXCLUSIVE, LockLevel.TABLE, self._database, self._table)
-        request = LockRequest([component], user=getpass.getuser(), hostname=socket.gethostname())
-        name = f"{self._database}.{self._table}"
-        try:
-            found = self._client.lock(request)
-        except MetaException as error:
+            found = client.lock(request)
+        except ttypes.MetaException as error:
             raise RefusedError(
-                f"{name}: the metastore gives no lock ({error.message}). If nobody commits under its locks, set "
+                f"{self.name}: the metastore gives no lock ({error.message}). If nobody commits under its locks, set "
                 f"{_LOCKS}=false for the catalog, and for every other writer"
             ) from error
-        self._id = found.lockid
-        wait, end = _FIRST_WAIT, time.monotonic() + _LOCK_SECONDS
-        while found.state == LockState.WAITING and time.monotonic() < end:
-            time.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-            found = self._client.check_lock(CheckLockRequest(lockid=self._id))
-        if found.state != LockState.ACQUIRED:
-            self.release()
-            raise RefusedError(
-                f"{name}: another writer has held the table's lock in the metastore for {_LOCK_SECONDS:.0f} seconds: "
-                "try again; a writer that was killed loses it after some minutes"
-            )
-
-    def keep(self) -> None:
-        """Send a heartbeat for the lock just before its use; a RefusedError if the metastore ended it."""
-        from hive_metastore.ttypes import HeartbeatRequest, NoSuchLockException, NoSuchTxnException, TxnAbortedException
-
-        if self._id is None:
-            return
+        number, wait, end = found.lockid, _FIRST_WAIT, time.monotonic() + _LOCK_SECONDS
         try:
-            self._client.heartbeat(HeartbeatRequest(lockid=self._id))
-        except (NoSuchLockException, NoSuchTxnException, TxnAbortedException) as error:
-            raise RefusedError(
-                f"{self._database}.{self._table}: the metastore ended the table's lock meanwhile: try again"
-            ) from error
-
-    def release(self) -> None:
-        from hive_metastore.ttypes import UnlockRequest
-        from thrift.Thrift import TException
-
-        if self._id is not None:
+            while found.state == ttypes.LockState.WAITING and time.monotonic() < end:
+                time.sleep(wait)
+                wait = min(2 * wait, _LONGEST_WAIT)
+                found = client.check_lock(ttypes.CheckLockRequest(lockid=number))
+            if found.state != ttypes.LockState.ACQUIRED:
+                raise RefusedError(
+                    f"{self.name}: another writer has held the table's lock in the metastore for "
+                    f"{_LOCK_SECONDS:.0f} seconds: try again; a writer that was killed loses it after some minutes"
+                )
+            yield lambda: self._keep(client, number)
+        finally:
             # The commit stays valid; the metastore ends the lock by itself.
             with contextlib.suppress(TException, OSError):
-                self._client.unlock(UnlockRequest(lockid=self._id))
-            self._id = None
+                client.unlock(ttypes.UnlockRequest(lockid=number))
+
+    def _keep(self, client: Any, number: int) -> None:
+        """Send a heartbeat for a lock; a RefusedError if the metastore ended it."""
+        try:
+            client.heartbeat(ttypes.HeartbeatRequest(lockid=number))
+        except (ttypes.NoSuchLockException, ttypes.NoSuchTxnException, ttypes.TxnAbortedException) as error:
+            raise RefusedError(f"{self.name}: the metastore ended the table's lock meanwhile: try again") from error
 
 
 def _changed_parameters(found: Mapping[str, str], base: TableState | None, new: TableState) -> dict[str, str]:
@@ -289,7 +233,7 @@ def _summary_of_state(fields: Mapping[str, Any]) -> dict[str, str | None]:
     snapshots = fields.get("snapshots") or ()
     snapshot: Mapping[str, Any] = next((each for each in snapshots if each.get("snapshot-id") == current), {})
     summary = {name: value for name, value in (snapshot.get("summary") or {}).items() if name != "operation"}
-    schema = current_schema(fields)
+    schema = current_of(fields, "schemas")
     found: dict[str, str | None] = {
         "uuid": fields.get("table-uuid"),
         "snapshot-count": str(len(snapshots)),
@@ -297,17 +241,15 @@ def _summary_of_state(fields: Mapping[str, Any]) -> dict[str, str | None]:
         "current-snapshot-timestamp-ms": str(snapshot["timestamp-ms"]) if snapshot else None,
         "current-snapshot-summary": _short(summary) if snapshot else None,
         "current-schema": _short(schema) if schema else None,
-        "default-partition-spec": _default(fields, "partition-specs", "spec-id", "default-spec-id"),
-        "default-sort-order": _default(fields, "sort-orders", "order-id", "default-sort-order-id"),
+        "default-partition-spec": _default(fields, "partition-specs"),
+        "default-sort-order": _default(fields, "sort-orders"),
     }
     return found | {name: summary.get(each) for name, each in _STATISTICS.items()}
 
 
-def _default(fields: Mapping[str, Any], name: str, key: str, wanted: str) -> str | None:
-    for each in fields.get(name) or ():
-        if each.get(key) == fields.get(wanted) and each.get("fields"):
-            return _short(each)
-    return None
+def _default(fields: Mapping[str, Any], name: str) -> str | None:
+    found = current_of(fields, name)
+    return _short(found) if found.get("fields") else None
 
 
 def _short(value: Any) -> str | None:
@@ -317,9 +259,7 @@ def _short(value: Any) -> str | None:
 
 def _describe(table: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Set Hive's columns and location from the new metadata."""
-    from hive_metastore.ttypes import FieldSchema
-
     table.sd.location = after.get("location")
-    schema = current_schema(after)
-    if current_schema(before) != schema:
-        table.sd.cols = [FieldSchema(name, kind, doc) for name, kind, doc in hive_columns(schema)]
+    schema = current_of(after, "schemas")
+    if current_of(before, "schemas") != schema:
+        table.sd.cols = [ttypes.FieldSchema(name, kind, doc) for name, kind, doc in hive_columns(schema)]

@@ -24,9 +24,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from ags1.errors import ConflictError, UnsupportedError, without_secrets
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
-from ags1.iceberg.metadata.metadata_document import DATA_PATH, KEY_ID, METADATA_PATH, metadata_document, properties_of
+from ags1.iceberg.metadata.metadata_document import KEY_ID, current_of, locations_of, metadata_document, properties_of
 
-_REFUSED = range(400, 500)
 # Fields that a reader of an encrypted snapshot needs.
 _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-number")
 # Properties of commits under way: the main branch that they need, and what they add.
@@ -126,9 +125,9 @@ class RestTable(CatalogTable):
         staged = {
             "name": self.identifier[-1],
             "location": fields["location"],
-            "schema": _current(fields, "schemas", "schema-id", "current-schema-id"),
-            "partition-spec": _current(fields, "partition-specs", "spec-id", "default-spec-id"),
-            "write-order": _current(fields, "sort-orders", "order-id", "default-sort-order-id"),
+            "schema": current_of(fields, "schemas"),
+            "partition-spec": current_of(fields, "partition-specs"),
+            "write-order": current_of(fields, "sort-orders"),
             "stage-create": True,
             "properties": {**fields.get("properties", {}), "format-version": str(fields["format-version"])},
         }
@@ -137,9 +136,7 @@ class RestTable(CatalogTable):
             self._learn(self._ask("POST", self._url("create_table"), staged), fields["location"])
             updates: list[Update] = [{"action": "assign-uuid", "uuid": fields["table-uuid"]}]
             updates += updates_of({"table-uuid": fields["table-uuid"]}, bare).all
-            made = self._state(
-                self._ask("POST", self._url("update_table"), self._body([{"type": "assert-create"}], updates))
-            )
+            made = self._state(self._update([{"type": "assert-create"}], updates))
         except ConflictError as error:
             raise self._taken() from error
         if not fields.get("snapshots"):
@@ -160,9 +157,10 @@ class RestTable(CatalogTable):
         parts = self._catalog._split_identifier_for_path(self.identifier)
         return self._catalog.url(getattr(Endpoints, endpoint), prefixed=True, **parts)
 
-    def _body(self, requirements: list[Update], updates: list[Update]) -> dict[str, Any]:
+    def _update(self, requirements: list[Update], updates: list[Update]) -> dict[str, Any]:
         identifier = {"namespace": list(self.identifier[:-1]), "name": self.identifier[-1]}
-        return {"identifier": identifier, "requirements": requirements, "updates": updates}
+        body = {"identifier": identifier, "requirements": requirements, "updates": updates}
+        return self._ask("POST", self._url("update_table"), body)
 
     def _ask(self, method: str, url: str, body: Any = None, params: dict[str, str] | None = None) -> dict[str, Any]:
         """Send a request; return the JSON of the reply.
@@ -191,7 +189,7 @@ class RestTable(CatalogTable):
             raise ConflictError(f"{said}. Nothing was committed: load the table and do it again")
         if code in (401, 403):
             raise PermissionError(13, said)
-        if code == 501 or code in _REFUSED:
+        if 400 <= code < 500 or code == 501:
             raise RefusedError(said)
         raise OSError(said)
 
@@ -202,11 +200,8 @@ class RestTable(CatalogTable):
         text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))
         document = metadata_document(location or self.name, text.encode("utf-8"))
         # The catalog's server writes the metadata, so all of it is what the catalog says.
-        properties = properties_of(document.fields)
-        places = (document.fields.get("location"), *(properties.get(each) for each in (DATA_PATH, METADATA_PATH)))
-        return TableState(
-            location, document, locations=tuple(each for each in places if isinstance(each, str) and each)
-        )
+        places = locations_of(document.fields.get("location"), properties_of(document.fields))
+        return TableState(location, document, locations=places)
 
     def _learn(self, found: Mapping[str, Any], location: str) -> None:
         """Take the server's settings for access to the table's files."""
@@ -222,7 +217,7 @@ class RestTable(CatalogTable):
     def _send(self, found: TableState, requirements: list[Update], updates: list[Update]) -> TableState:
         """Send updates; return the resulting table."""
         try:
-            return self._state(self._ask("POST", self._url("update_table"), self._body(requirements, updates)))
+            return self._state(self._update(requirements, updates))
         except (ConflictError, PermissionError):
             raise
         except RefusedError as error:
@@ -318,8 +313,7 @@ class RestTable(CatalogTable):
             names = [added.name] if added.name in properties_of(now) else []
             updates = _removals(now, names, added.snapshots, added.keys)
             if updates:
-                needed = [{"type": "assert-table-uuid", "uuid": uuid}]
-                self._ask("POST", self._url("update_table"), self._body(needed, updates))
+                self._update([{"type": "assert-table-uuid", "uuid": uuid}], updates)
         except (ConflictError, OSError):
             # They are harmless if they stay: no ref has them, and the next commit removes them.
             pass
@@ -363,13 +357,10 @@ def _main_of(fields: Mapping[str, Any]) -> Any:
 
 def _leftovers(fields: Mapping[str, Any]) -> list[Update]:
     """Return updates that remove what other commits have added, which the new main branch refuses."""
-    updates: list[Update] = []
     found = list(_Added.found(fields))
-    if found:
-        snapshots = set().union(*(each.snapshots for each in found))
-        keys = set().union(*(each.keys for each in found))
-        updates = _removals(fields, [each.name for each in found], snapshots, keys)
-    return updates
+    snapshots = set[int]().union(*(each.snapshots for each in found))
+    keys = set[str]().union(*(each.keys for each in found))
+    return _removals(fields, [each.name for each in found], snapshots, keys)
 
 
 def _removals(
@@ -408,14 +399,10 @@ _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snap
 def _requirements_now(requirements: list[Update], now: TableState) -> list[Update]:
     """Return the requirements, with the schema and similar values that an earlier step of this commit has set."""
     fields = now.document.fields
-    names = {
-        "assert-current-schema-id": "current-schema-id",
-        "assert-default-spec-id": "default-spec-id",
-        "assert-default-sort-order-id": "default-sort-order-id",
-    }
+    names = [each["type"].removeprefix("assert-") for each in requirements]
     return [
-        {**each, names[each["type"]]: fields.get(names[each["type"]])} if each["type"] in names else each
-        for each in requirements
+        {**each, name: fields.get(name)} if name in each else each
+        for name, each in zip(names, requirements, strict=True)
     ]
 
 
@@ -449,10 +436,6 @@ def _is_done(fields: Mapping[str, Any], updates: list[Update]) -> bool:
         return True
 
     return all(map(done, updates))
-
-
-def _current(fields: Mapping[str, Any], name: str, key: str, wanted: str) -> Any:
-    return next(each for each in fields[name] if each[key] == fields[wanted])
 
 
 def _message(text: str) -> str:

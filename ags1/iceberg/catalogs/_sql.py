@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyiceberg.catalog.sql import IcebergTables
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
 from ags1.errors import FormatError
 from ags1.iceberg.catalogs._table import PointerTable, RefusedError, TableState, read_state
 
@@ -13,10 +17,6 @@ class SqlTable(PointerTable):
         return read_state(self._location(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:
-        from pyiceberg.catalog.sql import IcebergTables
-        from sqlalchemy import update
-        from sqlalchemy.exc import SQLAlchemyError
-
         statement = (
             update(IcebergTables)
             .where(*self._row(), IcebergTables.metadata_location == base.metadata_location)
@@ -36,10 +36,6 @@ class SqlTable(PointerTable):
         raise self._conflict(base.metadata_location, self._location())
 
     def insert(self, new: TableState) -> None:
-        from pyiceberg.catalog.sql import IcebergTables
-        from sqlalchemy import insert
-        from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-
         if not self._catalog.namespace_exists(self.identifier[:-1]):
             raise RefusedError(f"{self.name}: the catalog has no such namespace: create it first")
         row = self._catalog._create_table_row(
@@ -56,9 +52,6 @@ class SqlTable(PointerTable):
             connection.commit()
 
     def _location(self) -> str:
-        from pyiceberg.catalog.sql import IcebergTables
-        from sqlalchemy import select
-
         with self._catalog.engine.connect() as connection:
             row = connection.execute(select(IcebergTables.metadata_location).where(*self._row())).first()
         if row is None:
@@ -69,8 +62,6 @@ class SqlTable(PointerTable):
         return str(row[0])
 
     def _row(self) -> tuple[Any, ...]:
-        from pyiceberg.catalog.sql import IcebergTables
-
         return (
             IcebergTables.catalog_name == self._catalog.name,
             IcebergTables.table_namespace == ".".join(self.identifier[:-1]),
@@ -80,9 +71,6 @@ class SqlTable(PointerTable):
 
 def _other_catalogs(catalog: Any) -> str:
     """Which other catalogs have tables in the same database, in words: only the name tells them apart."""
-    from pyiceberg.catalog.sql import IcebergTables
-    from sqlalchemy import select
-
     with catalog.engine.connect() as connection:
         names = {row[0] for row in connection.execute(select(IcebergTables.catalog_name).distinct())}
     others = ", ".join(sorted(names - {catalog.name}))

@@ -410,15 +410,6 @@ def _said(error: BaseException) -> str:
     return without_secrets(f"{type(error).__name__}: {text[0] if text else ''}")[:300]
 
 
-def current_schema(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of new rows."""
-    wanted = fields.get("current-schema-id")
-    for schema in fields.get("schemas") or ():
-        if isinstance(schema, dict) and schema.get("schema-id") == wanted:
-            return schema
-    return {}
-
-
 def hive_columns(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None]]:
     """Return name, Hive type and comment of each column."""
     for field in schema.get("fields") or ():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ags1.errors import UnsupportedError
+from ags1.iceberg.metadata.metadata_document import CHOSEN
 
 Update: TypeAlias = dict[str, Any]
 
@@ -79,13 +80,9 @@ def requirements_of(base: Mapping[str, Any], fields: Mapping[str, Any]) -> list[
     ):
         snapshot_id = before.get(name, {}).get("snapshot-id")
         found.append({"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": snapshot_id})
-    for type_, name, other in (
-        ("assert-current-schema-id", "current-schema-id", "schemas"),
-        ("assert-default-spec-id", "default-spec-id", "partition-specs"),
-        ("assert-default-sort-order-id", "default-sort-order-id", "sort-orders"),
-    ):
+    for other, (_, name) in CHOSEN.items():
         if base.get(name) != fields.get(name) or base.get(other) != fields.get(other):
-            found.append({"type": type_, name: base.get(name)})
+            found.append({"type": f"assert-{name}", name: base.get(name)})
     return found
 
 
@@ -118,25 +115,17 @@ def _changes(base: Mapping[str, Any], fields: Mapping[str, Any], name: str, key:
 
 def _structure(base: Mapping[str, Any], fields: Mapping[str, Any], first: list[Update]) -> list[Update]:
     last: list[Update] = []
-    added, removed = _changes(base, fields, "schemas", "schema-id")
-    column_id = fields.get("last-column-id")
-    first += [{"action": "add-schema", "schema": each, "last-column-id": column_id} for each in added]
-    if base.get("current-schema-id") != fields.get("current-schema-id"):
-        first.append({"action": "set-current-schema", "schema-id": fields["current-schema-id"]})
-    if removed:
-        last.append({"action": "remove-schemas", "schema-ids": removed})
-    added, removed = _changes(base, fields, "partition-specs", "spec-id")
-    first += [{"action": "add-spec", "spec": each} for each in added]
-    if base.get("default-spec-id") != fields.get("default-spec-id"):
-        first.append({"action": "set-default-spec", "spec-id": fields["default-spec-id"]})
-    if removed:
-        last.append({"action": "remove-partition-specs", "spec-ids": removed})
-    added, removed = _changes(base, fields, "sort-orders", "order-id")
-    if removed:
-        raise UnsupportedError("REST catalogs have no update that removes sort orders")
-    first += [{"action": "add-sort-order", "sort-order": each} for each in added]
-    if base.get("default-sort-order-id") != fields.get("default-sort-order-id"):
-        first.append({"action": "set-default-sort-order", "sort-order-id": fields["default-sort-order-id"]})
+    for name, what in (("schemas", "schema"), ("partition-specs", "spec"), ("sort-orders", "sort-order")):
+        key, chosen = CHOSEN[name]
+        added, removed = _changes(base, fields, name, key)
+        if removed and name == "sort-orders":
+            raise UnsupportedError("REST catalogs have no update that removes sort orders")
+        further = {"last-column-id": fields.get("last-column-id")} if name == "schemas" else {}
+        first += [{"action": f"add-{what}", what: each, **further} for each in added]
+        if base.get(chosen) != fields.get(chosen):
+            first.append({"action": f"set-{chosen.removesuffix('-id')}", f"{what}-id": fields[chosen]})
+        if removed:
+            last.append({"action": f"remove-{name}", f"{what}-ids": removed})
     return last
 
 

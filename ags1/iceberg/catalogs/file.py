@@ -8,6 +8,7 @@ create-if-absent lets only one succeed. A Hadoop catalog's names have the same p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping
@@ -72,12 +73,7 @@ class FileTable(CatalogTable):
         location = f"{directory}/{written.name}"
         where = self._own(location, (*directories_of(fields), table_of(location)))
         _require_create(where)
-        try:
-            create(where, written.data)
-        except FileExistsError:
-            raise self._conflict(old, location) from None
-        except OSError as error:
-            self._look_after(error, where, written.data, old)
+        self._create(where, written.data, old, self._conflict(old, location))
         self._tell_hint(where)
         return self._committed(TableState(location, written.document), fields)
 
@@ -102,12 +98,8 @@ class FileTable(CatalogTable):
         where = self._own(location, [self._place])
         _require_create(where)
         make_parent(where)
-        try:
-            create(where, written.data)
-        except FileExistsError:
-            raise self._taken("another writer has made a table meanwhile: choose another directory") from None
-        except OSError as error:
-            self._look_after(error, where, written.data, "nothing")
+        taken = self._taken("another writer has made a table meanwhile: choose another directory")
+        self._create(where, written.data, "nothing", taken)
         return self._committed(TableState(location, written.document), fields)
 
     def check_can_encrypt(self) -> None:
@@ -137,6 +129,15 @@ class FileTable(CatalogTable):
                 "again, or take that file away if no catalog has it"
             )
 
+    def _create(self, where: Location, data: bytes, old: str, taken: Exception) -> None:
+        """Create a metadata file; raise `taken` if there is one of its name."""
+        try:
+            create(where, data)
+        except FileExistsError:
+            raise taken from None
+        except OSError as error:
+            self._look_after(error, where, data, old)
+
     def _look_after(self, error: OSError, where: Location, data: bytes, old: str) -> None:
         """Return if a failed creation succeeded nevertheless."""
         try:
@@ -159,15 +160,11 @@ class FileTable(CatalogTable):
         return rooted(where, directories) or where
 
     def _tell_hint(self, where: Location) -> None:
-        if not where.name.startswith("v"):
-            return
-        try:
-            with open_output(where.beside(VERSION_HINT)) as output:
+        if where.name.startswith("v"):
+            # Readers also look for numbers above the hint's.
+            with contextlib.suppress(OSError), open_output(where.beside(VERSION_HINT)) as output:
                 output.write(str(version_of(where.name)).encode("ascii"))
                 output.commit()
-        except OSError:
-            # Readers also look for numbers above the hint's.
-            pass
 
 
 def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = None) -> str:
@@ -292,17 +289,10 @@ def as_the_table_spells_it(location: str, fields: Mapping[str, Any]) -> str:
         return location
     directory = os.path.realpath(os.path.dirname(os.path.abspath(path)))
     name = os.path.basename(path)
-    known: list[str] = []
-    log = fields.get("metadata-log")
-    for each in reversed(log if isinstance(log, list) else []):
-        file = each.get("metadata-file") if isinstance(each, dict) else None
-        if isinstance(file, str):
-            known.append(directory_of(file))
-            break
-    table = fields.get("location")
-    if isinstance(table, str):
-        known.append(f"{table.rstrip('/')}/metadata")
-    for spelled in known:
+    log, table = fields.get("metadata-log"), fields.get("location")
+    files = [each.get("metadata-file") for each in log if isinstance(each, dict)] if isinstance(log, list) else []
+    known = [directory_of(each) for each in files if isinstance(each, str)][-1:]
+    for spelled in (*known, *([f"{table.rstrip('/')}/metadata"] if isinstance(table, str) else [])):
         other = local_path(spelled)
         if other is not None and os.path.realpath(other) == directory:
             return f"{spelled}/{name}"

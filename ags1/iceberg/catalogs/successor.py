@@ -70,12 +70,10 @@ _TOP = (
     "refs", "snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log",
 )  # fmt: skip
 # Java writes these also where the file that it read lacks them.
-_ALWAYS: Mapping[str, Any] = MappingProxyType(
-    {
-        "properties": {}, "refs": {}, "snapshots": [], "statistics": [], "partition-statistics": [],
-        "snapshot-log": [], "metadata-log": [],
-    }
-)  # fmt: skip
+_ALWAYS: Mapping[str, Any] = {
+    "properties": {}, "refs": {}, "snapshots": [], "statistics": [], "partition-statistics": [],
+    "snapshot-log": [], "metadata-log": [],
+}  # fmt: skip
 _CURRENT = "current-snapshot-id"
 _NO_SNAPSHOT = -1
 _NULL_SINCE = 3
@@ -93,16 +91,13 @@ class NewMetadata:
     """
 
     def __init__(self, fields: Mapping[str, Any], name: str) -> None:
-        ordered, self.is_javas = java_form(fields)
+        ordered, is_javas = java_form(fields)
         text = _json(ordered)
         self.name = name
         self.document = Document(text)
         encoded = text.encode("utf-8")
         self.data = gzip.compress(encoded, mtime=0) if is_compressed(name) else encoded
-        self.metadata_hash = text_hash(text) if self.is_javas else None
-
-    def __repr__(self) -> str:
-        return f"<NewMetadata {self.name}>"
+        self.metadata_hash = text_hash(text) if is_javas else None
 
 
 def successor(

@@ -35,14 +35,14 @@ class ConversionGoal:
         """Whether new files lie in directories that are named after partition values."""
         return self.key_id is None or self.partition_paths
 
-    @property
-    def purpose(self) -> dict[str, Any]:
+    def purpose(self, metadata: TableMetadata) -> dict[str, Any]:
         """Return JSON values that are equal for two runs that can use each other's files."""
         return {
             "change": self.name,
             "key-id": self.key_id,
             "data-key-length": self.data_key_length,
             "partition-paths": self.shows_partitions,
+            "key-bits": self.key_bits(metadata),
         }
 
     def is_done(self, key_metadata: bytes | None) -> bool:

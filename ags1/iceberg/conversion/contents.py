@@ -35,7 +35,7 @@ class Contents:
     entry of each.
     """
 
-    def __init__(self, metadata: TableMetadata, files: SnapshotFiles, kept: Kept | None = None) -> None:
+    def __init__(self, metadata: TableMetadata, files: SnapshotFiles, kept: Kept) -> None:
         by_id: dict[int, RefSnapshot] = {}
         for name in sorted(metadata.refs, key=lambda name: name != MAIN):
             number = metadata.refs[name]["snapshot-id"]
@@ -50,16 +50,15 @@ class Contents:
                 if other.get("first_row_id") is None:
                     # An old snapshot assigns no row ids, but a newer one with the same manifest does.
                     self.listed[each["manifest_path"]] = each
-        known = {} if kept is None else kept
-        unread = [each for each in self.listed.values() if _name(each) not in known]
+        unread = [each for each in self.listed.values() if _name(each) not in kept]
         # Bounds say which data files a position delete file is for.
         read = in_parallel(
             lambda each: files.manifest(each, metrics=each["content"] != DATA), unread, SMALL_FILES_AT_ONCE
         )
         for each, manifest in zip(unread, read, strict=True):
             manifest.entries = [entry for entry in manifest.entries if entry.is_live]
-            known[_name(each)] = manifest
-        self.manifests = {path: known[_name(each)] for path, each in self.listed.items()}
+            kept[_name(each)] = manifest
+        self.manifests = {path: kept[_name(each)] for path, each in self.listed.items()}
 
     def entries(self) -> Iterator[ManifestEntry]:
         """Return the live entries of all manifests."""

@@ -40,15 +40,7 @@ from ags1.iceberg.conversion.journal import (
 )
 from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.conversion.work import (
-    FORMS,
-    FileResult,
-    FileTask,
-    Places,
-    check,
-    run,
-    sealed_key,
-)
+from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run, sealed_key
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
@@ -80,12 +72,17 @@ _READ_AT_ONCE = 4
 class OpenedState:
     """A table at one moment: its metadata, its files opened, and its contents."""
 
-    def __init__(self, state: TableState, kms: Any, table: CatalogTable, kept: Kept) -> None:
-        self.places = table.places(state)
-        self.metadata = TableMetadata(state.document.fields)
-        self.source = SnapshotFiles.of(state, kms, table)
-        self.contents = Contents(self.metadata, self.source, kept)
+    def __init__(self, state: TableState, conversion: Conversion, kept: Kept) -> None:
         self.document = state.document
+        self.places = conversion.table.places(state)
+        self.metadata = TableMetadata(state.document.fields)
+        self.uuid = str(self.metadata.fields.get("table-uuid"))
+        self.source = SnapshotFiles.of(state, conversion.kms, conversion.table)
+        self.contents = Contents(self.metadata, self.source, kept)
+        # Names of files of the changed table.
+        changed = TableMetadata({**self.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
+        conversion.change.apply(changed)
+        self.names = TableFiles(changed, conversion.places.of_target)
 
 
 class Conversion:
@@ -131,9 +128,8 @@ class Conversion:
         self._taken: list[OpenedRun] = []
         self._faults: list[Exception] = []
         self._targets: dict[str, str] = {}
-        self._named: tuple[TableMetadata, TableFiles] | None = None
         # Small files of a store that were read to be checked.
-        self._contents: dict[str, Buffer] = {}
+        self._held: dict[str, tuple[FileTask, Buffer]] = {}
         self._held_bytes = 0
         # What decides how a file is read, as far as it is known here.
         self._forms: dict[str, str] = {}
@@ -146,7 +142,7 @@ class Conversion:
         found = state or self.table.load()
         if state is None:
             self.table.check_newest(found)
-        return OpenedState(found, self.kms, self.table, self._manifests)
+        return OpenedState(found, self, self._manifests)
 
     def plan(self, view: OpenedState) -> ConversionPlan:
         """Return the plan. Nothing is written."""
@@ -256,8 +252,9 @@ class Conversion:
                 )
             if self.perform is None:
                 # With `perform`, each file is checked where it is moved, not from here.
-                form, content = check(self._task(view, entry), self._seal(view), self.places)
-                self._hold(entry.path, content)
+                task = self._task(view, entry)
+                form, content = check(task, self._seal(view), self.places)
+                self._hold(task, content)
             if not self.change.copies(entry.file.get("key_metadata")):
                 self._forms[entry.path] = form
             return
@@ -267,14 +264,14 @@ class Conversion:
                 f"{entry.path}: has {size} bytes, but its manifest says {entry.file['file_size_in_bytes']}"
             )
 
-    def _hold(self, path: str, content: Buffer | None) -> None:
+    def _hold(self, task: FileTask, content: Buffer | None) -> None:
         """Keep a small file for the work on it, so that it is not requested again."""
         if content is None:
             return
         size = memoryview(content).nbytes
         with self._lock:
             if self._held_bytes + size <= _HELD:
-                self._contents[path] = content
+                self._held[task.source] = task, content
                 self._held_bytes += size
 
     # -- moving files --------------------------------------------------------------------------------------------
@@ -293,9 +290,11 @@ class Conversion:
         seal = self._seal(view)
         if self._journal is not None and seal is not None:
             if not self._has_begun:
-                self._journal.begin(seal, self._purpose(view))
+                self._journal.begin(seal, self.change.purpose(view.metadata))
                 self._has_begun = True
-            if not self._is_listed(view):
+            # Below the table's location, `clean` finds what a killed run has left.
+            below = data_directory(view.metadata.fields).startswith(f"{view.metadata.location}/")
+            if not below and self.change.location is None:
                 self._journal.plan(seal, [self._target(view, path) for path in entries])
         if self.perform is None:
             results: Iterable[FileResult] = self._in_threads(view, list(entries.values()), seal)
@@ -319,8 +318,7 @@ class Conversion:
 
         def move(entry: ManifestEntry, threads: int | None, within: Progress) -> FileResult:
             # Made here: of many files, only those under way have a task.
-            task = self._task(view, entry)
-            content = self._contents.pop(task.source, None)
+            task, content = self._held.pop(entry.path, None) or (self._task(view, entry), None)
             result = run(task, seal, self.places, content=content, threads=threads, progress=within)
             if records is not None:
                 records.add(result)
@@ -353,7 +351,7 @@ class Conversion:
             0 if copy else self.change.key_bits(view.metadata),
             copy,
             _origin(entry),
-            self._names(view).located(target).root,
+            view.names.located(target).root,
         )
 
     def _target(self, view: OpenedState, path: str) -> str:
@@ -368,25 +366,10 @@ class Conversion:
             if self.change.shows_partitions:
                 partition = next((directory[len(each) :] for each in inside if directory.startswith(each)), "")
             stem, dot, suffix = name.rpartition(".")
-            names = self._names(view)
-            known = self._targets[path] = names.new_data_path(f"{dot}{suffix}" if stem else "", partition)
+            known = self._targets[path] = view.names.new_data_path(f"{dot}{suffix}" if stem else "", partition)
             if self.change.location is None:
                 view.places.check(known)
         return known
-
-    def _is_listed(self, view: OpenedState) -> bool:
-        """Whether new files lie below the table's location, where `clean` finds what a killed run has left."""
-        fields = view.metadata.fields
-        return self.change.location is not None or data_directory(fields).startswith(f"{view.metadata.location}/")
-
-    def _names(self, view: OpenedState) -> TableFiles:
-        """Return a maker of file names for the changed table; the same for all files of a state of the table."""
-        known = self._named
-        if known is None or known[0] is not view.metadata:
-            metadata = TableMetadata({**view.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
-            self.change.apply(metadata)
-            known = self._named = view.metadata, TableFiles(metadata, self.places.of_target)
-        return known[1]
 
     def _seal(self, view: OpenedState) -> RunSeal | None:
         key_id = self.change.key_id or view.metadata.key_id
@@ -399,7 +382,7 @@ class Conversion:
             if self._own_seal is None:
                 try:
                     key = WrappedKey(key_id).another(self.kms)
-                    self._journal = Journal.create(self._journal_directory(view), _uuid_of(view), key)
+                    self._journal = Journal.create(self._journal_directory(view), view.uuid, key)
                     self._own_seal = self._journal.open(self.kms)
                 except KeyAccessError as error:
                     self._refusal = error
@@ -409,13 +392,10 @@ class Conversion:
     # -- the journal ---------------------------------------------------------------------------------------------
 
     def _journal_directory(self, view: OpenedState) -> Any:
-        path = self._names(view).new_metadata_path(DIRECTORY)
+        path = view.names.new_metadata_path(DIRECTORY)
         if self.change.location is None:
             view.places.check(path)
         return below_metadata(self.places.of_target(path))
-
-    def _purpose(self, view: OpenedState) -> dict[str, Any]:
-        return {**self.change.purpose, "key-bits": self.change.key_bits(view.metadata)}
 
     def _take_over(self, view: OpenedState, runs: Iterable[FoundRun]) -> None:
         """Take over the files of runs with the same purpose that were not committed."""
@@ -425,19 +405,18 @@ class Conversion:
             # could have forged one under the same master key.
             return
         wanted = {each.path: each for each in view.contents.entries() if is_moved(each) and not self._is_done(each)}
-        names = self._names(view)
 
         def refused(name: str, error: Exception) -> None:
             self.report.notes.append(f"{name}: this work of a killed run is not believed: {error}")
 
         conversions = (each for each in runs if not is_maintenance(each))
-        for each in opened_runs(conversions, KIND, _uuid_of(view), unwrapping_under(key_id, self.kms), refused):
-            if each.about != self._purpose(view):
+        for each in opened_runs(conversions, KIND, view.uuid, unwrapping_under(key_id, self.kms), refused):
+            if each.about != self.change.purpose(view.metadata):
                 continue
             self._taken.append(each)
             for result in moved(each, refused):
                 entry = wanted.get(result.source)
-                if entry is not None and result.source not in self.moved and self._stands(result, entry, names):
+                if entry is not None and result.source not in self.moved and self._stands(result, entry, view.names):
                     self.moved[result.source] = (result, each.seal)
                     self.report.reused += 1
 
@@ -504,9 +483,8 @@ class Conversion:
         self.move(view)
         before = (metadata.fields["format-version"], dict(metadata.properties))
         self.report.snapshots = self.write(view, metadata, files)
-        if self.report.snapshots or self.report.dropped_statistics:
-            return True
-        return before != (metadata.fields["format-version"], metadata.properties)
+        is_same = before == (metadata.fields["format-version"], metadata.properties)
+        return bool(self.report.snapshots or self.report.dropped_statistics or not is_same)
 
     def write(self, view: OpenedState, metadata: TableMetadata, files: TableFiles) -> dict[str, int]:
         """Write the new snapshots into metadata; return their ids by the names of the refs."""
@@ -580,10 +558,6 @@ def _rows_of(files: SnapshotFiles, listed: dict[str, Any]) -> int:
     """Return the rows of the data files of a manifest, of which nothing is kept."""
     live = (each.file for each in files.entries(listed, metrics=False) if each.is_live)
     return sum(file["record_count"] for file in live if file["content"] == DATA)
-
-
-def _uuid_of(view: OpenedState) -> str:
-    return str(view.metadata.fields.get("table-uuid"))
 
 
 def _said(error: Exception) -> str:

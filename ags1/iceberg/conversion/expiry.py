@@ -12,21 +12,21 @@ import errno
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlparse
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, is_maintenance, moved, planned, remove_run
-from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, removed_snapshots
+from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, files_of, removed_snapshots
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
 from ags1.iceberg.keys.document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import unwrapping_under
 from ags1.iceberg.metadata.locations import refuse_change, rooted
-from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
     claims_encryption,
     directories_of,
@@ -119,10 +119,10 @@ def expire_snapshots(
         kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
         places, identity, own = opened.places(state), _Identities(), _Own(metadata, opened.place)
         # The kept snapshots are read first: if one of their manifests cannot be read, nothing is removed.
-        needed = {identity(opened.place(path)) for path, _ in _files_of(source, kept)}
-        going = dict(_files_of(source, old))
+        needed = {identity(opened.place(path)) for path, _ in files_of(source, kept)}
+        going = dict(files_of(source, old))
         # A file that is deleted in all kept snapshots is not read, and no snapshot will name it again.
-        gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
+        gone = {path: kind for path, kind in files_of(source, kept, deleted=True) if path not in going}
         for path in (*going, *gone, *metadata.statistics):
             places.check(path)
         there = in_parallel(lambda path: _seen(own(path)), gone, SMALL_FILES_AT_ONCE)
@@ -153,9 +153,7 @@ def expire_snapshots(
 
     new = commit(opened, opened.place, attempt, retries=PATIENT)
     report.metadata_hash = None if new is None else new.file_hash
-    report.paths = sorted(files)
-    for kind in files.values():
-        report.files[kind] = report.files.get(kind, 0) + 1
+    report.paths, report.files = sorted(files), dict(Counter(files.values()))
     if not dry_run:
         for _, some in sorted(removed.items()):
             _remove(some, f"{opened.name}: the snapshots are expired")
@@ -195,13 +193,7 @@ def keeps_statistics(statistics: str) -> bool:
     return statistics == KEEP
 
 
-def clean(
-    table: Any,
-    *,
-    kms: Any = None,
-    older_than: datetime.timedelta = _OLD,
-    dry_run: bool = False,
-) -> CleanReport:
+def clean(table: Any, *, kms: Any = None, older_than: datetime.timedelta = _OLD, dry_run: bool = False) -> CleanReport:
     """Remove files below a table that nothing names: the rest of an abandoned conversion, and other orphans.
 
     Parameters
@@ -226,7 +218,8 @@ def clean(
     """
     check_age(older_than)
     opened, client = parts_of(table, kms)
-    limit = time.time_ns() - int(older_than.total_seconds() * 1_000_000_000)
+    age = int(older_than.total_seconds() * 1_000_000_000)
+    limit = time.time_ns() - age
 
     state = opened.load()
     opened.refuse_copy(state)
@@ -240,13 +233,15 @@ def clean(
     for path in (names.new_metadata_path(DIRECTORY), names.new_data_path(""), f"{metadata.location}/data"):
         opened.places(state).check(path)
     # List files before loading the state: a file committed meanwhile is either not listed, or named.
-    listed = {identity(each.location): each for each in _listed(own.table)}
+    listed: dict[str, Entry] = {}
+    with contextlib.suppress(FileNotFoundError):
+        listed = {identity(each.location): each for each in list_files(own.table, temporary=True)}
     report = CleanReport(opened.name, dry_run=dry_run)
     began, given_up, elsewhere = limit, [], list[str]()
     for run in found_runs(own.journals):
         # What a record says is not needed for what stays, so nobody without a key decides that. A time ahead of the
         # clock is none: it would keep files for ever.
-        if limit < run.modified < limit + _ahead(older_than):
+        if limit < run.modified < limit + age + _DAY:
             began = min(began, run.begun)
             continue
         given_up.append(run)
@@ -263,9 +258,7 @@ def clean(
     inside = f"{identity(own.journals)}/"
     orphans = []
     for name, entry in listed.items():
-        if name in named or name.startswith(inside):
-            continue
-        if entry.name.endswith(VERSION_HINT):
+        if name in named or name.startswith(inside) or entry.name.endswith(VERSION_HINT):
             continue
         if entry.modified > limit or entry.modified >= began:
             report.recent += 1
@@ -292,10 +285,6 @@ def check_age(older_than: datetime.timedelta) -> None:
 def journals_of(table: CatalogTable, state: TableState) -> Location:
     """Return where the runs of a table have their directories: those under way, and those that were killed."""
     return _Own(TableMetadata(state.document.fields), table.place).journals
-
-
-def _ahead(older_than: datetime.timedelta) -> int:
-    return int(older_than.total_seconds() * 1_000_000_000) + _DAY
 
 
 def _elsewhere(
@@ -408,49 +397,15 @@ def _refuse_local_files(metadata: str, paths: Iterable[str], located: Callable[[
             )
 
 
-def _files_of(
-    source: SnapshotFiles, snapshots: list[dict[str, Any]], *, deleted: bool = False
-) -> Iterable[tuple[str, str]]:
-    """Return the files that snapshots need, with their kinds; or those that their manifests mark as deleted."""
-    listed: dict[str, dict[str, Any]] = {}
-    # A snapshot of format version 1 may name its manifests itself.
-    inline = (path for each in snapshots if "manifest-list" not in each for path in each.get("manifests") or ())
-    listed |= {path: {"manifest_path": path} for path in inline}
-    snapshots = [each for each in snapshots if "manifest-list" in each]
-    for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, SMALL_FILES_AT_ONCE), strict=True):
-        if not deleted:
-            yield snapshot["manifest-list"], "manifest list"
-        for each in found:
-            listed[each["manifest_path"]] = each
-
-    def named(each: dict[str, Any]) -> list[tuple[str, str]]:
-        # Of an entry, nothing else is kept.
-        entries = source.entries(each, metrics=False)
-        return [(entry.path, kind_of(entry.file)) for entry in entries if entry.is_live != deleted]
-
-    for path, found_in in zip(listed, in_parallel(named, listed.values(), SMALL_FILES_AT_ONCE), strict=True):
-        if not deleted:
-            yield path, "manifest"
-        yield from found_in
-
-
-def _named(table: CatalogTable, kms: Any, state: TableState) -> Iterable[str]:
-    """Return all files that a table's metadata names."""
-    fields: Mapping[str, Any] = state.document.fields
-    yield state.metadata_location
-    for each in fields.get("metadata-log") or ():
-        yield each["metadata-file"]
-    yield from TableMetadata(fields).statistics
-    for path, _ in _files_of(SnapshotFiles.of(state, kms, table), list(fields.get("snapshots") or ())):
-        yield path
-
-
 def _named_now(table: CatalogTable, kms: Any) -> list[str]:
-    """The same of the newest state, whose files others may expire while they are read."""
+    """Return all files that the newest metadata of a table names; others may expire them while they are read."""
     while True:
         state = table.load()
+        metadata = TableMetadata(state.document.fields)
+        log = (each["metadata-file"] for each in metadata.fields.get("metadata-log") or ())
         try:
-            return list(_named(table, kms, state))
+            files = files_of(SnapshotFiles.of(state, kms, table), metadata.snapshots)
+            return [state.metadata_location, *log, *metadata.statistics, *(path for path, _ in files)]
         except FileNotFoundError:
             if not has_moved(table, state.metadata_location):
                 raise
@@ -477,13 +432,6 @@ def _remove(locations: list[Location], state: str) -> None:
             f"({fault.strerror or fault}); `ags1 iceberg clean` removes them when it may",
             first.text,
         ) from fault
-
-
-def _listed(location: Location) -> list[Entry]:
-    try:
-        return list_files(location, temporary=True)
-    except FileNotFoundError:
-        return []
 
 
 class _Identities:

@@ -29,35 +29,32 @@ DIRECTORY = "ags1-conversion"
 KIND, _MAINTENANCE = "table conversion", "table maintenance"
 _RUN, _MAX_RUN = "run.json", 1 << 20
 _MOVED, _PLANNED = "files-", "planned-"
-_NAMES_AT_ONCE = 100_000
+_FILES_AT_ONCE, _NAMES_AT_ONCE = 16, 100_000
 
 
 class Records:
     """Writes records of moved files into the directory of a run; others may write there too. Safe to share."""
 
-    def __init__(self, records: RunRecords, *, at_once: int = 16) -> None:
+    def __init__(self, records: RunRecords) -> None:
         self._records = records
         self._waiting: list[FileResult] = []
-        self._at_once = at_once
         self._lock = threading.Lock()
 
     def add(self, result: FileResult) -> None:
         """Add a moved file."""
-        self._write(result, self._at_once)
+        with self._lock:
+            self._waiting.append(result)
+            is_enough = len(self._waiting) >= _FILES_AT_ONCE
+        if is_enough:
+            self.flush()
 
     def flush(self) -> None:
         """Write all added files."""
-        self._write(None, 1)
-
-    def _write(self, result: FileResult | None, least: int) -> None:
         with self._lock:
-            if result is not None:
-                self._waiting.append(result)
-            if len(self._waiting) < least:
-                return
             results, self._waiting = self._waiting, []
         # Without the lock: other files are moved during the request.
-        self._records.add(_MOVED, [each.to_json() for each in results])
+        if results:
+            self._records.add(_MOVED, [each.to_json() for each in results])
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,6 @@ class SnapshotConversion:
     def write(self, snapshot: RefSnapshot) -> dict[str, Any]:
         """Write one snapshot on top of another, and move all its refs to the new one; return its JSON."""
         writer = SnapshotWriter(self._metadata, self._files, self._kms, snapshot.refs[0])
-        summary = SnapshotSummary()
         contents = list(self._contents.of(snapshot))
         manifests = [manifest for _, manifest in contents]
 
@@ -85,7 +84,7 @@ class SnapshotConversion:
             for (listed, _), (record, counts) in zip(contents, converted, strict=True):
                 is_written = record is not listed and listed["manifest_path"] not in self._made
                 self._made[listed["manifest_path"]] = record, counts
-                summary.include(counts)
+                writer.summary.include(counts)
                 if record is not None and is_written:
                     # Not a copy: the next snapshot needs the first row id that this one gives it.
                     writer.manifests.append(record)
@@ -96,8 +95,8 @@ class SnapshotConversion:
         for spec_id, vectors in merged.items():
             like = next(each for each in manifests if each.spec_id == spec_id and each.content == DATA)
             writer.add(like.like(vectors, DELETES), None)
-            summary.include(_counted(vectors, spec_id))
-        made = writer.finish("replace", summary.totals(), schema_id=snapshot.fields.get("schema-id"))
+            writer.summary.include(_counted(vectors, spec_id))
+        made = writer.finish("replace", writer.summary.totals(), schema_id=snapshot.fields.get("schema-id"))
         for ref in snapshot.refs[1:]:
             self._metadata.set_ref(ref, made)
         return made
@@ -106,9 +105,7 @@ class SnapshotConversion:
         self, writer: SnapshotWriter, listed: dict[str, Any], manifest: Manifest
     ) -> tuple[dict[str, Any] | None, SnapshotSummary]:
         """Return the new form of a manifest, None where no file is left, and its entries."""
-        if self._change.is_done(listed.get("key_metadata")) and all(
-            self._change.is_done(each.file.get("key_metadata")) and self._stays(each) for each in manifest.entries
-        ):
+        if self._change.is_done(listed.get("key_metadata")) and all(map(self._stays, manifest.entries)):
             return listed, _counted(manifest.entries, manifest.spec_id)
         live = [each for each in self._source.manifest(listed).entries if each.is_live]
         entries = [self._moved_entry(each) for each in live if is_moved(each)]
@@ -119,8 +116,8 @@ class SnapshotConversion:
         return made, _counted(entries, manifest.spec_id)
 
     def _stays(self, entry: ManifestEntry) -> bool:
-        """Whether a file stays valid after other files got new paths."""
-        if is_position_delete(entry):
+        """Whether a file stays as it is, and valid after other files got new paths."""
+        if is_position_delete(entry) or not self._change.is_done(entry.file.get("key_metadata")):
             return False
         if is_vector(entry):
             path = entry.file.get("referenced_data_file")
@@ -128,13 +125,9 @@ class SnapshotConversion:
         return True
 
     def _vectors(self, entries: list[ManifestEntry]) -> list[ManifestEntry]:
-        kept: list[ManifestEntry] = []
-        changed: list[ManifestEntry] = []
-        for each in entries:
-            stays = self._change.is_done(each.file.get("key_metadata")) and self._stays(each)
-            (kept if stays else changed).append(each)
-        moved = move_vectors(changed, self._paths, self._source, self._files)
-        return [replace(each, status=EXISTING) for each in kept] + moved
+        moved = [each for each in entries if not self._stays(each)]
+        kept = [replace(each, status=EXISTING) for each in entries if self._stays(each)]
+        return kept + move_vectors(moved, self._paths, self._source, self._files)
 
     def _moved_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """Return the entry of a data file or equality delete file at its new place."""

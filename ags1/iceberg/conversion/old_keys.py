@@ -11,8 +11,9 @@ is current. A refusal of the KMS proves nothing: the key may be enabled again, o
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ags1.errors import AuthenticationError, KeyAccessError, UnsupportedError
@@ -137,7 +138,8 @@ def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: Catal
     """Audit the files that a walk has found, and try what other master keys open, if that can be tried."""
     old_keys, older = None, dict[str, Document]()
     if table is not None and found.encrypted and file_io.kms is not None:
-        old_keys, older = _tried(table, file_io.kms)
+        tried = _Search(table, file_io.kms)
+        old_keys, older = tried.report, tried.older
     report = audit(found, file_io, older)
     report.facts["old_keys"] = old_keys
     return report
@@ -154,20 +156,7 @@ def what_old_keys_open(table: CatalogTable, kms: Any) -> OldKeyReport:
     Ags1Error, OSError
         The table's own metadata cannot be read.
     """
-    return _tried(table, kms)[0]
-
-
-def _tried(table: CatalogTable, kms: Any) -> tuple[OldKeyReport, dict[str, Document]]:
-    """What other master keys open, and the older metadata files that were read for that."""
-    state = table.load()
-    report = OldKeyReport(table.name, TableMetadata(state.document.fields).key_id)
-    older = _older(table, state, report)
-    documents = {state.metadata_location: state.document, **older}
-    opened = _unwrapped(documents, kms, report)
-    if opened:
-        _look(table, state, kms, list(documents.values()), opened, report)
-    _look_at_journals(table, state, kms, report)
-    return report, older
+    return _Search(table, kms).report
 
 
 class _Only:
@@ -185,161 +174,147 @@ class _Only:
         raise KeyAccessError("nothing is wrapped here")
 
 
-def _older(table: CatalogTable, state: TableState, report: OldKeyReport) -> dict[str, Document]:
-    """The other metadata files of the table."""
-    paths = dict.fromkeys(logged(state.document.fields))
-    # As the log spells it: each file once.
-    current = as_the_table_spells_it(state.metadata_location, state.document.fields)
-    directory = current.rpartition("/")[0]
-    try:
-        table.places(state).check(f"{directory}/new")
-        names = list_names(table.place(directory))
-    except (OSError, UnsupportedError):
-        # Not every reader may list. The log names the files of the last commits.
-        report.unread.append(f"{directory}/ (not listed)")
-        names = []
-    else:
-        if current.rpartition("/")[2] not in names:
-            # A catalog may keep its metadata files where no client reads them.
-            report.unread.append(f"{directory}/ (without the table's own metadata file)")
-    paths |= dict.fromkeys(f"{directory}/{name}" for name in names if is_metadata_file(name))
-    paths.pop(current, None)
-    found = {}
-    for path, each in older_documents(table, state, paths):
-        if isinstance(each, Exception):
-            report.unread.append(path)
-        else:
-            found[path] = each
-    return found
+class _Search:
+    """What other master keys than the table's own open, and the older metadata files that were read for that."""
 
+    def __init__(self, table: CatalogTable, kms: Any) -> None:
+        self._table, self._kms, self._state = table, kms, table.load()
+        self._fields = self._state.document.fields
+        self.report = OldKeyReport(table.name, TableMetadata(self._fields).key_id)
+        self.older = self._older()
+        documents = {self._state.metadata_location: self._state.document, **self.older}
+        opened = self._unwrapped(documents)
+        if opened:
+            self._look(list(documents.values()), opened)
+        self._look_at_journals()
 
-def _unwrapped(documents: Mapping[str, Document], kms: Any, report: OldKeyReport) -> dict[str, EncryptedKey]:
-    """The key encryption keys that another master key has unwrapped, by their ids, as that one wraps them."""
-    found: dict[str, EncryptedKey] = {}
-    tried: dict[tuple[str, bytes], bool] = {}
-    for location, document in documents.items():
-        keys = EncryptionKeys(document.entries())
-        for entry in keys:
-            by = entry.encrypted_by_id
-            is_kek = entry.timestamp is not None or bool(keys.below(entry.key_id))
-            if by is None or by in keys or by == report.key_id or not is_kek:
-                continue
-            name = by, entry.encrypted_key_metadata
-            if name not in tried:
-                tried[name] = _opens(kms, entry, by, report)
-            if tried[name]:
-                found.setdefault(entry.key_id, entry)
-                if location not in report.metadata_files:
-                    report.metadata_files.append(location)
-    return found
-
-
-def _opens(kms: Any, entry: EncryptedKey, key_id: str, report: OldKeyReport) -> bool:
-    try:
-        kept_kek(kms, entry.encrypted_key_metadata, key_id, entry.key_id)
-    except KeyAccessError as error:
-        report.refused.setdefault(key_id, str(error))
-        return False
-    if key_id not in report.opened:
-        report.opened.append(key_id)
-    return True
-
-
-def _look(
-    table: CatalogTable,
-    state: TableState,
-    kms: Any,
-    documents: list[Document],
-    opened: Mapping[str, EncryptedKey],
-    report: OldKeyReport,
-) -> None:
-    """Open every snapshot that any metadata file has, with the old master keys alone."""
-    fields = state.document.fields
-    entries: dict[str, EncryptedKey] = {}
-    snapshots: dict[int, Any] = {}
-    owners: dict[str | None, int] = {}
-    for document in documents:
-        for entry in document.entries():
-            entries.setdefault(entry.key_id, entry)
-        for each in document.fields.get("snapshots") or ():
-            number = each["snapshot-id"]
-            # A planted file that names the list of another snapshot must not hide that one.
-            if number == owners.setdefault(each.get("manifest-list"), number):
-                snapshots.setdefault(number, each)
-    keys = [each.to_dict() for each in {**entries, **opened}.values()]
-    everything = {**fields, "snapshots": list(snapshots.values()), "encryption-keys": keys}
-    try:
-        found = _walked(table, state, everything, _Only(kms, report.opened))
-        _judge(table, state, kms, found, report)
-    finally:
-        # Readers of this process that find keys by the metadata file are to find its own.
-        _file_io(table, state, kms).read_metadata(state.metadata_location)
-
-
-def _judge(table: CatalogTable, state: TableState, kms: Any, found: TableWalk, report: OldKeyReport) -> None:
-    fields = state.document.fields
-    numbers = {
-        each.snapshot_id
-        for each in found.snapshots
-        if each.key_id is not None and each.manifest_list is not None and each.manifest_list.error is None
-    }
-    own = [each["snapshot-id"] for each in fields.get("snapshots") or ()]
-    report.snapshots = [each for each in own if each in numbers]
-    report.removed = sorted(numbers.difference(own))
-    refs = TableMetadata(fields).refs
-    report.refs = [name for name, ref in refs.items() if ref["snapshot-id"] in numbers]
-    reached = set(_reached(found))
-    if reached:
-        heads = {ref["snapshot-id"] for ref in refs.values()}
-        current = {**fields, "snapshots": [each for each in fields["snapshots"] if each["snapshot-id"] in heads]}
-        report.files = sum(each.path in reached for each in _walked(table, state, current, kms))
-
-
-def _file_io(table: CatalogTable, state: TableState, kms: Any) -> EncryptedFileIO:
-    # Some of what it reads is under old master keys.
-    expected = replace(table.expected, table_key_id=None, metadata_hash=None)
-    return file_io_at(state, table.io_properties, kms, expected)
-
-
-def _walked(table: CatalogTable, state: TableState, fields: Mapping[str, Any], kms: Any) -> TableWalk:
-    text = json.dumps(fields, ensure_ascii=False).encode("utf-8")
-    made = TableState(
-        state.metadata_location, metadata_document(state.metadata_location, text), None, None, state.locations
-    )
-    return walk(state.metadata_location, _file_io(table, made, kms), "all")
-
-
-def _reached(found: TableWalk) -> Iterator[str]:
-    """Files whose keys were found."""
-    for each in found:
-        if each.error is None and each.encryption != PLAINTEXT:
-            yield each.path
-
-
-def _look_at_journals(table: CatalogTable, state: TableState, kms: Any, report: OldKeyReport) -> None:
-    metadata = TableMetadata(state.document.fields)
-
-    def unwrap(wrapped: Mapping[str, Any], name: str) -> Key:
-        key = WrappedKey.from_json(wrapped, name)
-        if key.key_id == report.key_id:
-            raise AuthenticationError("the journal is under the table's own master key")
+    def _older(self) -> dict[str, Document]:
+        """The other metadata files of the table."""
+        paths = dict.fromkeys(logged(self._fields))
+        # As the log spells it: each file once.
+        current = as_the_table_spells_it(self._state.metadata_location, self._fields)
+        directory = current.rpartition("/")[0]
         try:
-            made = key.unwrap(kms)
+            self._table.places(self._state).check(f"{directory}/new")
+            names = list_names(self._table.place(directory))
+        except (OSError, UnsupportedError):
+            # Not every reader may list. The log names the files of the last commits.
+            self.report.unread.append(f"{directory}/ (not listed)")
+            names = []
+        else:
+            if current.rpartition("/")[2] not in names:
+                # A catalog may keep its metadata files where no client reads them.
+                self.report.unread.append(f"{directory}/ (without the table's own metadata file)")
+        paths |= dict.fromkeys(f"{directory}/{name}" for name in names if is_metadata_file(name))
+        paths.pop(current, None)
+        found = {}
+        for path, each in older_documents(self._table, self._state, paths):
+            if isinstance(each, Exception):
+                self.report.unread.append(path)
+            else:
+                found[path] = each
+        return found
+
+    def _unwrapped(self, documents: Mapping[str, Document]) -> dict[str, EncryptedKey]:
+        """The key encryption keys that another master key has unwrapped, by their ids, as that one wraps them."""
+        found: dict[str, EncryptedKey] = {}
+        tried: dict[tuple[str, bytes], bool] = {}
+        for location, document in documents.items():
+            keys = EncryptionKeys(document.entries())
+            for entry in keys:
+                by = entry.encrypted_by_id
+                is_kek = entry.timestamp is not None or bool(keys.below(entry.key_id))
+                if by is None or by in keys or by == self.report.key_id or not is_kek:
+                    continue
+                name = by, entry.encrypted_key_metadata
+                if name not in tried:
+                    tried[name] = self._key(by, partial(kept_kek, self._kms, entry)) is not None
+                if tried[name]:
+                    found.setdefault(entry.key_id, entry)
+                    if location not in self.report.metadata_files:
+                        self.report.metadata_files.append(location)
+        return found
+
+    def _key(self, key_id: str, unwrap: Callable[[], Key]) -> Key | None:
+        """Return the key that a master key unwraps; None if the KMS refused."""
+        try:
+            made = unwrap()
         except KeyAccessError as error:
-            report.refused.setdefault(key.key_id, str(error))
-            raise
-        if key.key_id not in report.opened:
-            report.opened.append(key.key_id)
+            self.report.refused.setdefault(key_id, str(error))
+            return None
+        if key_id not in self.report.opened:
+            self.report.opened.append(key_id)
         return made
 
-    place = TableFiles(metadata, table.place).new_metadata_path(DIRECTORY)
-    try:
-        table.places(state).check(place)
-    except UnsupportedError:
-        # Only the metadata names this place, which nobody has allowed.
-        report.unread.append(f"{place}/ (not allowed)")
-        return
-    runs, uuid = found_runs(below_metadata(table.place(place))), str(metadata.fields.get("table-uuid"))
-    # Others are of the table's own key, refused, or what nobody with a key has written.
-    opened = opened_runs(runs, KIND, uuid, unwrap, lambda name, error: None)
-    report.journals += [each.found.run for each in opened]
+    def _look(self, documents: list[Document], opened: Mapping[str, EncryptedKey]) -> None:
+        """Open every snapshot that any metadata file has, with the old master keys alone."""
+        entries: dict[str, EncryptedKey] = {}
+        snapshots: dict[int, Any] = {}
+        owners: dict[str | None, int] = {}
+        for document in documents:
+            for entry in document.entries():
+                entries.setdefault(entry.key_id, entry)
+            for each in document.fields.get("snapshots") or ():
+                number = each["snapshot-id"]
+                # A planted file that names the list of another snapshot must not hide that one.
+                if number == owners.setdefault(each.get("manifest-list"), number):
+                    snapshots.setdefault(number, each)
+        keys = [each.to_dict() for each in {**entries, **opened}.values()]
+        everything = {**self._fields, "snapshots": list(snapshots.values()), "encryption-keys": keys}
+        try:
+            self._judge(self._walked(everything, _Only(self._kms, self.report.opened)))
+        finally:
+            # Readers of this process that find keys by the metadata file are to find its own.
+            self._file_io(self._state, self._kms).read_metadata(self._state.metadata_location)
+
+    def _judge(self, found: TableWalk) -> None:
+        fields = self._fields
+        numbers = {
+            each.snapshot_id
+            for each in found.snapshots
+            if each.key_id is not None and each.manifest_list is not None and each.manifest_list.error is None
+        }
+        own = [each["snapshot-id"] for each in fields.get("snapshots") or ()]
+        self.report.snapshots = [each for each in own if each in numbers]
+        self.report.removed = sorted(numbers.difference(own))
+        refs = TableMetadata(fields).refs
+        self.report.refs = [name for name, ref in refs.items() if ref["snapshot-id"] in numbers]
+        reached = {each.path for each in found if each.error is None and each.encryption != PLAINTEXT}
+        if reached:
+            heads = {ref["snapshot-id"] for ref in refs.values()}
+            current = {**fields, "snapshots": [each for each in fields["snapshots"] if each["snapshot-id"] in heads]}
+            self.report.files = sum(each.path in reached for each in self._walked(current, self._kms))
+
+    def _file_io(self, state: TableState, kms: Any) -> EncryptedFileIO:
+        # Some of what it reads is under old master keys.
+        expected = replace(self._table.expected, table_key_id=None, metadata_hash=None)
+        return file_io_at(state, self._table.io_properties, kms, expected)
+
+    def _walked(self, fields: Mapping[str, Any], kms: Any) -> TableWalk:
+        where, text = self._state.metadata_location, json.dumps(fields, ensure_ascii=False).encode("utf-8")
+        made = TableState(where, metadata_document(where, text), None, None, self._state.locations)
+        return walk(where, self._file_io(made, kms), "all")
+
+    def _look_at_journals(self) -> None:
+        metadata = TableMetadata(self._fields)
+
+        def unwrap(wrapped: Mapping[str, Any], name: str) -> Key:
+            key = WrappedKey.from_json(wrapped, name)
+            if key.key_id == self.report.key_id:
+                raise AuthenticationError("the journal is under the table's own master key")
+            made = self._key(key.key_id, lambda: key.unwrap(self._kms))
+            if made is None:
+                raise KeyAccessError(self.report.refused[key.key_id])
+            return made
+
+        place = TableFiles(metadata, self._table.place).new_metadata_path(DIRECTORY)
+        try:
+            self._table.places(self._state).check(place)
+        except UnsupportedError:
+            # Only the metadata names this place, which nobody has allowed.
+            self.report.unread.append(f"{place}/ (not allowed)")
+            return
+        runs, uuid = found_runs(below_metadata(self._table.place(place))), str(metadata.fields.get("table-uuid"))
+        # Others are of the table's own key, refused, or what nobody with a key has written.
+        opened = opened_runs(runs, KIND, uuid, unwrap, lambda name, error: None)
+        self.report.journals += [each.found.run for each in opened]

@@ -370,11 +370,10 @@ def relocate_table(
         for name, number in made.items():
             metadata.refs[name] = {**refs[name], "snapshot-id": number}
         created.create(metadata.fields)
-    except OSError:
-        # The catalog may have created the table.
-        raise
-    except BaseException:
-        files.discard()
+    except BaseException as error:
+        # After an OSError the catalog may have created the table.
+        if not isinstance(error, OSError):
+            files.discard()
         raise
     new = created.load()
     conversion.report.snapshots = made

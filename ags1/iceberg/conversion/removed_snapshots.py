@@ -24,7 +24,7 @@ from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import directories_of, metadata_document
 from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
 from ags1.iceberg.walk.table_walk import FAULTS
-from ags1.iceberg.writing.metadata import STAGED, statistics_of
+from ags1.iceberg.writing.metadata import STAGED, ancestors_of, statistics_of
 from ags1.storage import SMALL_FILES_AT_ONCE, read_whole
 from ags1.support.parallel import in_parallel
 
@@ -167,7 +167,7 @@ def removed_snapshots(
         for snapshot in left:
             number = snapshot["snapshot-id"]
             try:
-                files = dict(_files_of(source, snapshot))
+                files = dict(files_of(source, [snapshot], without_missing=True))
                 for each in files:
                     check(each)
                 there = [*in_parallel(is_there, files, SMALL_FILES_AT_ONCE)]
@@ -201,15 +201,9 @@ def _had(document: Document) -> set[int]:
     """
     fields = document.fields
     snapshots = fields.get("snapshots") or ()
-    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in snapshots}
     staged = [each for each in snapshots if STAGED in (each.get("summary") or {})]
     named = [*(fields.get("refs") or {}).values(), *(fields.get("snapshot-log") or ()), *staged]
-    found = set[int]()
-    for number in (fields.get("current-snapshot-id"), *(each["snapshot-id"] for each in named)):
-        while number in parents and number not in found:
-            found.add(number)
-            number = parents[number]
-    return found
+    return ancestors_of(snapshots, (fields.get("current-snapshot-id"), *(each["snapshot-id"] for each in named)))
 
 
 def _statistics(document: Document) -> set[str]:
@@ -217,13 +211,35 @@ def _statistics(document: Document) -> set[str]:
     return set(statistics_of(document.fields))
 
 
-def _files_of(source: SnapshotFiles, snapshot: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield snapshot["manifest-list"], "manifest list"
-    for each in source.manifests(snapshot):
-        yield each["manifest_path"], "manifest"
+def files_of(
+    source: SnapshotFiles, snapshots: list[dict[str, Any]], *, deleted: bool = False, without_missing: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Return the files that snapshots need, with their kinds; or those that their manifests mark as deleted.
+
+    With `without_missing`, what a missing manifest names is left out: it was removed after these files.
+    """
+    listed: dict[str, dict[str, Any]] = {}
+    # A snapshot of format version 1 may name its manifests itself.
+    inline = (path for each in snapshots if "manifest-list" not in each for path in each.get("manifests") or ())
+    listed |= {path: {"manifest_path": path} for path in inline}
+    snapshots = [each for each in snapshots if "manifest-list" in each]
+    for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, SMALL_FILES_AT_ONCE), strict=True):
+        if not deleted:
+            yield snapshot["manifest-list"], "manifest list"
+        for each in found:
+            listed[each["manifest_path"]] = each
+
+    def named(each: dict[str, Any]) -> list[tuple[str, str]]:
+        # Of an entry, nothing else is kept.
         try:
-            entries = list(source.entries(each, metrics=False))
+            entries = source.entries(each, metrics=False)
+            return [(entry.path, kind_of(entry.file)) for entry in entries if entry.is_live != deleted]
         except FileNotFoundError:
-            # It is removed after the files that it names.
-            continue
-        yield from ((entry.path, kind_of(entry.file)) for entry in entries if entry.is_live)
+            if not without_missing:
+                raise
+            return []
+
+    for path, found_in in zip(listed, in_parallel(named, listed.values(), SMALL_FILES_AT_ONCE), strict=True):
+        if not deleted:
+            yield path, "manifest"
+        yield from found_in

@@ -79,23 +79,13 @@ def merge_position_deletes(
             for each in applying[1:]:
                 positions |= read[each.path][entry.path]
             newest = max(applying, key=lambda each: each.sequence_number or 0)
-            found.append((paths[entry.path], positions, _like(newest, entry)))
+            like = replace(newest, file={"content": POSITION_DELETES, "partition": entry.file["partition"]})
+            found.append((paths[entry.path], positions, like))
             spec_ids.append(spec_id)
     made: dict[int, list[ManifestEntry]] = {}
     for number, vector in zip(spec_ids, _written(found, files), strict=True):
         made.setdefault(number, []).append(vector)
     return made
-
-
-def _like(delete: ManifestEntry, data: ManifestEntry) -> ManifestEntry:
-    """Return a vector's entry with the age of a delete file and the partition of a data file."""
-    return ManifestEntry(
-        EXISTING,
-        delete.snapshot_id,
-        delete.sequence_number,
-        delete.file_sequence_number,
-        {"content": POSITION_DELETES, "partition": data.file["partition"]},
-    )
 
 
 def _written(found: list[tuple[str, Any, ManifestEntry]], files: TableFiles) -> list[ManifestEntry]:

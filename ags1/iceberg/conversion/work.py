@@ -23,6 +23,7 @@ from typing import Any
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import Ags1Error, FormatError, TruncatedError, without_secrets
+from ags1.iceberg.files.file_io import stored_source
 from ags1.iceberg.metadata.locations import location_of, moved
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
@@ -38,8 +39,6 @@ from ags1.storage import (
     identity_of,
     make_parent_like,
     open_output,
-    open_regular,
-    open_source,
 )
 from ags1.streams import files
 from ags1.streams.files import Progress
@@ -184,8 +183,8 @@ def run(
             if isinstance(source, HeldSource):
                 length, identity, offsets = _move_held(task, source.data, target, old, new)
             else:
-                written, identity = _move(task, source, target, old, new, threads, progress)
-                with closing(_open(target, task.form, written)) as made:
+                written, identity = _move(task, source, target, old, new, threads=threads, progress=progress)
+                with closing(stored_source(target, written, ends=task.form == "parquet")) as made:
                     length, offsets = made.size, _verify(task, made, new)
     if new is not None:
         new = new.with_length(length)
@@ -199,7 +198,7 @@ def run(
 def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[tuple[Source, str]]:
     """Open a file that is what its manifest says; with a digest of its form."""
     try:
-        opened = _open(places.of_source(task.source), task.form, task.length)
+        opened = stored_source(places.of_source(task.source), task.length, ends=task.form == "parquet")
     except FileNotFoundError:
         text = f"the {task.kind} file is missing, and a snapshot needs it"
         raise FileNotFoundError(2, text, without_secrets(task.source)) from None
@@ -252,7 +251,7 @@ def _made(task: FileTask, content: Buffer, old: KeyMetadata | None, new: KeyMeta
         return content
     if task.form == "parquet":
         into = io.BytesIO()
-        _move_parquet(HeldSource(content, task.source), into, old, new, 1, None)
+        _move_parquet(HeldSource(content, task.source), into, old, new, threads=1, progress=None)
         return into.getvalue()
     plain = content
     if old is not None:
@@ -265,24 +264,18 @@ def _made(task: FileTask, content: Buffer, old: KeyMetadata | None, new: KeyMeta
 
 
 def _move(
-    task: FileTask,
-    source: Source,
-    target: Location,
-    old: KeyMetadata | None,
-    new: KeyMetadata | None,
-    threads: int | None,
-    progress: Progress | None,
+    task: FileTask, source: Source, target: Location, old: KeyMetadata | None, new: KeyMetadata | None, **how: Any
 ) -> tuple[int | None, str]:
     """Write the file; return its length and identity, as far as they are known without looking."""
     if task.copy:
-        copy_file(source, target, progress=progress, durable=True)
+        copy_file(source, target, progress=how["progress"], durable=True)
         return task.length, ""
     if task.form == "parquet":
         # How long it becomes decides only how long the parts of an upload are.
         with open_output(target, expected=_LONGEST_RESULT * task.length, mode=source.mode) as output:
-            _move_parquet(source, output, old, new, threads, progress)
+            _move_parquet(source, output, old, new, **how)
         return output.position, output.identity
-    _move_stream(source, target, old, new, threads, progress)
+    _move_stream(source, target, old, new, **how)
     return None, ""
 
 
@@ -293,57 +286,39 @@ def _source_key(task: FileTask, seal: RunSeal | None) -> KeyMetadata | None:
     return key_of(seal, task.source_key, task.source)
 
 
-def _move_parquet(
-    source: Source,
-    target: Any,
-    old: KeyMetadata | None,
-    new: KeyMetadata | None,
-    threads: int | None,
-    progress: Progress | None,
-) -> None:
+def _move_parquet(source: Source, target: Any, old: KeyMetadata | None, new: KeyMetadata | None, **how: Any) -> None:
     decryption = None if old is None else DecryptionConfig.for_iceberg(old)
     encryption = None if new is None else EncryptionConfig.for_iceberg(new)
     if decryption is None:
         assert encryption is not None
-        encrypt_file(source, target, encryption, threads=threads, progress=progress, durable=True)
+        encrypt_file(source, target, encryption, durable=True, **how)
     elif encryption is None:
-        decrypt_file(source, target, decryption, threads=threads, progress=progress, durable=True)
+        decrypt_file(source, target, decryption, durable=True, **how)
     else:
-        rekey_file(source, target, decryption, encryption, threads=threads, progress=progress, durable=True)
+        rekey_file(source, target, decryption, encryption, durable=True, **how)
 
 
 def _move_stream(
-    source: Source,
-    target: Location,
-    old: KeyMetadata | None,
-    new: KeyMetadata | None,
-    threads: int | None,
+    source: Source, target: Location, old: KeyMetadata | None, new: KeyMetadata | None, *, threads: int | None,
     progress: Progress | None,
-) -> None:
-    if old is None:
-        assert new is not None
-        files.encrypt_file(
-            source, target, new.encryption_key, aad_prefix=new.aad_prefix or b"", threads=threads, progress=progress,
-            durable=True,
-        )  # fmt: skip
-        return
+) -> None:  # fmt: skip
     if new is None:
         files.decrypt_file(source, target, key_metadata=old, threads=threads, progress=progress, durable=True)
         return
-    done = 0
+    key, prefix = new.encryption_key, new.aad_prefix or b""
+    if old is None:
+        files.encrypt_file(
+            source, target, key, aad_prefix=prefix, threads=threads, progress=progress, durable=True
+        )  # fmt: skip
+        return
     with (
         open_stream(source, key_metadata=old, threads=threads) as reader,
-        Writer(target, new.encryption_key, aad_prefix=new.aad_prefix or b"", threads=threads) as writer,
+        Writer(target, key, aad_prefix=prefix, threads=threads) as writer,
     ):
         while piece := reader.read(_PIECE):
             writer.write(piece)
-            done += len(piece)
             if progress is not None:
-                progress(done, reader.size)
-    _sync(target)
-
-
-def _sync(target: Location) -> None:
+                progress(reader.tell(), reader.size)
     if target.is_local:
         directory, _, name = target.path.rpartition("/")
         unsynced = Unsynced(Location(directory or "."))
@@ -363,7 +338,8 @@ def _verify(task: FileTask, made: Source, key: KeyMetadata | None) -> tuple[int,
     if task.copy and made.size != task.length:
         raise TruncatedError(f"{task.target}: has {made.size} bytes, and {task.length} were copied")
     with _plain(made, key) as file:
-        _check_rows(task, _avro_rows(file, made.size if key is None else file.size))
+        size = made.size if key is None else file.size
+        _check_rows(task, sum(block.count for block in iter_blocks(file, 0, size)))
     return None
 
 
@@ -371,10 +347,6 @@ def _plain(source: Source, key: KeyMetadata | None) -> Any:
     if key is None:
         return StoredFile(source)
     return Reader(source, key.encryption_key, aad_prefix=key.aad_prefix or b"", length=source.size)
-
-
-def _avro_rows(file: Any, size: int) -> int:
-    return sum(block.count for block in iter_blocks(file, 0, size))
 
 
 def _check_rows(task: FileTask, rows: int | None) -> None:
@@ -398,15 +370,6 @@ def _footer(opened: Source, key: KeyMetadata | None) -> Footer:
             "Decrypt it first (ags1 parquet decrypt), or write its rows again"
         )
     return footer
-
-
-def _open(location: Location, form: str, expected: int | None) -> Source:
-    # Opening a pipe would wait for its other end.
-    if location.is_local:
-        return open_regular(location)
-    found = open_source(location, expected=expected, ends=form == "parquet")
-    assert isinstance(found, Source)
-    return found
 
 
 def _naming(error: Ags1Error, path: str) -> Ags1Error:

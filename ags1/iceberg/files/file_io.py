@@ -7,8 +7,9 @@
                 Parquet                the plaintext view (Parquet Modular Encryption)
                 Avro, Puffin           an ags1 Reader (AGS1)
 
-So PyIceberg plans and reads encrypted tables unchanged. PyIceberg cannot record the keys of new files, so writes to an
-encrypted table are refused.
+PyIceberg's own scans and ``inspect`` read encrypted tables through this FileIO. The scans of an EncryptedTable take
+their files from the manifests themselves, by :class:`SnapshotFiles`. PyIceberg cannot record the keys of new files, so
+writes to an encrypted table are refused.
 """
 
 from __future__ import annotations
@@ -86,12 +87,8 @@ class EncryptedFileIO(FileIO):
         super().__init__(dict(properties))
         row_group_limit(properties)
         self.expected = Expected.of(properties) if expected is None else expected
-        if kms is None and KMS in properties:
-            from ags1.kms import load
-
-            kms = load(properties[KMS])
-        self.kms = kms
-        self.keys = TableFileKeys(kms, self.expected)
+        self.kms = client_of(properties.get(KMS)) if kms is None else kms
+        self.keys = TableFileKeys(self.kms, self.expected)
         self.locations = TableLocations(self.expected.allowed_locations, self.expected.moved_from)
         self._loaded: dict[str, Document] = {}
         self._encrypted = False
@@ -123,10 +120,7 @@ class EncryptedFileIO(FileIO):
 
     def source(self, location: str, expected: int | None = None, *, ends: bool = False) -> Source:
         """The same as a source; with `ends`, as :func:`ags1.storage.open_source`."""
-        place = self.place(location)
-        found = open_regular(place) if place.is_local else open_source(place, expected=expected, ends=ends)
-        assert isinstance(found, Source)
-        return found
+        return stored_source(self.place(location), expected, ends=ends)
 
     def hold_metadata(self, location: str, document: Document, directories: Iterable[str] = ()) -> None:
         """Use metadata that a catalog has loaded, instead of reading the file; it names directories for the files."""
@@ -221,10 +215,8 @@ class EncryptedInputFile(InputFile):
             return self._metadata()
         known = self._io.keys.find(location)
         if known is None:
-            return self._unknown(seekable)
-        if known.kind in ("manifest list", "manifest"):
-            return io.BytesIO(self.learn(known))
-        return self.plaintext(known)
+            return self._unknown()
+        return io.BytesIO(self.learn(known)) if known.kind in ("manifest list", "manifest") else self.plaintext(known)
 
     def learn(self, known: KnownFile) -> bytes:
         """Return the plaintext of a manifest list or manifest, and learn the keys in it."""
@@ -244,7 +236,8 @@ class EncryptedInputFile(InputFile):
         To inspect faults of AGS1 files, those with block lengths other than Iceberg's are opened too.
         """
         if known.key_metadata is None:
-            return self._plain(known)
+            self._io.refuse_plaintext(known)
+            return self._io.stored(self.location, known.stored_length)
         if known.file_format == "parquet":
             return self._parquet_view(known)
         if known.file_format not in ("avro", "puffin"):
@@ -318,16 +311,12 @@ class EncryptedInputFile(InputFile):
             )
         return view
 
-    def _plain(self, known: KnownFile) -> Any:
-        self._io.refuse_plaintext(known)
-        return self._io.stored(self.location, known.stored_length)
-
     def _metadata(self) -> io.BytesIO:
         text = self._io.read_metadata(self.location).text.encode("utf-8")
         # PyIceberg decides by this name alone whether to decompress.
         return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(f".gz{METADATA_SUFFIX}") else text)
 
-    def _unknown(self, seekable: bool) -> Any:
+    def _unknown(self) -> Any:
         file = self._io.stored(self.location)
         magic = file.read(4)
         file.seek(0)
@@ -335,19 +324,25 @@ class EncryptedInputFile(InputFile):
             # A JSON object is table metadata, whatever its name.
             file.close()
             return self._metadata()
-        if magic not in _MAGICS and not self._io.expected.allow_plaintext:
-            file.close()
+        if magic not in _MAGICS and self._io.expected.allow_plaintext:
+            return file
+        file.close()
+        if magic not in _MAGICS:
             raise KeyAccessError(
                 f"{self.location}: nothing that was read of the table names this file, and it is not encrypted; open "
                 "the table with `allow_plaintext=True` to read it"
             )
-        if magic in _MAGICS:
-            file.close()
-            raise KeyAccessError(
-                f"{self.location}: is {_MAGICS[magic]}, and its key is not known: read the table's metadata file, "
-                "manifest list and manifest through the same EncryptedFileIO first"
-            )
-        return file
+        raise KeyAccessError(
+            f"{self.location}: is {_MAGICS[magic]}, and its key is not known: read the table's metadata file, manifest "
+            "list and manifest through the same EncryptedFileIO first"
+        )
+
+
+def stored_source(place: Location, expected: int | None = None, *, ends: bool = False) -> Source:
+    """Open a file as it is stored. One of this machine must be regular: opening a pipe would wait for its other end."""
+    found = open_regular(place) if place.is_local else open_source(place, expected=expected, ends=ends)
+    assert isinstance(found, Source)
+    return found
 
 
 def client_of(kms: Any) -> Any:
@@ -392,7 +387,7 @@ class SnapshotFiles:
     """
 
     def __init__(self, file_io: EncryptedFileIO) -> None:
-        self.io = self._io = file_io
+        self.io = file_io
 
     @classmethod
     def of(cls, state: TableState, kms: Any, table: CatalogTable, *, is_old: bool = False) -> SnapshotFiles:
@@ -415,10 +410,10 @@ class SnapshotFiles:
         path = snapshot.get("manifest-list")
         if path is None:
             raise FormatError(f"snapshot {snapshot.get('snapshot-id')} has no manifest list: its engine must write one")
-        known = self._io.keys.find(path)
+        known = self.io.keys.find(path)
         if known is None:
             known = KnownFile(path, "manifest list", "avro", None, None)
-        return self._io.keys.learn_manifest_list(known, self._read(known))
+        return self.io.keys.learn_manifest_list(known, self._read(known))
 
     def manifest(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:
         """Return a manifest of a list, in memory; with or without the metrics of its files."""
@@ -432,17 +427,13 @@ class SnapshotFiles:
         with naming(listed["manifest_path"]):
             yield from read_entries(data, listed, metrics=metrics)
 
-    def known(self, file: Mapping[str, Any]) -> KnownFile:
-        """Return a manifest's facts about a data or delete file."""
-        return known_file(file)
-
     def open(self, file: Mapping[str, Any]) -> Any:
         """Return the plaintext of a data or delete file, decrypted where it is read."""
-        known = self.known(file)
-        return self._io.new_input(known.path).plaintext(known)
+        known = known_file(file)
+        return self.io.new_input(known.path).plaintext(known)
 
     def _read(self, known: KnownFile) -> bytes:
         # Above it anything may stand in the place of a path, such as text with a NUL.
-        with naming(known.path, "cannot be read"), self._io.new_input(known.path).plaintext(known) as file:
+        with naming(known.path, "cannot be read"), self.io.new_input(known.path).plaintext(known) as file:
             data: bytes = file.read()
         return data

@@ -15,7 +15,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg.keys.entries import KNOWN_FIELDS, MAX_ENTRIES, EncryptedKey, entries_from_list, list_to_json, shown
@@ -56,26 +56,22 @@ class Document:
         if len(self._text) > MAX_DOCUMENT:
             raise FormatError("table metadata of more than a gibibyte is refused")
         with _parsing():
-            self._spans = {name: span for name, *span in _members(self._text, _start(self._text))}
-            self._fields = {name: span[0] for name, span in self._spans.items()}
-            rest = _skip(self._text, self._end_of_object())
+            self._members, end = _members(self._text, _start(self._text))
+            self._fields = {name: each.value for name, each in self._members.items()}
+            rest = _skip(self._text, end)
             if rest != len(self._text):
                 _fail(f"something follows the JSON object, at character {rest}")
 
     def entries(self) -> list[EncryptedKey]:
         """The entries of ``encryption-keys``; none without such a list."""
-        if self._text is None or not isinstance(self._fields.get(ENCRYPTION_KEYS), list):
-            return entries_from_list(self._fields.get(ENCRYPTION_KEYS))
-        if len(self._fields[ENCRYPTION_KEYS]) > MAX_ENTRIES:
-            return entries_from_list(self._fields[ENCRYPTION_KEYS])
-        text = self._text
+        listed, text = self._fields.get(ENCRYPTION_KEYS), self._text
+        if text is None or not isinstance(listed, list) or len(listed) > MAX_ENTRIES:
+            return entries_from_list(listed)
         entries = []
         with _parsing():
-            for fields, start, _ in _elements(text, self._spans[ENCRYPTION_KEYS][1]):
-                if isinstance(fields, dict) and not KNOWN_FIELDS.issuperset(fields):
-                    entries.append(EncryptedKey.from_dict(fields, _spelling(text, start)))
-                else:
-                    entries.append(EncryptedKey.from_dict(fields))
+            for fields, start in _elements(text, self._members[ENCRYPTION_KEYS].first):
+                is_known = not isinstance(fields, dict) or KNOWN_FIELDS.issuperset(fields)
+                entries.append(EncryptedKey.from_dict(fields, None if is_known else _spelling(text, start)))
         return entries
 
     @property
@@ -114,30 +110,16 @@ class Document:
                 fields[ENCRYPTION_KEYS] = [entry.to_dict() for entry in entries]
             return fields
         text, value = self._text, list_to_json(entries)
-        if ENCRYPTION_KEYS in self._spans:
-            _, start, end = self._spans[ENCRYPTION_KEYS]
-            return self._encode(f"{text[:start]}{value}{text[end:]}")
+        if (found := self._members.get(ENCRYPTION_KEYS)) is not None:
+            return self._encode(f"{text[: found.first]}{value}{text[found.last :]}")
         if not entries:
             return self._encode(text)
         member = f"{json.dumps(ENCRYPTION_KEYS)}:{value}"
-        followers = [name for name in self._spans if name in FOLLOWERS]
+        followers = [each.name for name, each in self._members.items() if name in FOLLOWERS]
         if followers:
-            at = self._start_of_name(followers[0])
-            return self._encode(f"{text[:at]}{member},{text[at:]}")
-        at = max((span[2] for span in self._spans.values()), default=_start(text) + 1)
-        return self._encode(f"{text[:at]}{',' if self._spans else ''}{member}{text[at:]}")
-
-    def _end_of_object(self) -> int:
-        assert self._text is not None
-        last = max((span[2] for span in self._spans.values()), default=_start(self._text) + 1)
-        return _skip(self._text, last) + 1
-
-    def _start_of_name(self, name: str) -> int:
-        assert self._text is not None
-        names = list(self._spans)
-        before = names.index(name) - 1
-        at = _start(self._text) + 1 if before < 0 else _skip(self._text, self._spans[names[before]][2]) + 1
-        return _skip(self._text, at)
+            return self._encode(f"{text[: followers[0]]}{member},{text[followers[0] :]}")
+        at = max((each.last for each in self._members.values()), default=_start(text) + 1)
+        return self._encode(f"{text[:at]}{',' if self._members else ''}{member}{text[at:]}")
 
 
 class Snapshots:
@@ -211,12 +193,11 @@ class Snapshots:
 
     def key_id(self, snapshot_id: int) -> str | None:
         """Key id of a snapshot; None where the snapshot names none."""
-        try:
-            return self.key_ids[snapshot_id]
-        except KeyError:
+        if snapshot_id not in self.key_ids:
             raise KeyAccessError(
                 f"snapshot {snapshot_id} is not in the metadata, which lists {len(self.key_ids)} snapshots"
-            ) from None
+            )
+        return self.key_ids[snapshot_id]
 
 
 def _snapshot_id(value: object, name: str, absent: int | None = None) -> int:
@@ -228,10 +209,7 @@ def _snapshot_id(value: object, name: str, absent: int | None = None) -> int:
 
 
 def _looks_like_json(metadata: str | os.PathLike[str]) -> bool:
-    if not isinstance(metadata, str):
-        return False
-    begin = metadata.lstrip("\ufeff" + _BLANK)[:1]
-    return begin in ("", "{", "[")
+    return isinstance(metadata, str) and metadata.lstrip("\ufeff" + _BLANK)[:1] in ("", "{", "[")
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:
@@ -295,13 +273,11 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _only_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a field that occurs twice: two readers could use different values."""
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise FormatError(f"a JSON object has the field {shown(name)} twice")
-            seen.add(name)
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise FormatError(f"a JSON object has the field {shown(name)} twice")
+        fields[name] = value
     return fields
 
 
@@ -323,28 +299,37 @@ def _start(text: str) -> int:
     return start
 
 
-def _members(text: str, start: int) -> Iterator[tuple[str, Any, int, int]]:
-    """Return name, value, and start and end of the value's text, for each member of the object at `start`."""
-    names = set()
+class _Member(NamedTuple):
+    """A member of an object: its value, where its name begins, and where its value begins and ends."""
+
+    value: Any
+    name: int
+    first: int
+    last: int
+
+
+def _members(text: str, start: int) -> tuple[dict[str, _Member], int]:
+    """Return the members of the object at `start`, and where it ends."""
+    found: dict[str, _Member] = {}
     position = _skip(text, start + 1)
     if text[position : position + 1] == "}":
-        return
+        return found, position + 1
     while True:
+        begin = position
         if text[position : position + 1] != '"':
             _fail(f"a field's name is expected at character {position}")
         name, position = _decode(text, position)
-        if name in names:
+        if name in found:
             raise FormatError(f"a JSON object has the field {shown(name)} twice")
-        names.add(name)
         position = _skip(text, position)
         if text[position : position + 1] != ":":
             _fail(f"a colon is expected at character {position}")
         first = _skip(text, position + 1)
         value, last = _decode(text, first)
-        yield name, value, first, last
+        found[name] = _Member(value, begin, first, last)
         position = _skip(text, last)
         if text[position : position + 1] == "}":
-            return
+            return found, position + 1
         if text[position : position + 1] != ",":
             _fail(f"a comma is expected at character {position}")
         position = _skip(text, position + 1)
@@ -352,16 +337,16 @@ def _members(text: str, start: int) -> Iterator[tuple[str, Any, int, int]]:
 
 def _spelling(text: str, start: int) -> Callable[[str], str]:
     """Return a function that returns the text of a member's value, for the object at `start`."""
-    spans = {name: slice(first, last) for name, _, first, last in _members(text, start)}
-    return lambda name: text[spans[name]]
+    members, _ = _members(text, start)
+    return lambda name: text[members[name].first : members[name].last]
 
 
-def _elements(text: str, start: int) -> Iterator[tuple[Any, int, int]]:
-    """Return value, start and end of each element of the list at `start`, which was parsed before."""
+def _elements(text: str, start: int) -> Iterator[tuple[Any, int]]:
+    """Return the value and the start of each element of the list at `start`, which was parsed before."""
     position = _skip(text, start + 1)
     while text[position] != "]":
         value, last = _decode_strictly(text, position)
-        yield value, position, last
+        yield value, position
         position = _skip(text, last)
         if text[position] == ",":
             position = _skip(text, position + 1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ags1.core.gcm import random_bytes
@@ -143,12 +143,7 @@ class EncryptionKeys:
 
     __slots__ = ("_below", "_clock", "_entries", "_lock", "_proven", "report")
 
-    def __init__(
-        self,
-        entries: Iterable[EncryptedKey] = (),
-        *,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, entries: Iterable[EncryptedKey] = (), *, clock: Callable[[], float] | None = None) -> None:
         self._entries: dict[str, EncryptedKey] = {}
         self._below: dict[str | None, list[EncryptedKey]] = {}
         for entry in entries:
@@ -271,7 +266,7 @@ class EncryptionKeys:
                 f"entry {shown(key_id)} is under master key {shown(kek_entry.encrypted_by_id or '')}, not "
                 f"{shown(table_key_id)}: it was re-wrapped, or comes from another table"
             )
-        return open_entry(entry, kek_entry, self._kek(kek_entry, kms))
+        return open_entry(entry, kek_entry, kept_kek(kms, kek_entry))
 
     def for_snapshot(
         self, metadata: Metadata, snapshot_id: int | None, kms: Any, *, table_key_id: str | None = None
@@ -310,10 +305,6 @@ class EncryptionKeys:
             return self.unwrap(key_id, kms, table_key_id=table_key_id)
         except Ags1Error as error:
             raise type(error)(f"snapshot {snapshot_id} (key-id {shown(key_id)}): {error}") from error
-
-    def _kek(self, entry: EncryptedKey, kms: Any) -> Key:
-        wrapped, by = entry.encrypted_key_metadata, entry.encrypted_by_id or ""
-        return kept_kek(kms, wrapped, by, entry.key_id)
 
     # -- adding ------------------------------------------------------------------------------------------------
 
@@ -367,7 +358,7 @@ class EncryptionKeys:
                 kek_entry = EncryptedKey(key_id, wrapped, table_key_id, {KEY_TIMESTAMP: timestamp})
                 self._proven.add((key_id, wrapped))
             else:
-                kek = self._kek(kek_entry, kms)
+                kek = kept_kek(kms, kek_entry)
                 self._prove(kek_entry, kek)
             new = EncryptedKey(self._fresh_id(), seal_entry(key_metadata, kek_entry, kek), kek_entry.key_id)
             if kek_entry.key_id not in self._entries:
@@ -448,7 +439,7 @@ class EncryptionKeys:
                 if by is None or by not in by_id:
                     untouched.append(entry.key_id)
                 continue
-            kek = self._kek(entry, kms)
+            kek = kept_kek(kms, entry)
             opens = dict(opening(entry, kek, self.below(entry.key_id)))
             if opens and not any(opens.values()):
                 raise AuthenticationError(
@@ -457,7 +448,7 @@ class EncryptionKeys:
                 )
             unopened += [key_id for key_id, does in opens.items() if not does]
             wrapped = wrap_kek(target, kek, new_table_key_id, entry.key_id)
-            result.append(entry.rewrapped(wrapped, new_table_key_id))
+            result.append(replace(entry, encrypted_key_metadata=wrapped, encrypted_by_id=new_table_key_id))
             rewrapped.append(entry.key_id)
             old[by] = None
         report = KeyRewrapReport(
@@ -531,8 +522,8 @@ class EncryptionKeys:
                 added.append(theirs.key_id)
                 continue
             # Iceberg Java drops fields that it does not know, so one side may have lost some.
-            united = ours.with_unknown({**theirs.unknown, **ours.unknown})
-            if united != theirs.with_unknown({**ours.unknown, **theirs.unknown}):
+            united = replace(ours, unknown={**theirs.unknown, **ours.unknown})
+            if united != replace(theirs, unknown={**ours.unknown, **theirs.unknown}):
                 raise FormatError(
                     f"both lists have an entry {shown(theirs.key_id)}, and the two differ; neither may be dropped "
                     "(one of the lists may have been re-wrapped to another master key since: merge the lists from "

@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -40,6 +41,7 @@ def shown(text: str) -> str:
     return repr(text) if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]!r}..."
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EncryptedKey:
     """One entry of ``encryption-keys``: a key encryption key that a KMS wrapped, or key metadata wrapped by such a key.
 
@@ -66,75 +68,34 @@ class EncryptedKey:
     Immutable, so safe to share between threads. It holds no secret, only wrapped keys.
     """
 
-    __slots__ = ("_encrypted_by_id", "_encrypted_key_metadata", "_key_id", "_properties", "_unknown")
+    key_id: str
+    encrypted_key_metadata: bytes
+    encrypted_by_id: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
-    def __init__(
-        self,
-        key_id: str,
-        encrypted_key_metadata: bytes | bytearray | memoryview,
-        encrypted_by_id: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        *,
-        unknown: Mapping[str, str] | None = None,
-    ) -> None:
-        self._key_id = _text(key_id, KEY_ID)
-        where = f"entry {shown(key_id)}"
-        if not isinstance(encrypted_key_metadata, (bytes, bytearray, memoryview)):
-            raise FormatError(f"{where}: {METADATA} must be bytes, not {type(encrypted_key_metadata).__name__}")
-        self._encrypted_key_metadata = bytes(encrypted_key_metadata)
-        if len(self._encrypted_key_metadata) > MAX_METADATA_BYTES:
+    def __post_init__(self) -> None:
+        _text(self.key_id, KEY_ID)
+        where, wrapped = f"entry {shown(self.key_id)}", self.encrypted_key_metadata
+        if not isinstance(wrapped, (bytes, bytearray, memoryview)):
+            raise FormatError(f"{where}: {METADATA} must be bytes, not {type(wrapped).__name__}")
+        object.__setattr__(self, "encrypted_key_metadata", bytes(wrapped))
+        if len(self.encrypted_key_metadata) > MAX_METADATA_BYTES:
             raise FormatError(f"{where}: {METADATA} is larger than {MAX_METADATA_BYTES} bytes; no KMS makes such a key")
-        self._encrypted_by_id = (
-            None if encrypted_by_id is None else _text(encrypted_by_id, f"{where}: {ENCRYPTED_BY_ID}")
-        )
-        self._properties = {
+        if self.encrypted_by_id is not None:
+            _text(self.encrypted_by_id, f"{where}: {ENCRYPTED_BY_ID}")
+        properties = {
             _text(name, f"{where}: the name of a property"): _text(value, f"{where}: property {shown(name)}")
-            for name, value in (properties or {}).items()
+            for name, value in (self.properties or {}).items()
         }
-        self._unknown = dict(unknown or {})
-
-    @property
-    def key_id(self) -> str:
-        """Name of the entry in its list."""
-        return self._key_id
-
-    @property
-    def encrypted_key_metadata(self) -> bytes:
-        """The wrapped bytes."""
-        return self._encrypted_key_metadata
-
-    @property
-    def encrypted_by_id(self) -> str | None:
-        """Id of the key that wrapped them."""
-        return self._encrypted_by_id
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Further properties, read-only."""
-        return MappingProxyType(self._properties)
-
-    @property
-    def unknown(self) -> Mapping[str, str]:
-        """Fields that the format does not define, each as JSON text."""
-        return MappingProxyType(self._unknown)
+        object.__setattr__(self, "properties", MappingProxyType(properties))
+        object.__setattr__(self, "unknown", MappingProxyType(dict(self.unknown)))
 
     @property
     def timestamp(self) -> str | None:
         """The exact text of the timestamp, which authenticates the entries below a key encryption key."""
         # Empty text would authenticate nothing.
-        return self._properties.get(KEY_TIMESTAMP) or self._properties.get(MAILED_KEY_TIMESTAMP) or None
-
-    def rewrapped(self, encrypted_key_metadata: bytes, encrypted_by_id: str) -> EncryptedKey:
-        """Return the same entry, wrapped by another key."""
-        return EncryptedKey(
-            self._key_id, encrypted_key_metadata, encrypted_by_id, self._properties, unknown=self._unknown
-        )
-
-    def with_unknown(self, unknown: Mapping[str, str]) -> EncryptedKey:
-        """Return the same entry with other unknown fields."""
-        return EncryptedKey(
-            self._key_id, self._encrypted_key_metadata, self._encrypted_by_id, self._properties, unknown=unknown
-        )
+        return self.properties.get(KEY_TIMESTAMP) or self.properties.get(MAILED_KEY_TIMESTAMP) or None
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], raw: Callable[[str], str] | None = None) -> EncryptedKey:
@@ -166,60 +127,57 @@ class EncryptedKey:
             if name not in KNOWN_FIELDS:
                 label = _text(name, f"{where}: the name of a field")
                 unknown[label] = _json_of(fields[name], f"{where}: field {shown(label)}") if raw is None else raw(name)
-        return cls(key_id, metadata, fields.get(ENCRYPTED_BY_ID), properties, unknown=unknown)
+        return cls(key_id, metadata, fields.get(ENCRYPTED_BY_ID), properties or {}, unknown=unknown)
 
     def to_dict(self) -> dict[str, Any]:
         """The entry's JSON object, with the fields in Iceberg Java's order and unknown ones behind them."""
-        fields = self._known()
-        for name, text in self._unknown.items():
-            fields[name] = json.loads(text)
-        return fields
+        return self._known() | {name: json.loads(text) for name, text in self.unknown.items()}
 
     def to_json(self) -> str:
         """The same as compact JSON text: for an entry without unknown fields, Iceberg Java's own bytes."""
         known = _java_json(self._known())
-        if not self._unknown:
+        if not self.unknown:
             return known
-        return "".join([known[:-1], *(f",{_java_json(name)}:{text}" for name, text in self._unknown.items()), "}"])
+        return "".join([known[:-1], *(f",{_java_json(name)}:{text}" for name, text in self.unknown.items()), "}"])
 
     def _known(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
-            KEY_ID: self._key_id,
-            METADATA: base64.b64encode(self._encrypted_key_metadata).decode("ascii"),
+            KEY_ID: self.key_id,
+            METADATA: base64.b64encode(self.encrypted_key_metadata).decode("ascii"),
         }
-        if self._encrypted_by_id is not None:
-            fields[ENCRYPTED_BY_ID] = self._encrypted_by_id
-        if self._properties:
-            fields[PROPERTIES] = dict(self._properties)
+        if self.encrypted_by_id is not None:
+            fields[ENCRYPTED_BY_ID] = self.encrypted_by_id
+        if self.properties:
+            fields[PROPERTIES] = dict(self.properties)
         return fields
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, EncryptedKey):
             return NotImplemented
         return (
-            self._key_id == other._key_id
-            and self._encrypted_key_metadata == other._encrypted_key_metadata
-            and self._encrypted_by_id == other._encrypted_by_id
-            and self._properties == other._properties
-            and (self._unknown == other._unknown or _values(self._unknown) == _values(other._unknown))
+            self.key_id == other.key_id
+            and self.encrypted_key_metadata == other.encrypted_key_metadata
+            and self.encrypted_by_id == other.encrypted_by_id
+            and self.properties == other.properties
+            and (self.unknown == other.unknown or _values(self.unknown) == _values(other.unknown))
         )
 
     def __hash__(self) -> int:
-        return hash((self._key_id, self._encrypted_key_metadata))
+        return hash((self.key_id, self.encrypted_key_metadata))
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_unknown"):
+        if not hasattr(self, "unknown"):
             # A traceback with local variables may show an object whose constructor failed.
             return "<ags1.iceberg.EncryptedKey, not made>"
-        by = None if self._encrypted_by_id is None else shown(self._encrypted_by_id)
+        by = None if self.encrypted_by_id is None else shown(self.encrypted_by_id)
         return (
-            f"<ags1.iceberg.EncryptedKey {shown(self._key_id)}: {len(self._encrypted_key_metadata)} wrapped bytes, "
+            f"<ags1.iceberg.EncryptedKey {shown(self.key_id)}: {len(self.encrypted_key_metadata)} wrapped bytes, "
             f"encrypted by {by}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self._key_id, self._encrypted_key_metadata, self._encrypted_by_id, self._properties)
-        return partial(EncryptedKey, unknown=self._unknown), fields
+        fields = (self.key_id, self.encrypted_key_metadata, self.encrypted_by_id, dict(self.properties))
+        return partial(EncryptedKey, unknown=dict(self.unknown)), fields
 
 
 def entries_from_list(value: object) -> list[EncryptedKey]:

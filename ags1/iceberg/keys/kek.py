@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ags1.iceberg.keys.entries import shown
+from ags1.iceberg.keys.entries import EncryptedKey, shown
 from ags1.keys import Key
 from ags1.kms import key_cache_of, name_of_key
 from ags1.kms.asking import ask, generate_key, has_methods, name_of, returned_key, wrap_key
@@ -20,19 +20,18 @@ def check_kms(kms: Any, name: str = "kms") -> None:
         raise TypeError(f"{name} must have wrap_key and unwrap_key, as ags1.kms clients do; got {type(kms).__name__}")
 
 
-def unwrap_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
-    """Unwrap a key encryption key under the master key `table_key_id` by the KMS; `key_id` is for messages.
+def kept_kek(kms: Any, entry: EncryptedKey) -> Key:
+    """Unwrap a key encryption key by the KMS; a key in the client's cache needs no call.
 
     A KeyAccessError reports that the service refused, failed, or did not return a key.
     """
-    who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
-    return ask(lambda: returned_key(kms.unwrap_key(wrapped, table_key_id)), f"{name_of(kms)} did not unwrap {who}")
+    wrapped, master = entry.encrypted_key_metadata, entry.encrypted_by_id or ""
 
+    def unwrap() -> Key:
+        who = f"key encryption key {shown(entry.key_id)} under master key {shown(master)}"
+        return ask(lambda: returned_key(kms.unwrap_key(wrapped, master)), f"{name_of(kms)} did not unwrap {who}")
 
-def kept_kek(kms: Any, wrapped: bytes, table_key_id: str, key_id: str) -> Key:
-    """As :func:`unwrap_kek`, but a key in the client's cache needs no call."""
-    name = name_of_key(table_key_id, wrapped)
-    return key_cache_of(kms).get(name, lambda: unwrap_kek(kms, wrapped, table_key_id, key_id))
+    return key_cache_of(kms).get(name_of_key(master, wrapped), unwrap)
 
 
 def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:

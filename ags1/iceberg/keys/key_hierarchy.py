@@ -72,14 +72,11 @@ def kek_above(entries: Mapping[str, EncryptedKey], entry: EncryptedKey) -> Encry
 
 def newest_usable(keks: Iterable[EncryptedKey], now_ms: int) -> EncryptedKey | None:
     """The key encryption key for new entries: the newest that has not expired and is not from the future."""
-    newest, newest_made = None, 0
-    for kek in keks:
-        made = milliseconds(kek.properties.get(KEY_TIMESTAMP))
-        if made is None or not -MAX_CLOCK_SKEW_MS <= now_ms - made < KEK_LIFESPAN_MS:
-            continue
-        if newest is None or made > newest_made:
-            newest, newest_made = kek, made
-    return newest
+    made = [(milliseconds(kek.properties.get(KEY_TIMESTAMP)), kek) for kek in keks]
+    young = [
+        (when, kek) for when, kek in made if when is not None and -MAX_CLOCK_SKEW_MS <= now_ms - when < KEK_LIFESPAN_MS
+    ]
+    return max(young, key=lambda each: each[0])[1] if young else None
 
 
 def milliseconds(timestamp: str | None) -> int | None:

@@ -19,7 +19,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ags1.core.blocks import usable_cpus
@@ -56,10 +56,6 @@ class CompactionOptions:
     min_input_files: int = 5
     rewrite_all: bool = False
     dry_run: bool = False
-
-    def planned(self) -> CompactionOptions:
-        """Return the same as a dry run."""
-        return replace(self, dry_run=True)
 
 
 class Perform(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ags1.errors import ConflictError
@@ -80,7 +80,7 @@ def _steps(table: Any, policy: MaintenancePolicy, dry_run: bool, progress: Progr
     for name in policy.branches:
         if policy.compaction is not None:
             _refuse_conversion(table)
-            options = policy.compaction.planned() if dry_run else policy.compaction
+            options = replace(policy.compaction, dry_run=True) if dry_run else policy.compaction
             report.compactions.append(compact(WriteTarget(table, name), options, progress))
         if policy.manifests:
             _refuse_conversion(table)

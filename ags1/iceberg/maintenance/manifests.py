@@ -13,13 +13,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pyiceberg.utils.bin_packing import ListPacker
+
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.maintenance.reports import ManifestReport
 from ags1.iceberg.metadata.manifests import DATA, DELETED, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.writing.change import ChangeReport, WriteTarget, existing, shape_of, target_length
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
-from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
+from ags1.iceberg.writing.snapshot import SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.asking import reported
 
@@ -48,10 +50,6 @@ def rewrite_manifests(target: WriteTarget, *, dry_run: bool = False) -> Manifest
     return reported(report, target.table.io.kms)
 
 
-def _has_files(listed: _Listed) -> bool:
-    return bool(listed["added_files_count"] + listed["existing_files_count"])
-
-
 class _Work:
     """The manifests of a branch, and which of them are written again, and together."""
 
@@ -66,14 +64,13 @@ class _Work:
     def written(self, files: TableFiles, report: ManifestReport) -> ChangeReport:
         """Write them into a new snapshot."""
         writer = SnapshotWriter(self._metadata, files, self._table.io.kms, self._target.ref)
-        summary = SnapshotSummary()
         replaced = {each["manifest_path"] for found in self.bins for each in found}
         entries = 0
         for found in self.bins:
             for manifest in self._merged(found):
                 for each in manifest.entries:
                     if each.status == DELETED:
-                        summary.remove(each.file, manifest.spec_id)
+                        writer.summary.remove(each.file, manifest.spec_id)
                         report.dangling += 1
                 entries += len(manifest.entries)
                 partitioning = Partitioning(self._table.table.specs()[manifest.spec_id], self._table.schema)
@@ -88,25 +85,25 @@ class _Work:
             "manifests-replaced": report.replaced,
             "entries-processed": entries,
         }
-        fields = summary.fields(self._parent, writer.manifests) | {name: str(each) for name, each in counts.items()}
+        fields = writer.summary.fields(self._parent, writer.manifests)
+        fields |= {name: str(each) for name, each in counts.items()}
         snapshot = writer.finish("replace", self._target.properties | fields)
         return ChangeReport("replace", snapshot["snapshot-id"])
 
     def _bins(self) -> Iterator[list[_Listed]]:
         """Neighbours that together have the target size, where that changes something."""
-        length = target_length(self._metadata.properties)
-        kinds: dict[tuple[int, int], list[list[_Listed]]] = {}
+        packer = ListPacker[_Listed](target_length(self._metadata.properties), 1, False)
+        kinds: dict[tuple[int, int], list[_Listed]] = {}
         for each in self.listed:
-            found = kinds.setdefault((each["content"], each["partition_spec_id"]), [])
-            if not found or sum(one["manifest_length"] for one in found[-1]) + each["manifest_length"] > length:
-                found.append([])
-            found[-1].append(each)
-        bins = [each for found in kinds.values() for each in found]
+            kinds.setdefault((each["content"], each["partition_spec_id"]), []).append(each)
+        bins = [each for found in kinds.values() for each in packer.pack(found, lambda one: one["manifest_length"])]
         work = [each for each in bins if len(each) > 1 or self._is_worth_it(each[0])]
         yield from work
         if work:
             # What has only files that are gone is left out, but is no reason for a snapshot.
-            yield from (each for each in bins if each not in work and not _has_files(each[0]))
+            for few in bins:
+                if few not in work and not few[0]["added_files_count"] + few[0]["existing_files_count"]:
+                    yield few
 
     def _is_worth_it(self, listed: _Listed) -> bool:
         """Whether a manifest alone is written again: it is plaintext, or names what the snapshot does not have."""

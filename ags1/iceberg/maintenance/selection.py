@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.utils.bin_packing import ListPacker
+
 from ags1.iceberg.metadata.manifests import ManifestEntry
 from ags1.iceberg.scan.planning import ScanTask
 
@@ -28,8 +30,7 @@ class Bin:
     `moving` has the entries of those that may have row groups to move, by path. Both have the keys of the files.
     """
 
-    tasks: list[ScanTask] = field(default_factory=list, repr=False)
-    bytes: int = 0
+    tasks: list[ScanTask] = field(repr=False)
     moving: dict[str, ManifestEntry] = field(default_factory=dict, repr=False)
 
     @property
@@ -37,10 +38,10 @@ class Bin:
         """Paths of the files."""
         return {each.file.file_path for each in self.tasks}
 
-    def add(self, task: ScanTask) -> None:
-        """Take in a file."""
-        self.tasks.append(task)
-        self.bytes += task.file.file_size_in_bytes
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of the files."""
+        return sum(map(_size, self.tasks))
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,16 @@ class Selection:
         """Return the work."""
         chosen = [each for each in tasks if self.everything or self._is_odd(each) or _must(each)]
         chosen.sort(key=lambda each: (each.sequence_number, each.file.file_path))
-        by_partition: dict[tuple[Any, ...], list[Bin]] = {}
+        by_partition: dict[tuple[Any, ...], list[ScanTask]] = {}
         for each in chosen:
-            self._put(by_partition.setdefault(self._partition(each), []), each)
-        return [each for bins in by_partition.values() for each in bins if self._is_worth_it(each)]
+            by_partition.setdefault(self._partition(each), []).append(each)
+        # A file goes into the first bin that has room, of the last few.
+        packer = ListPacker[ScanTask](self.target, _OPEN_BINS, False)
+        bins = (Bin(tasks) for found in by_partition.values() for tasks in packer.pack(found, _size))
+        return [each for each in bins if self._is_worth_it(each)]
 
     def _is_odd(self, task: ScanTask) -> bool:
-        size = task.file.file_size_in_bytes
-        return size < _SMALL * self.target or size > TOO_LARGE * self.target
+        return not _SMALL * self.target <= _size(task) <= TOO_LARGE * self.target
 
     def _partition(self, task: ScanTask) -> tuple[Any, ...]:
         file: Any = task.file
@@ -84,21 +87,15 @@ class Selection:
         # Zeros of both signs are equal, and two partitions; NaN is equal to nothing, and one.
         return tuple(map(repr, file.partition))
 
-    def _put(self, bins: list[Bin], task: ScanTask) -> None:
-        """Put a file into the first bin that has room, of the last few."""
-        size = task.file.file_size_in_bytes
-        for each in bins[-_OPEN_BINS:]:
-            if each.bytes + size <= self.target:
-                each.add(task)
-                return
-        bins.append(Bin())
-        bins[-1].add(task)
-
     def _is_worth_it(self, found: Bin) -> bool:
         if self.everything or any(map(_must, found.tasks)) or found.bytes > TOO_LARGE * self.target:
             return True
         count = len(found.tasks)
         return count > 1 and (count >= self.min_input_files or found.bytes >= _SMALL * self.target)
+
+
+def _size(task: ScanTask) -> int:
+    return task.file.file_size_in_bytes
 
 
 def _must(task: ScanTask) -> bool:

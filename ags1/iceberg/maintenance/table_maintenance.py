@@ -109,11 +109,7 @@ class TableMaintenance:
         return rewrite_manifests(WriteTarget(self, ref, snapshot_properties), dry_run=dry_run)
 
     def maintain(
-        self,
-        policy: MaintenancePolicy | None = None,
-        *,
-        dry_run: bool = False,
-        progress: Progress | None = None,
+        self, policy: MaintenancePolicy | None = None, *, dry_run: bool = False, progress: Progress | None = None
     ) -> MaintenanceReport:
         """Compact, write manifests again, expire old snapshots with their keys, and remove orphans, in this order.
 

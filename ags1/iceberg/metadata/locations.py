@@ -35,10 +35,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "sse_kms_key_id": ("s3.sse-kms-key-id",),
         "timeout": ("s3.request-timeout",),
     },
-    "gs": {
-        "bearer_token": ("gcs.oauth2.token",),
-        "base_url": ("gcs.service.host",),
-    },
+    "gs": {"bearer_token": ("gcs.oauth2.token",), "base_url": ("gcs.service.host",)},
     "abfss": {
         "account_name": ("adls.account-name",),
         "account_key": ("adls.account-key",),
@@ -51,6 +48,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 _ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
 _METADATA = "metadata"
@@ -59,11 +57,7 @@ _FAMILY = {"s3": "s3", "gs": "gs", "az": "abfss", "abfss": "abfss"}
 _OPTIONS = {option for names in _NAMES.values() for option in names}
 _OWN = ("ags1.", "py-", "adls.sas-token.")
 # Without these, requests would use another identity.
-_UNUSABLE = {
-    "s3": ("s3.role-arn", "client.role-arn", "s3.signer"),
-    "gs": (),
-    "abfss": ("adls.credential",),
-}
+_UNUSABLE = {"s3": ("s3.role-arn", "client.role-arn", "s3.signer"), "gs": (), "abfss": ("adls.credential",)}
 _CONNECTION_STRING = "adls.connection-string"
 _CONNECTION_PARTS = {
     "AccountName": "account_name",
@@ -156,8 +150,34 @@ def storage_options_of(io_properties: Mapping[str, Any], url: str) -> dict[str, 
     A ValueError names a property that :mod:`ags1.storage` cannot follow.
     """
     location = Location(url)
-    family = _FAMILY.get(location.scheme)
-    return {} if family is None else _options_of(io_properties, family, location.container.partition("@")[2])
+    family, host = _FAMILY.get(location.scheme), location.container.partition("@")[2]
+    if family is None:
+        return {}
+    given = {name: value for name, value in io_properties.items() if value not in (None, "")}
+    for name in _UNUSABLE[family]:
+        if name in given:
+            raise ValueError(
+                f"the property {name} cannot be followed here: give the credentials themselves, or let the "
+                "environment say them"
+            )
+    options: dict[str, Any] = {}
+    for option, names in _NAMES[family].items():
+        for name in names:
+            if name in given:
+                options[option] = given[name]
+                break
+    if family == "abfss":
+        # Catalogs issue a token for each account.
+        vended = {name: given[name] for name in given if name.startswith("adls.sas-token.")}
+        for name, value in vended.items():
+            account = name.removeprefix("adls.sas-token.")
+            if not host or account in (host, host.partition(".")[0]):
+                options["sas_token"] = value
+        for part in str(given.get(_CONNECTION_STRING, "")).split(";"):
+            name, _, value = part.partition("=")
+            if name in _CONNECTION_PARTS:
+                options.setdefault(_CONNECTION_PARTS[name], value)
+    return options
 
 
 def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Location:
@@ -172,6 +192,12 @@ def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Loc
 
 def local_path(location: str) -> str | None:
     """The path that a location means on this machine, if it means one."""
+    # Nearly all are one of these two.
+    if location.startswith("/"):
+        return location
+    scheme, separator, _ = location.partition("://")
+    if separator and scheme.lower() != "file" and _SCHEME.fullmatch(scheme):
+        return None
     parsed = urlparse(location)
     if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
         # Hadoop writes file:/path, without escapes.
@@ -206,19 +232,18 @@ class TableLocations:
         Paths and URLs that are allowed. Without any, and until :meth:`add`, every place is.
     moved_from : (str, str), optional
         As for :class:`ags1.expected.Expected`.
+
+    Attributes
+    ----------
+    roots : tuple of str
+        The directories, each with everything below it.
     """
 
     def __init__(self, directories: Iterable[str] | None = (), moved_from: tuple[str, str] | None = None) -> None:
         self._moved_from = moved_from
-        self._roots = tuple(dict.fromkeys(_place(each) for each in directories or ()))
-        self._known = False
+        self.roots = tuple(dict.fromkeys(map(_place, directories or ())))
         self._table = ""
         self._copied_from: str | None = None
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """The directories, each with everything below it."""
-        return self._roots
 
     def add(self, metadata_location: str, directories: Iterable[str] = ()) -> None:
         """Allow the directory of the table whose metadata file this is, and others that its catalog names.
@@ -228,21 +253,19 @@ class TableLocations:
         UnsupportedError
             Another table's metadata was added before, and this is not in its directories.
         """
-        if self._known:
+        if self._table:
             self.check(metadata_location)
         else:
-            directories = [table_of(metadata_location), *directories]
-        self._roots = tuple(dict.fromkeys((*self._roots, *map(_place, directories))))
-        if not self._known:
             self._table = table_of(metadata_location)
-        self._known = True
+            directories = [self._table, *directories]
+        self.roots = tuple(dict.fromkeys((*self.roots, *map(_place, directories))))
 
     def believe(self, fields: Mapping[str, Any]) -> None:
         """Take in where the metadata says that its table is: the remedy for a copy is another one."""
         said, properties = fields.get("location"), fields.get("properties")
         if not isinstance(said, str) or (isinstance(properties, dict) and _METADATA_PATH in properties):
             return
-        if self._known and said.strip("/") and _place(said) != _place(self._table):
+        if self._table and said.strip("/") and _place(said) != _place(self._table):
             self._copied_from = said.rstrip("/")
 
     def of_original(self, path: str) -> str | None:
@@ -256,11 +279,11 @@ class TableLocations:
 
     def check(self, path: str) -> None:
         """Raise an UnsupportedError if a file is outside the directories."""
-        if not self._known:
+        if not self._table:
             return
         path = moved(path, self._moved_from)
         place = _place(path)
-        if not place.startswith(tuple(f"{each.rstrip('/')}/" for each in self._roots)) or _steps_out(path):
+        if not self._is_inside(place) or _steps_out(path):
             if (said := self.of_original(path)) is not None:
                 raise UnsupportedError(
                     f"{path}: lies outside of the table, which is in {self._table}, and whose metadata says that it is "
@@ -274,13 +297,14 @@ class TableLocations:
     def refuse_change(self, name: str) -> None:
         """Raise an UnsupportedError if the table is a copy, unless the place of the original was allowed."""
         said = self._copied_from
-        if said is not None and not f"{_place(said)}/".startswith(
-            tuple(f"{each.rstrip('/')}/" for each in self._roots)
-        ):
+        if said is not None and not self._is_inside(f"{_place(said)}/"):
             raise UnsupportedError(
                 f"{name}: is not changed: its metadata says that the table is in {said}: {_copy(said)}; in Python, "
                 f"relocate_table(load_table(..., moved_from={said!r}), ...) makes a table of it"
             )
+
+    def _is_inside(self, place: str) -> bool:
+        return place.startswith(tuple(f"{each.rstrip('/')}/" for each in self.roots))
 
     def within(self, locate: Callable[[str], Location]) -> Callable[[str], Location]:
         """Return a function that locates files as `locate` does, and refuses those outside."""
@@ -384,31 +408,3 @@ def _known_properties() -> set[str]:
 
     theirs = {value for name, value in vars(io).items() if name.isupper() and isinstance(value, str)}
     return theirs | {each for names in _NAMES.values() for every in names.values() for each in every}
-
-
-def _options_of(properties: Mapping[str, Any], family: str, host: str) -> dict[str, Any]:
-    given = {name: value for name, value in properties.items() if value not in (None, "")}
-    for name in _UNUSABLE[family]:
-        if name in given:
-            raise ValueError(
-                f"the property {name} cannot be followed here: give the credentials themselves, or let the "
-                "environment say them"
-            )
-    options: dict[str, Any] = {}
-    for option, names in _NAMES[family].items():
-        for name in names:
-            if name in given:
-                options[option] = given[name]
-                break
-    if family == "abfss":
-        # Catalogs issue a token for each account.
-        vended = {name: given[name] for name in given if name.startswith("adls.sas-token.")}
-        for name, value in vended.items():
-            account = name.removeprefix("adls.sas-token.")
-            if not host or account in (host, host.partition(".")[0]):
-                options["sas_token"] = value
-        for part in str(given.get(_CONNECTION_STRING, "")).split(";"):
-            name, _, value = part.partition("=")
-            if name in _CONNECTION_PARTS:
-                options.setdefault(_CONNECTION_PARTS[name], value)
-    return options

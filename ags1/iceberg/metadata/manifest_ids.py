@@ -11,6 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT, MANIFEST_LIST_FILE_STRUCTS
+from pyiceberg.schema import make_compatible_name
+from pyiceberg.types import ListType, MapType, StructType
+
 from ags1.errors import FormatError
 
 # The names of format version 1.
@@ -23,8 +27,6 @@ def add_field_ids(schema: dict[str, Any], header: Mapping[str, bytes]) -> None:
 
     FormatError: a partition field has no id, and the partition spec in the header does not have its name.
     """
-    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT, MANIFEST_LIST_FILE_STRUCTS
-
     is_list = any(each.get("name") == "manifest_path" for each in schema["fields"])
     _add_to_record(schema, (MANIFEST_LIST_FILE_STRUCTS if is_list else MANIFEST_ENTRY_SCHEMAS_STRUCT)[3], header)
 
@@ -49,8 +51,6 @@ def _add_to_record(record: dict[str, Any], struct: Any, header: Mapping[str, byt
 
 
 def _add_below(kind: dict[str, Any], wanted: Any, header: Mapping[str, bytes]) -> None:
-    from pyiceberg.types import ListType, MapType, StructType
-
     if kind.get("type") == "record" and wanted.is_struct:
         _add_to_record(kind, wanted, header)
     elif kind.get("type") == "array" and isinstance(wanted, ListType):
@@ -63,8 +63,6 @@ def _add_below(kind: dict[str, Any], wanted: Any, header: Mapping[str, bytes]) -
 
 
 def _add_to_partition(record: dict[str, Any], header: Mapping[str, bytes]) -> None:
-    from pyiceberg.schema import make_compatible_name
-
     unknown = [each for each in record["fields"] if "field-id" not in each]
     if not unknown:
         return

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT, MANIFEST_LIST_FILE_STRUCTS
+
 from ags1.avro import AvroBlock, AvroHeader, PlainContainer, check_schema, plain_blocks, read_header
 from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
@@ -40,7 +42,10 @@ _KINDS = ("data", "position deletes", "equality deletes")
 _DATA_FILE, _PARTITION = 2, 102
 _MICROSECONDS = 1000
 # Sizes, counts and bounds of columns, most of the bytes of a manifest.
-_METRICS = frozenset((108, 109, 110, 125, 128, 137))
+METRICS = {
+    "column_sizes": 108, "value_counts": 109, "null_value_counts": 110, "nan_value_counts": 137, "lower_bounds": 125,
+    "upper_bounds": 128,
+}  # fmt: skip
 # What each of Iceberg's types in a manifest may be in Avro.
 _AVRO_KINDS = {
     "boolean": ("boolean",),
@@ -181,7 +186,7 @@ def read_entries(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True
 def _entries(container: _Container, listed: Mapping[str, Any], metrics: bool) -> Iterator[ManifestEntry]:
     row_id, number = listed.get("first_row_id"), listed.get("sequence_number", 0)
     snapshot_id: Any = listed.get("added_snapshot_id")
-    for record in container.records(is_list=False, without=frozenset() if metrics else _METRICS):
+    for record in container.records(is_list=False, without=frozenset(() if metrics else METRICS.values())):
         file = record.get("data_file")
         if file is None or not {"file_path", "file_format", "record_count"} <= file.keys():
             raise FormatError("the file is no manifest: an entry has no data file with path, format and rows")
@@ -273,8 +278,6 @@ def _parsed(text: bytes, spec: bytes) -> _Declared:
 @lru_cache(32)
 def _plain(text: str, is_list: bool, without: frozenset[int]) -> tuple[str, Any, _Names]:
     """A schema without logical types, the same without some fields, and what Iceberg calls those fields."""
-    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT, MANIFEST_LIST_FILE_STRUCTS
-
     schema = without_logical_types(json.loads(text))
     wanted = _without(schema, without)
     structs = MANIFEST_LIST_FILE_STRUCTS if is_list else MANIFEST_ENTRY_SCHEMAS_STRUCT

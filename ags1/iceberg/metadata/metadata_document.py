@@ -91,10 +91,31 @@ def text_hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
+CHOSEN = {
+    "schemas": ("schema-id", "current-schema-id"),
+    "partition-specs": ("spec-id", "default-spec-id"),
+    "sort-orders": ("order-id", "default-sort-order-id"),
+}
+"""Lists of which one entry is the current: the field of an entry with its id, and that with the id of the current."""
+
+
+def current_of(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The current one of a table's schemas, partition specs or sort orders; an empty one if there is none."""
+    key, chosen = CHOSEN[name]
+    found = (each for each in fields.get(name) or () if isinstance(each, dict) and each.get(key) == fields.get(chosen))
+    return next(found, {})
+
+
 def properties_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The table's properties in its metadata."""
     found = fields.get("properties")
     return found if isinstance(found, dict) else {}
+
+
+def locations_of(location: object, properties: Mapping[str, Any]) -> tuple[str, ...]:
+    """The directories for a table's files that its catalog names: its location, and those of its properties."""
+    named = (location, properties.get(DATA_PATH), properties.get(METADATA_PATH))
+    return tuple(each for each in named if isinstance(each, str) and each)
 
 
 def refuse_reserved(names: Iterable[str], remedy: str) -> None:

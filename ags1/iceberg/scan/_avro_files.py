@@ -9,31 +9,25 @@ packages for the codecs, and the memory of a batch is bounded.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from operator import itemgetter
 from typing import Any
 
 import pyarrow
 
-from ags1.avro import plain_blocks, read_header
+from ags1.avro import AvroBlock, PlainContainer, plain_blocks, read_header
 from ags1.avro.arrow_rows import record_batch
-from ags1.avro.items import ItemBound
 from ags1.avro.schemas import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.errors import FormatError
 from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan._file_ids import expected_type, mapped_field, name_mapping
 from ags1.iceberg.scan.projection import FileColumns, Projection
 from ags1.iceberg.scan.variant import avro_variants
-from ags1.support.avro_encoding import container_start, encoded_block
 
 # A batch has no more rows, nor values in their columns, and ends with the block in which it reaches so many bytes.
 _BATCH_ROWS, _BATCH_VALUES = 1 << 16, 1 << 21
 _BATCH_BYTES = 16 << 20
-
-_MARKER = bytes(16)
 
 
 def read_task(scan: Any, task: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
@@ -97,56 +91,30 @@ class _Container:
 
     def rows(self, keep: frozenset[int]) -> Iterator[list[dict[str, Any]]]:
         """Lists of rows, each of bounded size; only fields with these ids are sure to be in them."""
-        try:
-            import fastavro
-        except ImportError:
-            raise ImportError("reading Iceberg's Avro files needs fastavro: pip install 'ags1[iceberg]'") from None
-        feed: Any = _Feed(plain(self.record))
-        decoded: Any = fastavro.reader(feed, plain(self.record, keep) if self._skipping_pays(keep) else None)
         rows: list[dict[str, Any]] = []
         size = 0
-        most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(_ids(self.record)))))
-        for block in plain_blocks(self._file):
-            feed.add(block.count, block.data)
-            size += len(block.data)
-            left = block.count
-            while left > 0:
-                wanted = min(left, most - len(rows))
-                got = len(rows)
-                rows.extend(islice(decoded, wanted))
-                if len(rows) - got != wanted:
-                    raise FormatError(f"the Avro block at offset {block.offset} has fewer rows than it says")
-                left -= wanted
-                if len(rows) >= most or size >= _BATCH_BYTES:
-                    yield rows
-                    rows, size = [], 0
+
+        def blocks() -> Iterator[AvroBlock]:
+            nonlocal size
+            for block in plain_blocks(self._file):
+                size += len(block.data)
+                yield block
+
+        metadata = {"avro.schema": json.dumps(plain(self.record)).encode()}
+        ids = _ids(self.record)
+        # fastavro matches the schemas for each value again, which takes about as long as decoding one more value.
+        skips = 2 * sum(each in keep for each in ids) <= len(ids)
+        wanted = plain(self.record, keep) if skips else None
+        most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(ids))))
+        for row in PlainContainer(metadata, bytes(16), blocks()).rows(wanted):
+            rows.append(row)
+            if len(rows) >= most or size >= _BATCH_BYTES:
+                yield rows
+                rows, size = [], 0
         if rows:
             yield rows
-
-    def _skipping_pays(self, keep: frozenset[int]) -> bool:
-        # fastavro matches the schemas for each value again, which takes about as long as decoding one more value.
-        ids = _ids(self.record)
-        return 2 * sum(each in keep for each in ids) <= len(ids)
 
 
 def _ids(avro: AvroType) -> list[int | None]:
     """Of all fields with a value of their own."""
     return [found for each in avro.fields for found in ([each.id] if not each.type.fields else _ids(each.type))]
-
-
-class _Feed:
-    """A container without a codec for fastavro, made of the blocks that :meth:`add` takes one after the other."""
-
-    def __init__(self, schema: Any) -> None:
-        header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
-        self._current = io.BytesIO(container_start(header, _MARKER))
-        self._bound = ItemBound(schema)
-
-    def add(self, count: int, data: bytes) -> None:
-        """Add a block. The one before it must have been read up to its marker."""
-        self._bound.check(count, data)
-        behind = self._current.read()
-        self._current = io.BytesIO(behind + encoded_block(count, data, _MARKER))
-
-    def read(self, size: int) -> bytes:
-        return self._current.read(size)

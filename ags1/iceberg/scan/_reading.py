@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow
 import pyarrow.compute as compute
+import pyarrow.dataset as dataset
 from pyiceberg.io.pyarrow import pyarrow_to_schema, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
@@ -33,14 +34,7 @@ from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_row_group
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.iceberg.scan.planning import ScanTask
-from ags1.iceberg.scan.projection import (
-    POSITION,
-    ROW_ID,
-    FileColumns,
-    FurtherColumns,
-    Projection,
-    remaining,
-)
+from ags1.iceberg.scan.projection import POSITION, ROW_ID, FileColumns, FurtherColumns, Projection, remaining
 from ags1.iceberg.scan.row_filter import RowFilter
 from ags1.storage import Location, files_at_once
 from ags1.support.grouping import grouped
@@ -71,12 +65,7 @@ class EncryptedArrowScan:
     """Reads the tasks of a scan into Arrow: Parquet, Avro and ORC files, deletes, a row filter, in bounded memory."""
 
     def __init__(
-        self,
-        metadata: Any,
-        file_io: Any,
-        schema: Schema,
-        row_filter: RowFilter | None = None,
-        limit: int | None = None,
+        self, metadata: Any, file_io: Any, schema: Schema, row_filter: RowFilter | None = None, limit: int | None = None
     ) -> None:
         self.metadata, self.io, self.schema = metadata, file_io, schema
         self._filter, self._limit = row_filter, limit
@@ -132,10 +121,7 @@ class EncryptedArrowScan:
                         return
 
     def by_file(
-        self,
-        tasks: Iterable[Any],
-        waiting: int | None = WAITING,
-        row_groups: Mapping[str, Sequence[int]] | None = None,
+        self, tasks: Iterable[Any], waiting: int | None = WAITING, row_groups: Mapping[str, Sequence[int]] | None = None
     ) -> Generator[FileRows, None, None]:
         """Return the rows of each task, in their order, without a limit; raises as :meth:`to_record_batches`.
 
@@ -340,14 +326,10 @@ class _OrcFile:
     """An ORC file, with the interface of RowGroups."""
 
     def __init__(self, file: Any) -> None:
-        import pyarrow.dataset as dataset
-
         self._fragment = dataset.OrcFileFormat().make_fragment(file)
         self.schema: pyarrow.Schema = self._fragment.physical_schema
 
     def batches(self, names: list[str], groups: None) -> Generator[pyarrow.RecordBatch, None, None]:
-        import pyarrow.dataset as dataset
-
         yield from dataset.Scanner.from_fragment(self._fragment, schema=self.schema, columns=names).to_batches()
 
 

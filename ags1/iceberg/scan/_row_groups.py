@@ -15,7 +15,9 @@ import io
 import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow
@@ -23,10 +25,14 @@ import pyarrow.compute as compute
 import pyarrow.parquet
 
 from ags1.errors import FormatError, LimitError
+from ags1.parquet.native.pages import PageList
 from ags1.parquet.structure.page_sizes import PageSizes, longest_value, page_sizes
+from ags1.support.grouping import grouped
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
 _MOST_ROWS, _BATCH_BYTES = 1 << 20, 64 << 20
+# Row groups with no more bytes are fetched and decoded together: a reader of Arrow costs as much as so many bytes.
+_SMALL_GROUPS = 1 << 20
 # A batch takes this part of the limit, if each of its values is the longest.
 _WORST_PART = 4
 # Chunks with no more bytes between them are fetched together, as Arrow does.
@@ -45,7 +51,7 @@ class RowGroups:
     Parameters
     ----------
     file : file object
-        The plaintext: a file of PyArrow, or any with ``pread``, or with ``seek`` and ``read``.
+        The plaintext, with ``seek`` and ``read``; a remote one with ``pread`` too.
     limit : int
         Most bytes of a row group, decoded, of the columns that are read.
     is_remote : bool
@@ -83,29 +89,30 @@ class RowGroups:
         """
         leaves = [leaf for leaf in self._leaves if leaf.top in set(names)]
         chosen = list(range(self.metadata.num_row_groups) if groups is None else groups)
+        sizes = []
         for index in chosen:
             group = self.metadata.row_group(index)
             columns = [(leaf, group.column(leaf.index)) for leaf in leaves]
-            self._check(
-                index, sum(max(each.total_uncompressed_size, each.num_values * leaf.width) for leaf, each in columns)
-            )
+            sizes.append(sum(max(each.total_uncompressed_size, each.num_values * leaf.width) for leaf, each in columns))
+            self._check(index, sizes[-1])
+        sized = zip(chosen, sizes, strict=True)
+        runs = [[index for index, _ in run] for run in grouped(sized, itemgetter(1), _SMALL_GROUPS)]
 
         self._source.will_read(names, chosen)
 
-        def read(index: int) -> Generator[pyarrow.RecordBatch, None, None]:
-            yield from self._decode(self._fetch(index, leaves), leaves)
+        def read(run: list[int]) -> Generator[pyarrow.RecordBatch, None, None]:
+            found = self._fetch(run, leaves)
+            together = sum(each.size for each in found) <= self._limit
+            for several in [found] if together else [[each] for each in found]:
+                yield from self._decode(several, leaves)
 
-        if self._at_once < 2 or len(chosen) < 2:
-            streams: Iterator[Iterator[pyarrow.RecordBatch]] = map(read, chosen)
-        else:
-            streams = streams_in_parallel(read, chosen, self._at_once, size=bytes_of, most=_BATCH_BYTES)
-        try:
+        streams: Generator[Iterator[pyarrow.RecordBatch], None, None] = (read(run) for run in runs)
+        if self._at_once > 1 and len(runs) > 1:
+            streams = streams_in_parallel(read, runs, self._at_once, size=bytes_of, most=_BATCH_BYTES)
+        with closing(streams):
             for stream in streams:
                 for batch in stream:
                     yield batch.select(list(names))
-        finally:
-            if isinstance(streams, Generator):
-                streams.close()
 
     def _check(self, index: int, size: int) -> None:
         if size > self._limit:
@@ -114,33 +121,40 @@ class RowGroups:
                 "read: if it is meant to be so large, open the table with a higher property ags1.row-group-limit"
             )
 
-    def _fetch(self, index: int, leaves: Sequence[_Leaf]) -> _Group:
-        """Fetch the column chunks of a row group, and check what they become."""
-        group = self.metadata.row_group(index)
-        places = []
-        for leaf in leaves:
-            column = group.column(leaf.index)
-            start, length = column.data_page_offset, column.total_compressed_size
-            if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
-                start = column.dictionary_page_offset
-            if min(start, length, column.num_values) < 0 or start + length > self._source.size:
-                raise FormatError(f"the pages of column {leaf.name} in row group {index} are not in the file")
-            places.append((start, length))
-        ranges = _joined(places)
+    def _fetch(self, indexes: Sequence[int], leaves: Sequence[_Leaf]) -> list[_Group]:
+        """Fetch the column chunks of row groups, and check what they become."""
+        columns = [[self._place(index, leaf) for leaf in leaves] for index in indexes]
+        ranges = _joined((start, length) for places in columns for _, start, length in places)
         held = _Held(self._source, [start for start, _ in ranges], self._source.parts(ranges))
-        found = _Group(index, max(1, group.num_rows), held)
-        for leaf, (start, length) in zip(leaves, places, strict=True):
-            column = group.column(leaf.index)
-            pages = page_sizes(held.part(start, length), start, column.num_values, leaf.name, index)
-            count = max(column.num_values, pages.count)
-            found.columns.append(_Column(leaf, column.compression, count, pages, pages.dictionary))
-        self._check(index, sum(each.least for each in found.columns))
+        walked = PageList()
+        found = []
+        for index, places in zip(indexes, columns, strict=True):
+            found.append(_Group(index, max(1, self.metadata.row_group(index).num_rows), held))
+            for leaf, (column, start, length) in zip(leaves, places, strict=True):
+                count = column.num_values
+                pages = page_sizes(held.part(start, length), start, count, leaf.name, index, walked)
+                each = _Column(leaf, column.compression, max(count, pages.count), pages, pages.dictionary)
+                found[-1].columns.append(each)
+            self._check_group(found[-1])
+        return found
+
+    def _place(self, index: int, leaf: _Leaf) -> tuple[Any, int, int]:
+        """Return a column chunk, the offset of its pages, and their length."""
+        column = self.metadata.row_group(index).column(leaf.index)
+        start, length = column.data_page_offset, column.total_compressed_size
+        if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
+            start = column.dictionary_page_offset
+        if min(start, length, column.num_values) < 0 or start + length > self._source.size:
+            raise FormatError(f"the pages of column {leaf.name} in row group {index} are not in the file")
+        return column, start, length
+
+    def _check_group(self, found: _Group) -> None:
+        self._check(found.index, sum(each.least for each in found.columns))
         for refine in (self._find_longest, self._measure):
             for each in sorted(found.columns, key=lambda each: each.indexed, reverse=True):
                 if each.indexed and found.size > self._limit:
                     refine(found, each)
-        self._check(index, found.size)
-        return found
+        self._check(found.index, found.size)
 
     def _find_longest(self, group: _Group, column: _Column) -> None:
         """Set the length of the longest value in the dictionary."""
@@ -171,16 +185,16 @@ class RowGroups:
                     array = array.flatten()
             yield array.dictionary, array.indices
 
-    def _decode(self, group: _Group, leaves: Sequence[_Leaf]) -> Iterator[pyarrow.RecordBatch]:
-        """Return the rows of a row group, in batches of about the same size."""
-        rows = group.rows_at_once(self._limit)
-        indices = [leaf.index for leaf in leaves]
+    def _decode(self, groups: Sequence[_Group], leaves: Sequence[_Leaf]) -> Iterator[pyarrow.RecordBatch]:
+        """Return the rows of row groups that were fetched together, in batches of about the same size."""
+        rows = min(group.rows_at_once(self._limit) for group in groups)
+        places, indices = [group.index for group in groups], [leaf.index for leaf in leaves]
         size = gathered_bytes = 0
         gathered: list[pyarrow.RecordBatch] = []
-        reader = self._reader(group)
-        for batch in reader.iter_batches(rows, [group.index], column_indices=indices, use_threads=self._use_threads):
+        reader = self._reader(groups[0])
+        for batch in reader.iter_batches(rows, places, column_indices=indices, use_threads=self._use_threads):
             size += batch.nbytes
-            self._check(group.index, size)
+            self._check(places[-1], size)
             gathered.append(batch)
             gathered_bytes += batch.nbytes
             if gathered_bytes >= _BATCH_BYTES or rows * len(gathered) >= _MOST_ROWS:
@@ -242,12 +256,12 @@ class _Column:
     pages: PageSizes
     longest: int
     measured: int | None = None
+    least: int = 0
+    """Bytes that are there in any case: the pages, or values without their lengths, and an index of each entry."""
 
-    @property
-    def least(self) -> int:
-        """Bytes that are there in any case: the pages, or values without their lengths, and an index of each entry."""
+    def __post_init__(self) -> None:
         entries = self.pages.dictionary_values * max(_ENTRY, self.leaf.width)
-        return max(self.pages.total, self.pages.values, self.count * self.leaf.width) + entries
+        self.least = max(self.pages.total, self.pages.values, self.count * self.leaf.width) + entries
 
     @property
     def indexed(self) -> int:
@@ -325,8 +339,9 @@ class _Source:
             self._file.will_read(set(names), groups)
 
     def parts(self, ranges: list[tuple[int, int]]) -> list[pyarrow.Buffer]:
-        if self._is_remote and len(ranges) > 1 and (hasattr(self._file, "pread") or hasattr(self._file, "read_at")):
-            return list(in_parallel(lambda each: self._at(*each), ranges, _REQUESTS))
+        if self._is_remote and len(ranges) > 1:
+            at = self._file.pread
+            return list(in_parallel(lambda each: self._whole(at(*each), *each), ranges, _REQUESTS))
         return [self.part(start, length) for start, length in ranges]
 
     def part(self, start: int, length: int) -> pyarrow.Buffer:
@@ -336,10 +351,6 @@ class _Source:
             self._file.seek(start)
             data = read(length)
         return self._whole(data, start, length)
-
-    def _at(self, start: int, length: int) -> pyarrow.Buffer:
-        pread = getattr(self._file, "pread", None)
-        return self._whole(self._file.read_at(length, start) if pread is None else pread(start, length), start, length)
 
     @staticmethod
     def _whole(data: Any, start: int, length: int) -> pyarrow.Buffer:

@@ -5,40 +5,19 @@ Everything unknown is possible. Nothing here may exclude a value that is present
 
 from __future__ import annotations
 
-import datetime
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import pyarrow
 from pyiceberg import transforms, types
+from pyiceberg.conversions import from_bytes
+from pyiceberg.utils.decimal import unscaled_to_decimal
 
 from ags1.iceberg.scan.projection import LAST_UPDATED, LINEAGE_IDS
 
-_WHOLE: dict[type, tuple[int, ...]] = {
-    types.BooleanType: (1,),
-    types.IntegerType: (4,),
-    # The bounds of a promoted column have the old type.
-    types.LongType: (4, 8),
-    types.DateType: (4,),
-    types.TimeType: (8,),
-    types.TimestampType: (8,),
-    types.TimestamptzType: (8,),
-    types.TimestampNanoType: (8,),
-    types.TimestamptzNanoType: (8,),
-}
 _TIMES = (transforms.YearTransform, transforms.MonthTransform, transforms.DayTransform, transforms.HourTransform)
-# Per unit of a date or a timestamp.
-_PER_DAY: dict[type, int] = {
-    types.DateType: 1,
-    types.TimestampType: 86_400_000_000,
-    types.TimestamptzType: 86_400_000_000,
-    types.TimestampNanoType: 86_400_000_000_000,
-    types.TimestamptzNanoType: 86_400_000_000_000,
-}
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
@@ -132,7 +111,9 @@ def of_partition(column: FilteredColumn, fields: Any, partition: Mapping[int, An
         if value != value:
             made.append(ValueRange(nulls=False, values=False))
             continue
-        known = _internal(value, column.type)
+        known = None if isinstance(column.type, types.UUIDType) else value
+        if isinstance(column.type, types.DecimalType) and isinstance(value, bytes):
+            known = int.from_bytes(value, "big", signed=True)
         made.append(_transformed(field.transform, image, known, known, nulls=False, nans=False))
     return made
 
@@ -214,19 +195,15 @@ def _transformed(
 
 def _decoded(data: bytes | None, kind: Any) -> Any:
     """Return a bound in the units of literals; None if it is missing, of another type, or of a type without order."""
-    if data is None:
+    # Java compared UUIDs as signed numbers in the past.
+    if data is None or isinstance(kind, (types.UUIDType, types.GeometryType, types.GeographyType)):
         return None
-    size = len(data)
-    if size in _WHOLE.get(type(kind), ()):
-        return int.from_bytes(data, "little", signed=True)
-    if isinstance(kind, (types.FloatType, types.DoubleType)) and size in (4, 8):
-        return struct.unpack("<f" if size == 4 else "<d", data)[0]
     if isinstance(kind, types.DecimalType):
         return int.from_bytes(data, "big", signed=True)
-    if isinstance(kind, types.StringType):
-        return _text(data)
-    # Java compared UUIDs as signed numbers in the past.
-    return data if isinstance(kind, (types.BinaryType, types.FixedType)) else None
+    try:
+        return from_bytes(kind, data)
+    except (struct.error, TypeError, UnicodeDecodeError):
+        return None
 
 
 def _text(data: bytes) -> str | None:
@@ -236,27 +213,26 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-def _internal(value: Any, kind: Any) -> Any:
-    """Return a partition value in the units of literals; None for a type without order."""
-    if isinstance(kind, types.DecimalType) and isinstance(value, bytes):
-        return int.from_bytes(value, "big", signed=True)
-    return None if isinstance(kind, types.UUIDType) else value
-
-
 def _image(transform: Any, kind: Any) -> Callable[[Any], Any] | None:
     """Return a transform's result for a literal's value; None for an unknown transform."""
     if isinstance(transform, transforms.IdentityTransform):
         return lambda value: value
     if isinstance(transform, transforms.TruncateTransform):
         width = transform.width
-        return lambda value: _truncated(value, width)
-    if isinstance(transform, _TIMES) and type(kind) in _PER_DAY:
-        per_day = _PER_DAY[type(kind)]
-        return lambda value: _moment(value, transform, per_day)
-    if isinstance(transform, transforms.BucketTransform) and isinstance(kind, _HASHED):
-        hashed = transform.transform(kind)
-        return lambda value: _bucket(value, kind, hashed)
-    return None
+        return lambda value: value[:width] if isinstance(value, (str, bytes)) else value - value % width
+    is_hashed = isinstance(transform, transforms.BucketTransform) and isinstance(kind, _HASHED)
+    if not is_hashed and not (isinstance(transform, _TIMES) and transform.can_transform(kind)):
+        return None
+    function = transform.transform(kind)
+
+    def image(value: Any) -> Any:
+        try:
+            return function(unscaled_to_decimal(value, kind.scale) if isinstance(kind, types.DecimalType) else value)
+        except (OverflowError, ValueError):
+            # Of a year that Python has not.
+            return None
+
+    return image
 
 
 _HASHED = (
@@ -268,28 +244,3 @@ _HASHED = (
     types.DecimalType,
     types.StringType,
 )
-
-
-def _truncated(value: Any, width: int) -> Any:
-    return value[:width] if isinstance(value, (str, bytes)) else value - value % width
-
-
-def _moment(value: int, transform: Any, per_day: int) -> int | None:
-    days = value // per_day
-    if isinstance(transform, transforms.DayTransform):
-        return days
-    if isinstance(transform, transforms.HourTransform):
-        return value * 24 // per_day
-    if not 1 <= days + _EPOCH <= datetime.date.max.toordinal():
-        return None
-    day = datetime.date.fromordinal(days + _EPOCH)
-    years = day.year - 1970
-    return years if isinstance(transform, transforms.YearTransform) else years * 12 + day.month - 1
-
-
-def _bucket(value: Any, kind: Any, hashed: Callable[[Any], Any]) -> int:
-    if isinstance(kind, types.DecimalType):
-        # Arithmetic would round to the digits of the decimal context.
-        value = Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -kind.scale))
-    found: int = hashed(value)
-    return found

@@ -71,18 +71,13 @@ def read_vector(file: Any, vector: DeletionVector, end: int) -> BitMap64:
 
 def deleted_positions(file: Any, vectors: Iterable[DeletionVector]) -> dict[DeletionVector, BitMap64]:
     """The deleted positions of several vectors of one Puffin file; raises as :func:`read_vector`."""
-    end = _size_of(file)
+    end = file.seek(0, io.SEEK_END)
     return {each: read_vector(file, each, end) for each in sorted(vectors, key=lambda each: each.offset)}
-
-
-def _size_of(file: Any) -> int:
-    end: int = file.seek(0, io.SEEK_END)
-    return end
 
 
 def footer_contradictions(file: Any, vectors: Iterable[DeletionVector]) -> list[str]:
     """What the footer of a Puffin file says otherwise than the manifests, for whoever reads only footers."""
-    listed = _footer(file, _size_of(file))
+    listed = _footer(file, file.seek(0, io.SEEK_END))
     if listed is None:
         return []
     blobs = {
@@ -158,9 +153,7 @@ def write_vectors(puffin: str, vectors: Iterable[tuple[str, Any]]) -> tuple[byte
     parts, written, offset = [_PUFFIN], [], len(_PUFFIN)
     for path, positions in vectors:
         content = _MAGIC + positions.serialize()
-        blob = b"".join(
-            (len(content).to_bytes(_LENGTH, "big"), content, zlib.crc32(content).to_bytes(_CHECKSUM, "big"))
-        )
+        blob = len(content).to_bytes(_LENGTH, "big") + content + zlib.crc32(content).to_bytes(_CHECKSUM, "big")
         written.append(DeletionVector(puffin, path, offset, len(blob), len(positions)))
         parts.append(blob)
         offset += len(blob)

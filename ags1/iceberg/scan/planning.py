@@ -15,7 +15,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -26,11 +25,13 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, UUIDType
+from pyiceberg.utils.decimal import bytes_to_decimal
 
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.deletes import DeleteIndex, Deletes, FileScope
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.metadata.manifests import ADDED, DATA, POSITION_DELETES, ManifestEntry, kind_of
+from ags1.iceberg.files.file_keys import known_file
+from ags1.iceberg.metadata.manifests import ADDED, DATA, METRICS, POSITION_DELETES, ManifestEntry, kind_of
 from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_lineage, of_partition, of_summaries
 from ags1.iceberg.scan.row_filter import RowFilter
@@ -39,12 +40,7 @@ from ags1.support.parallel import in_parallel
 
 _DATA_FORMATS = ("parquet", "avro", "orc")
 _NAN = float("nan")
-# Requests under way at once: an object store has a high latency.
 _FIELDS = [each.name for each in manifest.DATA_FILE_TYPE[3].fields]
-# Large fields that a reader of the file does not need.
-_METRICS = frozenset(
-    ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-)
 
 
 class DataFile(manifest.DataFile):
@@ -53,7 +49,7 @@ class DataFile(manifest.DataFile):
     __slots__ = ("_spec_id",)
 
     def __init__(self, file: Mapping[str, Any], spec_id: int, partition: list[Any]) -> None:
-        super().__init__(*(None if name in _METRICS else file.get(name) for name in _FIELDS))
+        super().__init__(*(None if name in METRICS else file.get(name) for name in _FIELDS))
         self._data[0] = DataFileContent(file["content"])
         self._data[2] = FileFormat(file["file_format"].upper())
         self._data[3] = Record(*partition)
@@ -188,15 +184,12 @@ class _Planner:
 
         return True in self._filter.possible(ranges)
 
-    def _is_wanted(self, entry: ManifestEntry) -> bool:
-        if self._added_by is None:
-            return entry.is_live
-        return entry.status == ADDED and entry.snapshot_id in self._added_by
-
     def _entries(self, listed: Mapping[str, Any], *, metrics: bool) -> Iterator[tuple[ManifestEntry, FileScope]]:
         path, spec = listed["manifest_path"], self._specs[listed["partition_spec_id"]]
         for entry in self._files.entries(listed, metrics=metrics):
-            if not self._is_wanted(entry):
+            added_by = self._added_by
+            is_wanted = entry.is_live if added_by is None else entry.status == ADDED and entry.snapshot_id in added_by
+            if not is_wanted:
                 continue
             if (entry.file["content"] == DATA) != (listed["content"] == DATA):
                 raise FormatError(f"{path}: has {entry.path} as {kind_of(entry.file)}, and is not for these")
@@ -238,7 +231,7 @@ class _Planner:
         if form not in _DATA_FORMATS and not (content == POSITION_DELETES and form == "puffin"):
             kind = DataFileContent(content).name.lower().replace("_", " ")
             raise UnsupportedError(f"{entry.path}: {kind} files of the format {form!r} are not read")
-        known = self._files.known(file)
+        known = known_file(file)
         self._io.refuse_plaintext(known)
         self._io.keys.learn([known])
         spec = self._specs[listed["partition_spec_id"]]
@@ -251,9 +244,7 @@ def _value(raw: Any, kind: Any) -> Any:
     if raw is None:
         return None
     if isinstance(kind, DecimalType):
-        number = int.from_bytes(raw, "big", signed=True)
-        # Arithmetic would round to the digits of the decimal context.
-        return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
+        return bytes_to_decimal(raw, kind.scale)
     if isinstance(kind, UUIDType):
         return uuid.UUID(bytes=raw)
     # Deletes for a partition of NaN are found only if it is the same object.

@@ -12,6 +12,7 @@ from pyiceberg.transforms import UnknownTransform, VoidTransform
 
 from ags1.errors import FormatError
 from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.files.file_keys import known_file
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry
 from ags1.iceberg.scan._reading import EncryptedArrowScan
@@ -31,7 +32,7 @@ class Probe:
     def read(self, entry: ManifestEntry, manifest: Manifest) -> None:
         """Read the first rows of a data file or an equality delete file; raises as a scan does."""
         file, metadata, spec_id = entry.file, self._metadata, manifest.spec_id
-        self._files.io.keys.learn([self._files.known(file)])
+        self._files.io.keys.learn([known_file(file)])
         spec = _Spec(metadata.specs()[spec_id], metadata.schema())
         _check_partition(entry.path, manifest, spec)
         scan = self._scan

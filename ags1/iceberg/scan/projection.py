@@ -21,15 +21,7 @@ from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor, schema_t
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns, visit_with_partner
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-)
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType, TimestampNanoType, TimestampType
 from pyroaring import BitMap64
 
 from ags1.errors import FormatError

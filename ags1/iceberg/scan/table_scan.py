@@ -129,20 +129,15 @@ def _in_order(plan: Any, columns: Sequence[str] | None, lineage: Collection[str]
     projected = plan.projection()
     if columns is None:
         return projected
+    fields = [*projected.fields, *(LINEAGE[name] for name in dict.fromkeys(columns) if name in lineage)]
     if "*" in columns:
-        further = [LINEAGE[name] for name in dict.fromkeys(columns) if name in lineage]
-        return Schema(*projected.fields, *further, schema_id=projected.schema_id)
+        return Schema(*fields, schema_id=projected.schema_id)
     # A column stands where it, or a part of it, is first named.
     places: dict[int, int] = {}
-    fields = list(projected.fields)
     for place, name in enumerate(columns):
-        if name in lineage:
-            if LINEAGE[name].field_id not in places:
-                fields.append(LINEAGE[name])
-                places[LINEAGE[name].field_id] = place
-            continue
-        wanted = projected.find_field(name, plan.case_sensitive).field_id
-        for field in projected.fields:
+        named = LINEAGE[name] if name in lineage else projected.find_field(name, plan.case_sensitive)
+        wanted = named.field_id
+        for field in fields:
             if wanted in Schema(field).field_ids:
                 places.setdefault(field.field_id, place)
     return Schema(*sorted(fields, key=lambda field: places[field.field_id]), schema_id=projected.schema_id)

@@ -83,15 +83,9 @@ def avro_variants(avro: AvroType) -> AvroType:
     fields = []
     for each in avro.fields:
         below = each.type
-        if each.id is not None and below.kind == "record" and _are_binaries(below.fields):
+        is_pair = below.kind == "record" and {one.name for one in below.fields} == set(_NAMES)
+        if each.id is not None and is_pair and all(one.id is None and one.type.kind == "bytes" for one in below.fields):
             ids = _ids(each.id)
             below = replace(below, fields=tuple(replace(one, id=ids[one.name]) for one in below.fields))
         fields.append(replace(each, type=avro_variants(below)))
     return replace(avro, fields=tuple(fields))
-
-
-def _are_binaries(fields: Iterable[Any]) -> bool:
-    fields = list(fields)
-    return {each.name for each in fields} == set(_NAMES) and all(
-        each.id is None and each.type.kind == "bytes" for each in fields
-    )

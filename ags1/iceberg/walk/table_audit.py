@@ -18,6 +18,7 @@ from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.entries import KEY_TIMESTAMP, EncryptedKey, shown
+from ags1.iceberg.keys.kek import kept_kek
 from ags1.iceberg.keys.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, milliseconds
 from ags1.iceberg.metadata.metadata_document import (
     DATA_KEY_LENGTH,
@@ -65,8 +66,8 @@ def audit(
     clock: Callable[[], float] = time.time,
 ) -> FindingsReport:
     """Look at the key hierarchy of a table, at the files that a walk has found, and at older metadata files."""
-    looked_at = {"snapshots": len(found.snapshots), "keys": len(found.keys), "files": len(found)}
-    report = FindingsReport(found.location, looked_at, facts={"unread": 0, "old_keys": None})
+    looked_at = {"snapshots": len(found.snapshots), "keys": len(found.keys), "files": len(found), "unread_manifests": 0}
+    report = FindingsReport(found.location, looked_at, facts={"old_keys": None})
     _Audit(found, file_io, report, int(clock() * 1000)).run()
     if found.encrypted:
         _check_summaries({found.location: found.document, **(older or {})}, report)
@@ -236,7 +237,7 @@ class _Audit:
             self._error("kek-does-not-open", key_id, _with_count(text, under), NOT_CHECKED)
             return False
         try:
-            opened = self._found.keys._kek(kek, self._io.keys._kms)
+            opened = kept_kek(self._io.keys._kms, kek)
         except Ags1Error as error:
             self._error("kek-does-not-open", key_id, _with_count(str(error), under), NOT_CHECKED)
             return False
@@ -308,7 +309,7 @@ class _Audit:
         if file.conflict is not None:
             self._error("file-conflict", path, f"{path}: {file.conflict}")
         if file.error is not None:
-            self._report.facts["unread"] += 1
+            self._report.checked["unread_manifests"] += 1
             # A missing or wrong key was reported for the key itself; a missing file is reported below.
             if not (file.key_id in self._shut or isinstance(file.error, FileNotFoundError)):
                 self._error("file-unreadable", path, _naming(path, file.error), judged(file.error)[1])

@@ -23,6 +23,9 @@ from ags1.iceberg.metadata.metadata_document import refuse_reserved
 from ags1.iceberg.scan.variant import is_variant
 
 _ROWS_AT_ONCE = 1 << 18
+_TEXTS = (arrow.is_string, arrow.is_large_string, arrow.is_string_view)
+_BYTES = (arrow.is_binary, arrow.is_large_binary, arrow.is_binary_view, arrow.is_fixed_size_binary)
+_LISTS = (arrow.is_list, arrow.is_large_list, arrow.is_fixed_size_list, arrow.is_list_view)
 _UNSUPPORTED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType)
 
 
@@ -148,28 +151,16 @@ def _struct_problems(
 
 def _problems(name: str, kind: Any, given: pyarrow.DataType) -> Iterator[str]:
     given = _plain(given)
-    fits = True
     if arrow.is_null(given):
         return
-    if isinstance(kind, iceberg.StructType):
-        fits = arrow.is_struct(given)
-        if fits:
-            yield from _struct_problems(f"{name}.", kind.fields, list(given))
-    elif isinstance(kind, iceberg.ListType):
-        fits = any(
-            test(given) for test in (arrow.is_list, arrow.is_large_list, arrow.is_fixed_size_list, arrow.is_list_view)
-        )
-        if fits:
-            yield from _problems(f"{name}.element", kind.element_type, given.value_type)
-    elif isinstance(kind, iceberg.MapType):
-        fits = arrow.is_map(given)
-        if fits:
-            yield from _problems(f"{name}.key", kind.key_type, given.key_type)
-            yield from _problems(f"{name}.value", kind.value_type, given.item_type)
-    else:
-        test = _FITTING.get(type(kind))
-        fits = test is not None and test(given, kind)
-    if not fits:
+    if isinstance(kind, iceberg.StructType) and arrow.is_struct(given):
+        yield from _struct_problems(f"{name}.", kind.fields, list(given))
+    elif isinstance(kind, iceberg.ListType) and any(test(given) for test in _LISTS):
+        yield from _problems(f"{name}.element", kind.element_type, given.value_type)
+    elif isinstance(kind, iceberg.MapType) and arrow.is_map(given):
+        yield from _problems(f"{name}.key", kind.key_type, given.key_type)
+        yield from _problems(f"{name}.value", kind.value_type, given.item_type)
+    elif type(kind) not in _FITTING or not _FITTING[type(kind)](given, kind):
         yield f"{name} is {kind} in the table and {given} in the rows, so cast it first"
 
 
@@ -182,17 +173,12 @@ def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
     return kind
 
 
-def _is_text(given: pyarrow.DataType, kind: Any) -> bool:
-    return any(test(given) for test in (arrow.is_string, arrow.is_large_string, arrow.is_string_view))
+def _is_local(given: pyarrow.DataType, kind: Any) -> bool:
+    return arrow.is_timestamp(given) and given.tz is None
 
 
-def _is_bytes(given: pyarrow.DataType, kind: Any) -> bool:
-    tests = (arrow.is_binary, arrow.is_large_binary, arrow.is_binary_view, arrow.is_fixed_size_binary)
-    return any(test(given) for test in tests)
-
-
-def _is_moment(given: pyarrow.DataType, *, zone: bool) -> bool:
-    return isinstance(given, pyarrow.TimestampType) and (given.tz is not None) == zone
+def _is_instant(given: pyarrow.DataType, kind: Any) -> bool:
+    return arrow.is_timestamp(given) and given.tz is not None
 
 
 _FITTING: dict[type, Callable[[pyarrow.DataType, Any], bool]] = {
@@ -207,12 +193,12 @@ _FITTING: dict[type, Callable[[pyarrow.DataType, Any], bool]] = {
     ),
     iceberg.DateType: lambda given, kind: arrow.is_date(given),
     iceberg.TimeType: lambda given, kind: arrow.is_time(given),
-    iceberg.TimestampType: lambda given, kind: _is_moment(given, zone=False),
-    iceberg.TimestamptzType: lambda given, kind: _is_moment(given, zone=True),
-    iceberg.TimestampNanoType: lambda given, kind: _is_moment(given, zone=False),
-    iceberg.TimestamptzNanoType: lambda given, kind: _is_moment(given, zone=True),
-    iceberg.StringType: _is_text,
-    iceberg.BinaryType: _is_bytes,
+    iceberg.TimestampType: _is_local,
+    iceberg.TimestamptzType: _is_instant,
+    iceberg.TimestampNanoType: _is_local,
+    iceberg.TimestamptzNanoType: _is_instant,
+    iceberg.StringType: lambda given, kind: any(test(given) for test in _TEXTS),
+    iceberg.BinaryType: lambda given, kind: any(test(given) for test in _BYTES),
     iceberg.FixedType: lambda given, kind: arrow.is_fixed_size_binary(given) and given.byte_width == len(kind),
     iceberg.UUIDType: lambda given, kind: arrow.is_fixed_size_binary(given) and given.byte_width == 16,
 }
@@ -226,8 +212,6 @@ def _refuse_nulls(name: str, field: iceberg.NestedField, array: pyarrow.Array, a
     if field.required and array.null_count > above:
         raise ValueError(f"column {name} is required, and {array.null_count - above} of the rows have null there")
     kind = field.field_type
-    if not _has_required(kind):
-        return
     if isinstance(kind, iceberg.StructType):
         for place, inner in enumerate(kind.fields):
             # With the nulls of the struct itself.
@@ -237,17 +221,6 @@ def _refuse_nulls(name: str, field: iceberg.NestedField, array: pyarrow.Array, a
         _refuse_nulls(f"{name}.element", kind.element_field, array.flatten())
     elif isinstance(kind, iceberg.MapType):
         _refuse_nulls(f"{name}.value", kind.value_field, _items(array))
-
-
-def _has_required(kind: Any) -> bool:
-    """Whether something below a type may not be null."""
-    if isinstance(kind, iceberg.StructType):
-        return any(each.required or _has_required(each.field_type) for each in kind.fields)
-    if isinstance(kind, iceberg.ListType):
-        return kind.element_required or _has_required(kind.element_type)
-    if isinstance(kind, iceberg.MapType):
-        return kind.value_required or _has_required(kind.value_type)
-    return False
 
 
 def _items(array: pyarrow.MapArray) -> pyarrow.Array:

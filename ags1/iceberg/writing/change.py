@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyiceberg.utils.bin_packing import ListPacker
+
 from ags1.errors import Ags1Error, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.files.file_io import SnapshotFiles
@@ -28,7 +30,7 @@ from ags1.iceberg.writing.commit import commit
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
-from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
+from ags1.iceberg.writing.snapshot import SnapshotWriter
 from ags1.iceberg.writing.table_files import TableFiles, vector_files
 from ags1.kms.asking import reported
 from ags1.storage import SMALL_FILES_AT_ONCE
@@ -36,6 +38,7 @@ from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted
 
+_Owners = dict[str, tuple[Manifest, ManifestEntry]]
 _VERSION = 3
 _ENABLED = "commit.manifest-merge.enabled"
 _COUNT, _USUAL_COUNT = "commit.manifest.min-count-to-merge", 100
@@ -136,49 +139,38 @@ class WriteTarget:
     """
 
     def __init__(self, table: Any, ref: str = MAIN, snapshot_properties: Mapping[str, str] | None = None) -> None:
-        self._properties = dict(snapshot_properties or {})
-        if "operation" in self._properties:
+        # Further fields of the snapshot's summary.
+        self.properties = dict(snapshot_properties or {})
+        if "operation" in self.properties:
             raise ValueError("snapshot_properties must not have the operation: it follows from the change")
         if table.catalog_table is None:
             raise ValueError(
                 f"{table.metadata_location}: the table was opened by its metadata file, and a change needs the catalog "
                 "that says which is the newest: open it with `load_table`"
             )
-        self._table, self._catalog, self.ref = table, table.catalog_table, ref
+        # The table as it was last read.
+        self.table, self._catalog, self.ref = table, table.catalog_table, ref
         self._catalog.check_can_encrypt()
         self._locate = self._catalog.place
         table.refresh()
         self._metadata(table)
-
-    @property
-    def table(self) -> Any:
-        """The table as it was last read."""
-        return self._table
 
     def has_snapshot(self, snapshot_id: int | None) -> bool:
         """Whether the newest state of the table has a snapshot, whose files are then needed."""
         now = TableMetadata(self._catalog.load().document.fields)
         return any(each["snapshot-id"] == snapshot_id for each in now.snapshots)
 
-    @property
-    def properties(self) -> dict[str, str]:
-        """Further fields of the snapshot's summary."""
-        return self._properties
-
     def layout(self, further: tuple[Any, ...] = ()) -> TableLayout:
         """Return the current layout of new rows in files."""
-        table = self._table.table
+        table = self.table.table
         return TableLayout(table.schema(), table.spec(), table.sort_order(), table.properties, further)
 
     def data_files(self, directory: str = "") -> TableFiles:
         """Return names and keys for data files that are written before the commit."""
-        return TableFiles(self._metadata(self._table), self._table.io.locations.within(self._locate), directory)
+        return TableFiles(self._metadata(self.table), self.table.io.locations.within(self._locate), directory)
 
     def commit(
-        self,
-        plan: Callable[[Any, TableFiles], RowChange | None],
-        operation: str,
-        written: TableFiles | None = None,
+        self, plan: Callable[[Any, TableFiles], RowChange | None], operation: str, written: TableFiles | None = None
     ) -> ChangeReport:
         """Commit the change that `plan` returns for the newest state of the table.
 
@@ -209,7 +201,7 @@ class WriteTarget:
         def attempt(state: Any, metadata: TableMetadata, files: TableFiles) -> bool:
             nonlocal report, swapping
             swapping = False
-            now = self._table.at(state)
+            now = self.table.at(state)
             self._check(now, metadata)
             made = write(now, metadata, files)
             if made is None:
@@ -227,8 +219,8 @@ class WriteTarget:
             if written is not None:
                 written.discard()
             return ChangeReport(operation)
-        self._table.refresh(state)
-        return reported(replace(report, metadata_hash=state.file_hash), self._table.io.kms)
+        self.table.refresh(state)
+        return reported(replace(report, metadata_hash=state.file_hash), self.table.io.kms)
 
     def _metadata(self, table: Any) -> TableMetadata:
         metadata = TableMetadata(table.document.fields)
@@ -260,21 +252,26 @@ class WriteTarget:
 
     def _write(self, table: Any, metadata: TableMetadata, files: TableFiles, change: RowChange) -> ChangeReport:
         writer = SnapshotWriter(metadata, files, table.io.kms, self.ref)
-        summary = SnapshotSummary()
-        for each in change.added:
-            summary.add(each.file, change.partitioning.spec_id)
+        for entry in change.added:
+            writer.summary.add(entry.file, change.partitioning.spec_id)
         parent = metadata.snapshot_of(self.ref)
         source = SnapshotFiles(table.io)
         listed = [] if parent is None else source.manifests(parent)
         if change.operation == "append":
-            self._append(source, listed, metadata, writer, change)
+            replaced, new = set[str](), change.partitioning.manifest(DATA, change.added)
+            for manifest, paths in merged(new, listed, source, metadata.properties):
+                writer.add(manifest, change.partitioning.summaries(manifest.entries))
+                replaced |= paths
+            for each in listed:
+                if each["manifest_path"] not in replaced:
+                    writer.keep(each)
         else:
             if change.added:
                 made = change.partitioning.manifest(DATA, change.added)
                 writer.add(made, change.partitioning.summaries(made.entries))
-            self._rewrite(source, listed, table, writer, files, change, summary)
+            self._rewrite(source, listed, table, writer, change)
         operation = change.operation
-        snapshot = writer.finish(operation, self.properties | summary.fields(parent, writer.manifests))
+        snapshot = writer.finish(operation, self.properties | writer.summary.fields(parent, writer.manifests))
         return ChangeReport(
             operation,
             snapshot["snapshot-id"],
@@ -285,37 +282,12 @@ class WriteTarget:
             change.deleted_rows,
         )
 
-    def _append(
-        self,
-        source: SnapshotFiles,
-        listed: list[dict[str, Any]],
-        metadata: TableMetadata,
-        writer: SnapshotWriter,
-        change: RowChange,
-    ) -> None:
-        """Write a manifest of the new files, and keep those of the parent, some of them merged."""
-        replaced = set[str]()
-        new = change.partitioning.manifest(DATA, change.added)
-        for manifest, paths in merged(new, listed, source, metadata.properties):
-            writer.add(manifest, change.partitioning.summaries(manifest.entries))
-            replaced |= paths
-        for each in listed:
-            if each["manifest_path"] not in replaced:
-                writer.keep(each)
-
     def _rewrite(
-        self,
-        source: SnapshotFiles,
-        manifests: list[dict[str, Any]],
-        table: Any,
-        writer: SnapshotWriter,
-        files: TableFiles,
-        change: RowChange,
-        summary: SnapshotSummary,
+        self, source: SnapshotFiles, manifests: list[Any], table: Any, writer: SnapshotWriter, change: RowChange
     ) -> None:
         """Keep the manifests of the parent, without removed files, and write the deletion vectors."""
         touched = change.removed | change.deleted.keys()
-        left, owners = set(touched), dict[str, tuple[Manifest, ManifestEntry]]()
+        left, owners = set(touched), _Owners()
         for listed in manifests:
             manifest = source.manifest(listed)
             going = set()
@@ -333,45 +305,30 @@ class WriteTarget:
             if not going:
                 writer.keep(listed)
                 continue
-            entries = list(_rewritten(manifest, going))
+            entries = list(existing(manifest))
             for each in entries:
-                if each.status == DELETED:
-                    summary.remove(each.file, manifest.spec_id)
+                if id(each) in going:
+                    each.status = DELETED
+                    writer.summary.remove(each.file, manifest.spec_id)
             writer.add(manifest.like(entries), listed.get("partitions"), listed.get("first_row_id"))
         if left:
             raise FormatError(
                 f"{self._catalog.name}: {min(left)} is to be changed, and no manifest of the newest snapshot has it"
             )
         if change.deleted:
-            self._add_vectors(table, writer, files, change, owners, summary)
+            self._add_vectors(table, writer, change, owners)
 
-    def _add_vectors(
-        self,
-        table: Any,
-        writer: SnapshotWriter,
-        files: TableFiles,
-        change: RowChange,
-        owners: Mapping[str, tuple[Manifest, ManifestEntry]],
-        summary: SnapshotSummary,
-    ) -> None:
+    def _add_vectors(self, table: Any, writer: SnapshotWriter, change: RowChange, owners: _Owners) -> None:
         """Write all deletion vectors into one Puffin file, and a manifest for each partition spec."""
         manifests: dict[int, Manifest] = {}
-        for file in vector_files(sorted(change.deleted.items()), files):
+        for file in vector_files(sorted(change.deleted.items()), writer.files):
             manifest, owner = owners[file["referenced_data_file"]]
             entry = ManifestEntry(ADDED, writer.snapshot_id, None, None, {**file, "partition": owner.file["partition"]})
-            summary.add(entry.file, manifest.spec_id)
+            writer.summary.add(entry.file, manifest.spec_id)
             manifests.setdefault(manifest.spec_id, manifest.like([], DELETES)).entries.append(entry)
         for spec_id, made in manifests.items():
             partitioning = Partitioning(table.table.specs()[spec_id], table.schema)
             writer.add(made, partitioning.summaries(made.entries))
-
-
-def _rewritten(manifest: Manifest, going: set[int]) -> Iterator[ManifestEntry]:
-    """Return the live entries of a manifest, the removed ones marked as deleted."""
-    for each in manifest.entries:
-        if each.is_live:
-            each.status = DELETED if id(each) in going else EXISTING
-            yield each
 
 
 def check_still_fits(table: Any, layout: TableLayout) -> None:
@@ -407,12 +364,17 @@ def merged(
         A property is not a number.
     """
     alike = [each for each in listed if each["content"] == DATA and each["partition_spec_id"] == new.spec_id]
-    bins = _bins(alike, target_length(properties))
+    target = target_length(properties)
+    bins = ListPacker[Any](target, 1, False).pack_end(alike, lambda each: each["manifest_length"])
+    if not bins or sum(each["manifest_length"] for each in bins[0]) >= target:
+        # The new entries are added to the newest group.
+        bins = [[], *bins]
     enabled = properties.get(_ENABLED, "true").lower() == "true"
     least = max(2, number_property(properties, _COUNT, _USUAL_COUNT))
-    for number, each in enumerate(reversed(bins)):
+    for number, each in enumerate(bins):
         entries, replaced = list(new.entries) if number == 0 else [], set[str]()
         if enabled and len(each) + (number == 0) >= least:
+            each = each[::-1]
             for of, manifest in zip(each, in_parallel(source.manifest, each, SMALL_FILES_AT_ONCE), strict=True):
                 # A column with a changed type has another encoding.
                 if shape_of(manifest.partition) == shape_of(new.partition):
@@ -425,21 +387,6 @@ def merged(
 def target_length(properties: Mapping[str, str]) -> int:
     """Return how many stored bytes a manifest should have; a ValueError if the property is not a number."""
     return number_property(properties, _SIZE, _USUAL_SIZE)
-
-
-def _bins(listed: list[dict[str, Any]], target: int) -> list[list[dict[str, Any]]]:
-    """Return groups of neighbours that together have the target size; the newest group is last, and may be smaller."""
-    found: list[list[dict[str, Any]]] = [[]]
-    size = 0
-    for each in reversed(listed):
-        length = each["manifest_length"]
-        if found[-1] and size + length > target:
-            found.append([])
-            size = 0
-        found[-1].append(each)
-        size += length
-    # The new entries are added to the newest group.
-    return [*found, []] if size >= target else found
 
 
 def existing(manifest: Manifest) -> Iterator[ManifestEntry]:

@@ -92,17 +92,12 @@ class TableLayout:
             for each in self.shape.arrow
             if not pyarrow.types.is_nested(each.type) and not isinstance(each.type, pyarrow.BaseExtensionType)
         ]
-        self.sort_order_id = order.order_id
+        self.sort_order_id, self.is_sorted = order.order_id, bool(order.fields)
         self._keys = [
             (path_of(schema, each.source_id), schema.find_type(each.source_id), each) for each in order.fields
         ]
         for _, kind, each in self._keys:
             check_transform(each.transform, kind, str(each))
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether the table has a sort order."""
-        return bool(self._keys)
 
     def fits(self, source: ParquetView) -> bool:
         """Whether an open data file has the table's columns, so that its row groups can be moved."""

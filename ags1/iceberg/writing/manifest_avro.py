@@ -11,6 +11,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+import fastavro
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
 from ags1.avro import read_header
 from ags1.iceberg.metadata.manifests import DELETES, Manifest, pack_fixed, partition_of, without_logical_types
 from ags1.support.avro_encoding import container_start
@@ -60,8 +64,6 @@ def write_list(records: list[dict[str, Any]], snapshot: Mapping[str, Any]) -> by
         "first-row-id": str(snapshot["first-row-id"]),
         "format-version": str(_VERSION),
     }
-    from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
-
     schema = _avro_of(MANIFEST_LIST_FILE_SCHEMAS[_VERSION], "manifest_file")
     encoded = {name: text.encode() for name, text in header.items()}
     return _container(json.dumps(schema), without_logical_types(schema), encoded, iter(records))
@@ -69,8 +71,6 @@ def write_list(records: list[dict[str, Any]], snapshot: Mapping[str, Any]) -> by
 
 def _container(schema: str, plain: Any, header: Mapping[str, bytes], records: Iterator[dict[str, Any]]) -> bytes:
     """A container of these records; the header has the schema with logical types, the values are as Avro has them."""
-    import fastavro
-
     out = io.BytesIO()
     fastavro.writer(out, plain, records, codec="deflate")
     data = out.getvalue()
@@ -80,8 +80,6 @@ def _container(schema: str, plain: Any, header: Mapping[str, bytes], records: It
 
 
 def _avro_of(schema: Any, name: str) -> dict[str, Any]:
-    from pyiceberg.utils.schema_conversion import AvroSchemaConversion
-
     made: dict[str, Any] = AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name)  # type: ignore[assignment]
     return made
 
@@ -89,14 +87,12 @@ def _avro_of(schema: Any, name: str) -> dict[str, Any]:
 @lru_cache(32)
 def _entry_schema(partition: str, packed_fixed: bool) -> tuple[str, Any]:
     """The schema of the entries, as JSON; and the one by which fastavro writes the values as Avro has them."""
-    import fastavro
-    from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS
-
     schema = _avro_of(MANIFEST_ENTRY_SCHEMAS[_VERSION], "manifest_entry")
     file = _field(schema, _DATA_FILE)["type"]
     _field(file, _PARTITION)["type"] = json.loads(partition)
     # PyIceberg has long, and the specification int; Java reads nothing else.
-    _array(_field(file, _EQUALITY_IDS)["type"])["items"] = "int"
+    ids = next(each for each in _field(file, _EQUALITY_IDS)["type"] if each != "null")
+    ids["items"] = "int"
     declared = json.dumps(schema)
     if packed_fixed:
         pack_fixed(partition_of(schema))
@@ -105,10 +101,4 @@ def _entry_schema(partition: str, packed_fixed: bool) -> tuple[str, Any]:
 
 def _field(record: dict[str, Any], number: int) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in record["fields"] if each.get("field-id") == number)
-    return found
-
-
-def _array(kind: Any) -> dict[str, Any]:
-    """The array of a field's type that may be null."""
-    found: dict[str, Any] = next(each for each in kind if isinstance(each, dict) and each.get("type") == "array")
     return found

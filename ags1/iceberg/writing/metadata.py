@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, refuse_reserved
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, current_of, refuse_reserved
 
 MAIN = "main"
 _ENCRYPTED_VERSION = 3
@@ -29,6 +29,17 @@ STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 def statistics_of(fields: Mapping[str, Any]) -> list[str]:
     """Return the paths of the statistics files that a table's metadata names."""
     return [each["statistics-path"] for name in _STATISTICS for each in fields.get(name) or ()]
+
+
+def ancestors_of(snapshots: Iterable[Mapping[str, Any]], numbers: Iterable[Any]) -> set[int]:
+    """Return the ids of those snapshots that have one of these numbers, or from which one of them was made."""
+    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in snapshots}
+    found = set[int]()
+    for number in numbers:
+        while number in parents and number not in found:
+            found.add(number)
+            number = parents[number]
+    return found
 
 
 class TableMetadata:
@@ -130,13 +141,7 @@ class TableMetadata:
         """
         summaries = {each["snapshot-id"]: each.get("summary") or {} for each in self.snapshots}
         published = {each.get(_PUBLISHED) for each in summaries.values()}
-        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in self.snapshots}
-        history = set()
-        for ref in self.refs.values():
-            number = ref["snapshot-id"]
-            while number is not None and number not in history:
-                history.add(number)
-                number = parents.get(number)
+        history = ancestors_of(self.snapshots, (ref["snapshot-id"] for ref in self.refs.values()))
         return {
             number: summary[STAGED]
             for number, summary in summaries.items()
@@ -171,15 +176,12 @@ class TableMetadata:
     def check_upgrade(self) -> None:
         """Raise an UnsupportedError that names a column with a name that version 3 takes for its own."""
         if self.fields["format-version"] < _ENCRYPTED_VERSION:
-            current = self.fields.get("current-schema-id")
-            schema: Any = next((each for each in self.fields["schemas"] if each.get("schema-id") == current), {})
-            names = (each["name"] for each in schema.get("fields", ()))
+            names = (each["name"] for each in current_of(self.fields, "schemas").get("fields", ()))
             refuse_reserved(names, "rename the column before the table is upgraded to format version 3")
 
     def upgrade(self) -> None:
         """Make it format version 3. Rows get their numbers from the next snapshot on."""
-        if self.fields["format-version"] < _ENCRYPTED_VERSION:
-            self.fields["format-version"] = _ENCRYPTED_VERSION
+        self.fields["format-version"] = _ENCRYPTED_VERSION
         self.fields.setdefault("next-row-id", 0)
 
     def set_encryption(self, key_id: str | None, data_key_length: int | None = None) -> None:
@@ -217,8 +219,8 @@ class TableMetadata:
         last = int(self.fields.get("last-updated-ms") or 0)
         return max([int(time.time() * 1000), last, *(int(each.get("timestamp-ms") or 0) for each in self.snapshots)])
 
-    def add_snapshot(self, snapshot: dict[str, Any], ref: str | None = MAIN) -> None:
-        """Add a snapshot, and make it the newest of a branch, or of none.
+    def add_snapshot(self, snapshot: dict[str, Any], ref: str) -> None:
+        """Add a snapshot, and make it the newest of a branch.
 
         Row numbers and sequence numbers move on by what the snapshot says.
         """
@@ -227,8 +229,7 @@ class TableMetadata:
         if "added-rows" in snapshot:
             self.fields["next-row-id"] = max(self.next_row_id, snapshot["first-row-id"] + snapshot["added-rows"])
         self.snapshots.append(snapshot)
-        if ref is not None:
-            self.set_ref(ref, snapshot)
+        self.set_ref(ref, snapshot)
 
     def set_ref(self, ref: str, snapshot: Mapping[str, Any]) -> None:
         """Move a branch or a tag to a snapshot; a new name becomes a branch."""

@@ -18,6 +18,7 @@ from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan, parqu
 from pyiceberg.schema import Schema
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
+from ags1.iceberg.metadata.manifests import METRICS
 from ags1.iceberg.writing.single_values import bound_of
 
 
@@ -60,7 +61,7 @@ class FileMetrics:
 
     def move(self, metadata: Any, groups: Sequence[int], file: Mapping[str, Any]) -> None:
         """Take in row groups of another file: PyArrow's metadata of it, and what a manifest has of it."""
-        known = {name: {each["key"]: each["value"] for each in file.get(name) or ()} for name in _NAMES}
+        known = {name: {each["key"]: each["value"] for each in file.get(name) or ()} for name in METRICS}
         self._moved += [(metadata.row_group(index), known) for index in groups]
         whole = len(groups) == metadata.num_row_groups
         for field_id in list(self._nans):
@@ -84,7 +85,7 @@ class FileMetrics:
                 kind = self._plan.modes[field_id].iceberg_type
                 bounds = (known["lower_bounds"].get(field_id), known["upper_bounds"].get(field_id))
                 columns.setdefault(field_id, _Column()).move(column, kind, *bounds)
-        found: dict[str, dict[int, Any]] = {name: {} for name in _NAMES}
+        found: dict[str, dict[int, Any]] = {name: {} for name in METRICS}
         for field_id, column in columns.items():
             how = self._plan.modes[field_id]
             found["column_sizes"][field_id] = column.size
@@ -111,12 +112,6 @@ class FileMetrics:
             field_id = self._plan.paths.get(column.path_in_schema)
             if field_id is not None:
                 yield field_id, column
-
-
-_NAMES = (
-    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
-    *("lower_bounds", "upper_bounds"),
-)
 
 
 class _Column:

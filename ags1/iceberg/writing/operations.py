@@ -11,6 +11,7 @@ from pyiceberg.expressions import AlwaysTrue
 
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.manifests import DATA
+from ags1.iceberg.scan.planning import ScanTask
 from ags1.iceberg.scan.projection import POSITION
 from ags1.iceberg.writing.arrow_rows import batches_of
 from ags1.iceberg.writing.change import ChangeReport, RowChange, WriteTarget, check_still_fits
@@ -91,17 +92,18 @@ def _key(partition: dict[int, Any]) -> tuple[Any, ...]:
 
 def _visible_rows(table: Any, ref: str, paths: set[str]) -> int:
     scan = table.scan(ref=ref).with_reserved(POSITION, alone=True)
-    found: int = 0
-    partly = []
-    for task in scan.plan_files():
-        if task.file.file_path not in paths:
-            continue
-        if task.deletes.position_deletes or task.deletes.equality_deletes:
-            partly.append(task)
-            continue
-        found += task.file.record_count - (0 if task.deletes.vector is None else task.deletes.vector.cardinality)
-    found += sum(batch.num_rows for file in scan.by_file(partly) for batch in file.batches)
-    return found
+    rows = [(each, _rows_left(each)) for each in scan.plan_files() if each.file.file_path in paths]
+    partly = scan.by_file([task for task, left in rows if left is None])
+    read: int = sum(batch.num_rows for file in partly for batch in file.batches)
+    return read + sum(left or 0 for _, left in rows)
+
+
+def _rows_left(task: ScanTask) -> int | None:
+    """Return how many rows of a file are not deleted; None if only reading tells."""
+    if task.deletes.position_deletes or task.deletes.equality_deletes:
+        return None
+    vector = task.deletes.vector
+    return task.file.record_count - (0 if vector is None else vector.cardinality)
 
 
 def _passing(table: Any, ref: str, row_filter: Any) -> Any:
@@ -118,13 +120,12 @@ def take_away(change: RowChange, table: Any, ref: str, row_filter: Any = None) -
     scan = _passing(table, ref, row_filter)
     partly = []
     for task in scan.plan_files():
-        others = [*task.deletes.position_deletes, *task.deletes.equality_deletes]
-        if others or task.residual != AlwaysTrue():
+        left = _rows_left(task)
+        if left is None or task.residual != AlwaysTrue():
             partly.append(task)
             continue
-        vector = task.deletes.vector
         change.removed.add(task.file.file_path)
-        change.deleted_rows += task.file.record_count - (0 if vector is None else vector.cardinality)
+        change.deleted_rows += left
     for file in scan.by_file(partly):
         found = [batch.column(0) for batch in file.batches]
         if not found:

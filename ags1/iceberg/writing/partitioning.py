@@ -108,14 +108,13 @@ class Partitioning:
 
     def _avro(self) -> dict[str, Any]:
         fields = [iceberg.NestedField(each.field_id, each.name, each.kind, required=False) for each in self._fields]
-        made: Any = AvroSchemaConversion().iceberg_to_avro(Schema(*fields), schema_name="r102")
+        made: dict[str, Any] = AvroSchemaConversion().iceberg_to_avro(Schema(*fields), schema_name="r102")  # type: ignore[assignment]
         for each in made["fields"]:
             for kind in each["type"]:
                 if isinstance(kind, dict) and "name" in kind:
                     # Avro has each name once, and two fields may be of the same type.
                     kind["name"] += f"_{each['field-id']}"
-        found: dict[str, Any] = made
-        return found
+        return made
 
 
 def path_of(schema: Schema, field_id: int) -> tuple[int, ...]:

@@ -29,10 +29,10 @@ from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 
 # Actions of updates.
 _ALLOWED = (
-    *("add-schema", "set-current-schema", "add-spec", "set-default-spec", "add-sort-order", "set-default-sort-order"),
-    *("set-properties", "remove-properties", "set-snapshot-ref", "remove-snapshot-ref"),
-    *("set-statistics", "remove-statistics"),
-)
+    "add-schema", "set-current-schema", "add-spec", "set-default-spec", "add-sort-order", "set-default-sort-order",
+    "set-properties", "remove-properties", "set-snapshot-ref", "remove-snapshot-ref", "set-statistics",
+    "remove-statistics",
+)  # fmt: skip
 # What does the same with the keys, by the action of the update.
 _INSTEAD = {
     "add-snapshot": "append, delete, overwrite and upsert of the EncryptedTable",
@@ -42,9 +42,9 @@ _INSTEAD = {
 }
 _LISTS = {"schemas": "schema-id", "partition-specs": "spec-id", "sort-orders": "order-id"}
 _NUMBERS = (
-    *("current-schema-id", "last-column-id", "default-spec-id", "last-partition-id", "default-sort-order-id"),
+    "current-schema-id", "last-column-id", "default-spec-id", "last-partition-id", "default-sort-order-id",
     "current-snapshot-id",
-)
+)  # fmt: skip
 
 
 def commit_changes(table: CatalogTable, requirements: Iterable[Any], updates: tuple[Any, ...]) -> TableState:

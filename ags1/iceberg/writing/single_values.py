@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from decimal import Decimal
 from typing import Any
 
 from pyiceberg import types as iceberg
 from pyiceberg.conversions import to_bytes
-from pyiceberg.utils.decimal import decimal_required_bytes
+from pyiceberg.utils.datetime import date_to_days
+from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes, decimal_to_bytes
 
 # What Parquet and Avro have in the bytes of a bound already.
 _BYTES = (iceberg.StringType, iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType)
 _UNBOUNDED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType)
-_EPOCH = datetime.date(1970, 1, 1)
 
 
 def raw_of(value: Any, kind: Any) -> Any:
@@ -33,11 +32,11 @@ def raw_of(value: Any, kind: Any) -> Any:
     if value is None:
         return None
     if isinstance(kind, iceberg.DecimalType):
-        return _unscaled(value, kind).to_bytes(decimal_required_bytes(kind.precision), "big", signed=True)
+        return decimal_to_bytes(value, decimal_required_bytes(kind.precision))
     if isinstance(value, uuid.UUID):
         return value.bytes
     if isinstance(value, datetime.date):
-        return (value - _EPOCH).days
+        return date_to_days(value)
     return value
 
 
@@ -45,15 +44,7 @@ def bound_of(raw: Any, kind: Any) -> bytes | None:
     """A value, as Avro or Parquet has it, as the bytes of a bound; None for a type without bounds."""
     if isinstance(kind, iceberg.DecimalType):
         number = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
-        return number.to_bytes(((number if number >= 0 else ~number).bit_length() + 8) // 8, "big", signed=True)
+        return number.to_bytes(bytes_required(number), "big", signed=True)
     if isinstance(kind, _UNBOUNDED):
         return None
     return bytes(raw) if isinstance(kind, _BYTES) and not isinstance(raw, str) else to_bytes(kind, raw)
-
-
-def _unscaled(value: Decimal, kind: iceberg.DecimalType) -> int:
-    # Not by arithmetic, which would round to the context's digits.
-    sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int)
-    number = int("".join(map(str, digits))) * int(10 ** (exponent + kind.scale))
-    return -number if sign else number

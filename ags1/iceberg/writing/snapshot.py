@@ -35,14 +35,15 @@ _TOTALS = {
 class SnapshotWriter:
     """Writes one snapshot into a table's metadata, which :meth:`finish` changes. For one thread, but :meth:`write`.
 
-    `manifests` is what the manifest list will have, in its order. A commit that lost a race needs a new writer: ids,
-    sequence numbers and row numbers are taken from the metadata. Manifests whose entries state all numbers may be added
-    to the new one again.
+    `manifests` is what the manifest list will have, in its order; `summary` counts for its caller. A commit that lost a
+    race needs a new writer: ids, sequence numbers and row numbers are taken from the metadata. Manifests whose entries
+    state all numbers may be added to the new one again.
     """
 
     def __init__(self, metadata: TableMetadata, files: TableFiles, kms: Any, ref: str = MAIN) -> None:
         metadata.upgrade()
-        self._metadata, self._files, self._kms, self._ref = metadata, files, kms, ref
+        self._metadata, self.files, self._kms, self._ref = metadata, files, kms, ref
+        self.summary = SnapshotSummary()
         self.snapshot_id = metadata.new_snapshot_id()
         self.sequence_number = int(metadata.fields.get("last-sequence-number", 0)) + 1
         self.manifests: list[dict[str, Any]] = []
@@ -66,11 +67,11 @@ class SnapshotWriter:
         field of the spec. `first_row_id` is that of a data manifest whose entries had one: it is kept. Without it, the
         table's next number is given.
         """
-        path = self._files.new_metadata_path(f"{self._name}-m{next(self._numbers)}.avro")
+        path = self.files.new_metadata_path(f"{self._name}-m{next(self._numbers)}.avro")
         for each in manifest.entries:
             if each.status in (ADDED, DELETED):
                 each.snapshot_id = self.snapshot_id
-        length, key = self._files.write(path, write_manifest(manifest))
+        length, key = self.files.write(path, write_manifest(manifest))
         record: dict[str, Any] = {
             "manifest_path": path,
             "manifest_length": length,
@@ -117,7 +118,7 @@ class SnapshotWriter:
         snapshot: dict[str, Any] = {"sequence-number": self.sequence_number, "snapshot-id": self.snapshot_id}
         if parent is not None:
             snapshot["parent-snapshot-id"] = parent["snapshot-id"]
-        path = self._files.new_metadata_path(f"snap-{self.snapshot_id}-1-{self._name}.avro")
+        path = self.files.new_metadata_path(f"snap-{self.snapshot_id}-1-{self._name}.avro")
         snapshot |= {
             "timestamp-ms": metadata.now_ms(),
             "summary": {"operation": operation, **summary},
@@ -126,7 +127,7 @@ class SnapshotWriter:
             "first-row-id": first,
             "added-rows": running - first,
         }
-        _, key = self._files.write(path, write_list(self.manifests, snapshot))
+        _, key = self.files.write(path, write_list(self.manifests, snapshot))
         if key is not None:
             master = metadata.key_id
             assert master is not None

@@ -117,12 +117,7 @@ class TableChanges:
         return delete(self._target(ref, snapshot_properties), row_filter)
 
     def upsert(
-        self,
-        data: Any,
-        on: Sequence[str],
-        *,
-        ref: str = "main",
-        snapshot_properties: Mapping[str, str] | None = None,
+        self, data: Any, on: Sequence[str], *, ref: str = "main", snapshot_properties: Mapping[str, str] | None = None
     ) -> ChangeReport:
         """Replace rows that have the same key, and add rows whose key is new.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import Chunk, PageList
 from ags1.parquet.structure.source_file import PageWindows, SourceFile
-from ags1.storage import DescriptorSource, MemorySource, Output
+from ags1.storage import Output
 
 # Bytes of pages that are converted at once: enough for every core, with progress many times a second.
 _BATCH_BYTES = 32 << 20
@@ -31,47 +31,40 @@ def move_chunks(
 
     `advance` is called with the number of bytes of the source processed since its last call.
     """
-    to_file = output.descriptor is not None and isinstance(source.source, (DescriptorSource, MemorySource))
-    (_to_file if to_file else _through_memory)(source, chunks, output, conversion, advance)
-
-
-def _to_file(
-    source: SourceFile,
-    chunks: Iterable[Chunk],
-    output: Output,
-    conversion: Conversion,
-    advance: Callable[[int], None],
-) -> None:
-    pages = source.pages()
-    assert pages is not None
-    assert output.descriptor is not None
+    pages, descriptor = source.pages(), output.descriptor
+    if pages is None or descriptor is None:
+        _move_in_windows(source, chunks, output, conversion, advance)
+        return
     walked, moving = PageList(source.footer.file_aad), PageList(source.footer.file_aad)
+
+    def land() -> None:
+        if moving.count:
+            output.position = conversion.wait()
+            stored = moving.stored
+            moving.clear()
+            advance(stored)
+
+    def start() -> None:
+        nonlocal walked, moving
+        land()
+        conversion.start(walked, pages, descriptor, output.position, target_name=output.name)
+        walked, moving = moving, walked
+
     try:
         for chunk in chunks:
             while not chunk.done:
                 walked.add(chunk, pages, _BATCH_BYTES, _BATCH_PAGES)
                 if walked.stored >= _BATCH_BYTES or walked.count >= _BATCH_PAGES:
-                    _land(conversion, moving, output, advance)
-                    conversion.start(walked, pages, output.descriptor, output.position, target_name=output.name)
-                    walked, moving = moving, walked
-        _land(conversion, moving, output, advance)
+                    start()
         if walked.count:
-            conversion.start(walked, pages, output.descriptor, output.position, target_name=output.name)
-            _land(conversion, walked, output, advance)
+            start()
+        land()
     except BaseException:
         conversion.stop()
         raise
 
 
-def _land(conversion: Conversion, moving: PageList, output: Output, advance: Callable[[int], None]) -> None:
-    if moving.count:
-        output.position = conversion.wait()
-        stored = moving.stored
-        moving.clear()
-        advance(stored)
-
-
-def _through_memory(
+def _move_in_windows(
     source: SourceFile,
     chunks: Iterable[Chunk],
     output: Output,

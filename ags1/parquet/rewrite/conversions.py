@@ -32,23 +32,12 @@ class PlaintextColumnsError(ValueError):
         Their names for `plaintext_columns`: paths with dots, or a tuple where that would be empty.
     """
 
-    def __init__(self, where: str, columns: list[ColumnName]) -> None:
-        one = len(columns) == 1
-        super().__init__(
-            f"{where}{'this column is' if one else 'these columns are'} encrypted and would become plaintext: "
-            f"{', '.join(map(str, columns))}; give {'it a key' if one else 'them keys'}, or name "
-            f"{'it' if one else 'them'} in `plaintext_columns`"
-        )
+    def __init__(self, text: str, columns: list[ColumnName]) -> None:
+        super().__init__(text, columns)
         self.columns = columns
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _plaintext_columns_error, (str(self), self.columns)
-
-
-def _plaintext_columns_error(text: str, columns: list[ColumnName]) -> PlaintextColumnsError:
-    made = PlaintextColumnsError("", columns)
-    made.args = (text,)
-    return made
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def encrypt_file(
@@ -261,7 +250,13 @@ def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[Colu
         if key is None and index in encrypted and (names is None or names.find(leaf.path) is None)
     ]
     if found:
-        raise PlaintextColumnsError(file.where, found)
+        one = len(found) == 1
+        raise PlaintextColumnsError(
+            f"{file.where}{'this column is' if one else 'these columns are'} encrypted and would become plaintext: "
+            f"{', '.join(map(str, found))}; give {'it a key' if one else 'them keys'}, or name "
+            f"{'it' if one else 'them'} in `plaintext_columns`",
+            found,
+        )
 
 
 def _keep_aad(file: SourceFile, made: FileEncryption) -> bool:
@@ -275,6 +270,15 @@ def _keep_aad(file: SourceFile, made: FileEncryption) -> bool:
     return True
 
 
+def refuse_external(made: FileEncryption) -> None:
+    """Refuse key material outside of a file that has no place."""
+    if made.external_key_material() is not None:
+        raise ValueError(
+            "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
+            "`internal_key_material=False` out"
+        )
+
+
 def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> None:
     """Commit a file. Its key material beside it is stored first; that of the file that it replaced goes afterwards."""
     material = made.external_key_material() if made is not None else None
@@ -282,10 +286,8 @@ def publish(output: Output, made: FileEncryption | None, *, durable: bool) -> No
         output.commit(durable=durable)
         return
     if output.location is None:
-        raise ValueError(
-            "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
-            "`internal_key_material=False` out"
-        )
+        refuse_external(made)
+    assert output.location is not None
     entries = parse_entries(material)
     add_key_material(output.location, entries)
     # The old keys must not be dropped before the new file is sure to stay.

@@ -56,58 +56,59 @@ class Lacking:
 
 
 class FileOperation:
-    """An operation on each Parquet file, and the check whether an earlier run finished it."""
+    """What is done with each Parquet file, and the check whether an earlier run finished it.
+
+    `verb` is "encrypt", "decrypt" or "rekey"; see :func:`rekey_file`. A configuration may be a function of the name of
+    a file in the tree.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        decryption: Decryption | None = None,
+        encryption: Encryption | None = None,
+        *,
+        plaintext_columns: Iterable[ColumnName] = (),
+        drop_bloom_filters: bool = False,
+        missing_columns: str = "fail",
+    ) -> None:
+        self._verb, self._decryption, self._encryption = verb, decryption, encryption
+        self._plaintext_columns = plaintext_columns if isinstance(plaintext_columns, str) else list(plaintext_columns)
+        self._drop_bloom_filters = drop_bloom_filters
+        self.missing_columns = one_of(missing_columns, ("fail", "skip"), "missing_columns")
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether the target is encrypted."""
+        return self._verb != "decrypt"
+
+    def _named(self, name: str) -> Any:
+        return self._encryption(name) if callable(self._encryption) else self._encryption
+
+    def config(self, name: str) -> Any:
+        """The configuration to write the target with."""
+        return self._named(name).allowing_missing_columns() if self.missing_columns == "skip" else self._named(name)
+
+    def reading(self, name: str) -> Any:
+        """The configuration to read the source with; None if it is not encrypted."""
+        return self._decryption(name) if callable(self._decryption) else self._decryption
 
     def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
         """Process one file; `name` is its name in the tree."""
-        raise NotImplementedError
-
-    def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether the footer of a target is one that this operation writes."""
-        raise NotImplementedError
-
-    def lacking(self, source: Any, name: str) -> Lacking:
-        """The columns that a file lacks."""
-        return Lacking(name, [], [], "")
-
-    def is_finished(self, source: Entry, target: Location) -> bool:
-        """Whether the target is newer, has the source's rows and columns, and a footer that this operation writes."""
-        if newer(source, target) is None:
-            return False
-        try:
-            with seekable(target) as opened:
-                if opened is None or not self.check(read_footer(opened, None), target, source.name):
-                    return False
-            shape = _shape(target, self.reading_back(source.name))
-            return shape is not None and shape == _shape(source.location, self.reading(source.name))
-        except (Ags1Error, OSError, ValueError):
-            return False
-
-    def reading(self, name: str) -> DecryptionConfig | None:
-        """The configuration to read the source with; None if it is not encrypted."""
-        return None
-
-    def reading_back(self, name: str) -> DecryptionConfig | None:
-        """The configuration to read the target with; None if it is not encrypted."""
-        return None
-
-
-class Encrypting(FileOperation):
-    """The operation of :func:`encrypt_tree`."""
-
-    def __init__(self, encryption: Encryption, *, missing_columns: str = "fail") -> None:
-        self._encryption = encryption
-        self.missing_columns = one_of(missing_columns, ("fail", "skip"), "missing_columns")
-
-    def config(self, name: str) -> EncryptionConfig:
-        """The configuration for the file with this name."""
-        config = self._encryption(name) if callable(self._encryption) else self._encryption
-        return config.allowing_missing_columns() if self.missing_columns == "skip" else config
+        if self._verb == "encrypt":
+            encrypt_file(source, target, self.config(name), **options)
+            return
+        options["drop_bloom_filters"] = self._drop_bloom_filters
+        if self._verb == "decrypt":
+            decrypt_file(source, target, self.reading(name), **options)
+        else:
+            options["plaintext_columns"] = self._plaintext_columns
+            rekey_file(source, target, self.reading(name), self.config(name), **options)
 
     def lacking(self, source: Any, name: str) -> Lacking:
         """What columns a file lacks. A file that cannot be read lacks nothing: the work on it meets the error again."""
-        config = self._encryption(name) if callable(self._encryption) else self._encryption
-        named = config.column_names
+        config = self._named(name)
+        named = config.column_names if self.encrypts else []
         try:
             if named:
                 reading = self.reading(name)
@@ -121,16 +122,23 @@ class Encrypting(FileOperation):
             return Lacking(name, [], [], "")
         return Lacking(name, named, [], "")
 
-    def reading_back(self, name: str) -> DecryptionConfig | None:
-        """The configuration to read the target with."""
-        return self.config(name).reading()
+    def is_finished(self, source: Entry, target: Location) -> bool:
+        """Whether the target is newer, has the source's rows and columns, and a footer that this operation writes."""
+        if newer(source, target) is None:
+            return False
+        try:
+            with seekable(target) as opened:
+                if opened is None or not self._check(read_footer(opened, None), target, source.name):
+                    return False
+            shape = _shape(target, self.config(source.name).reading() if self.encrypts else None)
+            return shape is not None and shape == _shape(source.location, self.reading(source.name))
+        except (Ags1Error, OSError, ValueError):
+            return False
 
-    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
-        """Encrypt one file."""
-        encrypt_file(source, target, self.config(name), **options)
-
-    def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether the file and each column are encrypted as configured, with these keys or under these master keys."""
+    def _check(self, footer: Footer, target: Any, name: str) -> bool:
+        """Whether a target is encrypted as configured, with these keys or under these master keys, or not at all."""
+        if not self.encrypts:
+            return footer.algorithm is None
         config = self.config(name)
         if footer.algorithm != config.algorithm or footer.encrypted == config.plaintext_footer:
             return False
@@ -165,60 +173,6 @@ def _master_key(known: str | None, reference: str | None, target: Any) -> str | 
     """The master key of a key of a file, which the key material beside it may say."""
     entry = None if known or reference is None else key_material_entries(Location(target)).get(reference)
     return known if entry is None else KeyMaterial.decode(entry).master_key_id
-
-
-class Decrypting(FileOperation):
-    """The operation of :func:`decrypt_tree`."""
-
-    def __init__(self, decryption: Decryption, *, drop_bloom_filters: bool = False) -> None:
-        self._decryption = decryption
-        self._drop_bloom_filters = drop_bloom_filters
-
-    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
-        """Decrypt one file."""
-        decrypt_file(source, target, self.reading(name), drop_bloom_filters=self._drop_bloom_filters, **options)
-
-    def reading(self, name: str) -> DecryptionConfig:
-        """The configuration to read the source with."""
-        return self._decryption(name) if callable(self._decryption) else self._decryption
-
-    def check(self, footer: Footer, target: Any, name: str) -> bool:
-        """Whether it is not encrypted."""
-        return footer.algorithm is None
-
-
-class Rekeying(Encrypting):
-    """The operation of :func:`rekey_tree`."""
-
-    def __init__(
-        self,
-        decryption: Decryption,
-        encryption: Encryption,
-        *,
-        plaintext_columns: Iterable[ColumnName] = (),
-        drop_bloom_filters: bool = False,
-        missing_columns: str = "fail",
-    ) -> None:
-        super().__init__(encryption, missing_columns=missing_columns)
-        self._decryption = decryption
-        self._plaintext_columns = plaintext_columns if isinstance(plaintext_columns, str) else list(plaintext_columns)
-        self._drop_bloom_filters = drop_bloom_filters
-
-    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
-        """Re-key one file."""
-        rekey_file(
-            source,
-            target,
-            self.reading(name),
-            self.config(name),
-            plaintext_columns=self._plaintext_columns,
-            drop_bloom_filters=self._drop_bloom_filters,
-            **options,
-        )
-
-    def reading(self, name: str) -> DecryptionConfig:
-        """The configuration to read the source with."""
-        return self._decryption(name) if callable(self._decryption) else self._decryption
 
 
 def _shape(file: Any, decryption: DecryptionConfig | None) -> tuple[Any, ...] | None:

@@ -25,7 +25,7 @@ DONE, FINISHED, PUT_OFF, LEFT_OUT = "ok", "skipped", "put off", "left out"
 
 
 @dataclass(frozen=True)
-class FileResult:
+class TransferResult:
     """What became of a file.
 
     `status` is DONE; FINISHED, by an earlier run; PUT_OFF, to be copied after all other files; or LEFT_OUT, for a
@@ -63,26 +63,26 @@ class TreeWork:
             return Lacking(source.name, [], [], "")
         return self.operation().lacking(source.location, source.name)
 
-    def transfer(self, source: Entry, threads: int | None, progress: Progress) -> FileResult:
+    def transfer(self, source: Entry, threads: int | None, progress: Progress) -> TransferResult:
         """Encrypt, decrypt or re-key the file, or put it off, or leave it out."""
         kind, reason = self.kind(source)
         if kind == COPY:
-            return FileResult(PUT_OFF)
+            return TransferResult(PUT_OFF)
         if kind == OTHER and self.others == "error":
             raise FormatError(
                 f"{source.name}: {reason}; `others='copy'` copies such files, `others='skip'` leaves them out"
             )
         if kind != PARQUET:
-            return FileResult(LEFT_OUT, reason=reason)
+            return TransferResult(LEFT_OUT, reason=reason)
         target, how = self._place(source), {"threads": threads, "progress": progress, "durable": self.durable}
         done = transfer(source, target, self.operation(), resume=self.resume, **how)
-        return FileResult(DONE if done else FINISHED, target)
+        return TransferResult(DONE if done else FINISHED, target)
 
-    def copy(self, source: Entry, threads: int | None, progress: Progress) -> FileResult:
+    def copy(self, source: Entry, threads: int | None, progress: Progress) -> TransferResult:
         """Copy the file as it is."""
         target = self._place(source)
         done = copy(source, target, resume=self.resume, progress=progress, durable=self.durable)
-        return FileResult(DONE if done else FINISHED, target)
+        return TransferResult(DONE if done else FINISHED, target)
 
     def _place(self, source: Entry) -> Location:
         return self.target.as_root().join(source.name)

@@ -31,22 +31,20 @@ from ags1.parquet.rewrite.operations import (
     LEAVE_OUT,
     OTHER,
     PARQUET,
-    Decrypting,
-    Encrypting,
     FileOperation,
     Lacking,
-    Rekeying,
     classify,
     refuse_missing_columns,
     refuse_others,
 )
 from ags1.parquet.rewrite.tree_files import FINISHED, TreeWork
 from ags1.parquet.verify.expected import ExpectedFiles
+from ags1.parquet.verify.report import add_file, add_missing, report_of_set
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, directories_like, inside, list_files, refuse_twins, status
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
-from ags1.support.reports import DAMAGED, NOT_CHECKED, Report, judged, worst_outcome
+from ags1.support.reports import ERROR, NOT_CHECKED, Finding, Report, VerifyReport
 from ags1.support.words import LINK
 from ags1.work.threads import SharedProgress, Threads, run_on_threads
 from ags1.work.units import OneByOne
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from ags1.parquet.keys.columns import ColumnName
     from ags1.parquet.rewrite.operations import Decryption, Encryption
     from ags1.parquet.verify.expected import Expected
-    from ags1.support.reports import VerifyReport
 
     FilePath: TypeAlias = str | os.PathLike[str]
 
@@ -106,14 +103,6 @@ class ParquetTreeReport(Report):
         Files that the target does not have, and the reason.
     errors : list of (str, Exception)
         Files that failed, with ``on_error="collect"``.
-    results : dict of str to VerifyReport
-        The report for each file, from :func:`verify_tree`.
-    missing : list of str
-        Files that :func:`verify_tree` expected and did not find.
-    unexpected : list of (str, str)
-        Files that it did not expect, and the reason.
-    is_verification : bool
-        Whether :func:`verify_tree` made it.
     """
 
     done: list[str] = field(default_factory=list)
@@ -122,35 +111,11 @@ class ParquetTreeReport(Report):
     copied: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     errors: list[tuple[str, Exception]] = field(default_factory=list)
-    results: dict[str, VerifyReport] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    unexpected: list[tuple[str, str]] = field(default_factory=list)
-    is_verification: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed, and every verified file is authentic, or has only allowed deviations.
-
-        False if a verification found no file.
-        """
-        found = self.errors or self.missing or self.unexpected or (self.is_verification and not self.results)
-        return not found and all(each.ok for each in self.results.values())
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """The number of files for each outcome of :func:`verify_tree`."""
-        found = [each.outcome for each in self.results.values()] + [judged(error)[1] for _, error in self.errors]
-        return {each: found.count(each) for each in sorted(set(found))}
-
-    @property
-    def outcome(self) -> str:
-        """The outcome of all files, as `outcome` of each: damage has precedence, then "not checked".
-
-        A set with missing or unexpected files is "damaged". A set without files is "not checked".
-        """
-        if self.missing or self.unexpected:
-            return DAMAGED
-        return worst_outcome(self.outcomes) if self.outcomes else NOT_CHECKED
+        """Whether nothing failed."""
+        return not self.errors
 
 
 def encrypt_tree(
@@ -225,7 +190,7 @@ def encrypt_tree(
     FormatError, LimitError, KeyAccessError, OSError
         As :func:`encrypt_file`; a file was changed since it was listed. Files written before stay.
     """
-    operation = Encrypting(encryption, missing_columns=missing_columns)
+    operation = FileOperation("encrypt", None, encryption, missing_columns=missing_columns)
     options = _Options(others, on_error, resume, overwrite, threads, progress, durable, storage_options)
     return reported(_run(operation, source, target, options, None if shared_keys else encryption), encryption)
 
@@ -261,7 +226,7 @@ def decrypt_tree(
     AuthenticationError, KeyAccessError, FormatError, OSError, ValueError
         As :func:`decrypt_file`.
     """
-    operation = Decrypting(decryption, drop_bloom_filters=drop_bloom_filters)
+    operation = FileOperation("decrypt", decryption, drop_bloom_filters=drop_bloom_filters)
     options = _Options(others, on_error, resume, overwrite, threads, progress, durable, storage_options)
     return _run(operation, source, target, options)
 
@@ -300,7 +265,8 @@ def rekey_tree(
     AuthenticationError, KeyAccessError, FormatError, LimitError, OSError, ValueError
         As :func:`rekey_file`.
     """
-    operation = Rekeying(
+    operation = FileOperation(
+        "rekey",
         decryption,
         encryption,
         plaintext_columns=plaintext_columns,
@@ -323,7 +289,7 @@ def verify_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> ParquetTreeReport:
+) -> VerifyReport:
     """Authenticate every module of every Parquet file of a directory, without decoding; other files are left out.
 
     A directory without Parquet files is not authentic: a warning says so, its report is not ok, and its outcome is "not
@@ -332,13 +298,23 @@ def verify_tree(
     Parameters
     ----------
     source, decryption, on_error, threads, progress, storage_options
-        As :func:`decrypt_tree`. Modules that fail are in the results; "fail" is about files that cannot be examined.
+        As :func:`decrypt_tree`. Modules that fail are findings; "fail" is about files that cannot be examined.
     missing_keys, require_encrypted, allow_unauthenticated_pages
         As :func:`verify_file`.
     expected : str, bytes, path or iterable of str and bytes, optional
         The files of the set, each once: names in the tree as str, AAD prefixes as bytes, or the path of a text file
         with one name in each line. ``part-{0..99}.parquet`` stands for 100 names. The report names missing files and
         unexpected Parquet files.
+
+    Returns
+    -------
+    VerifyReport
+        `checked` has "files", those that are `ok`, "modules" and "bytes". `facts` has "results", the report of each
+        file by name; "outcomes", the number of files of each; and "left_out", names of other files with the reason.
+
+        Findings are those of each file, with its name as `subject` and `details`, and the codes of :func:`verify_file`.
+        Other codes of errors: "not-there", an expected file; "not-expected", a file that is not; "nothing-found"; and
+        "missing", "truncated", "unsupported" or "unreadable" of a file that could not be examined.
 
     Raises
     ------
@@ -350,12 +326,17 @@ def verify_tree(
     one_of(on_error, ("fail", "collect"), "on_error")
     required = require_encrypted if isinstance(require_encrypted, str) else list(require_encrypted)
     wanted = None if expected is None else ExpectedFiles(expected)
-    report = ParquetTreeReport(is_verification=True)
-    plan = _classified(_listed(source, None, storage_options, report), threads)
-    report.left_out += [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
+    listed = ParquetTreeReport()
+    plan = _classified(_listed(source, None, storage_options, listed), threads)
     chosen = [each for each, kind, _ in plan if kind == PARQUET]
+    left_out = listed.left_out + [(each.name, reason) for each, kind, reason in plan if kind != PARQUET]
+    where = Location(source).shown
+    report = report_of_set(where)
+    results: dict[str, VerifyReport] = {}
+    report.facts |= {"left_out": left_out, "results": results}
     if not chosen:
-        warnings.warn(NO_PARQUET.format(Location(source)), stacklevel=2)
+        warnings.warn(NO_PARQUET.format(where), stacklevel=2)
+        report.add(Finding(ERROR, "nothing-found", where, NO_PARQUET.format(where), NOT_CHECKED))
 
     def verify(each: Entry, threads: int | None, within: Progress) -> VerifyReport:
         return verify_file(
@@ -370,21 +351,10 @@ def verify_tree(
 
     how, shared = _threads(chosen, threads), SharedProgress(progress, sum(each.size for each in chosen))
     for each, found, error, *_ in run_on_threads(OneByOne(verify), chosen, how, shared, on_error=on_error):
-        prefix, checked = None, False
-        if error is not None:
-            report.errors.append((each.name, error))
-        else:
-            report.results[each.name] = found
-            if found.outcome != NOT_CHECKED:
-                report.done.append(each.name)
-                report.done_bytes += each.size
-            prefix, checked = found.facts["aad_prefix"], found.outcome != DAMAGED
-        if wanted is not None:
-            why = wanted.take(each.name, prefix, checked=checked)
-            if why is not None:
-                report.unexpected.append((each.name, why))
-    if wanted is not None:
-        report.missing = wanted.missing()
+        if error is None:
+            results[each.name] = found
+        add_file(report, each.name, found if error is None else error, wanted)
+    add_missing(report, wanted)
     return report
 
 
@@ -465,7 +435,7 @@ def run_tree(work: TreeWork, executor: Executor, *, stops: bool) -> None:
         way_out = "`others='copy'` copies them unencrypted, `others='skip'` leaves them out"
         refuse_others(list(executor.others(work)), way_out)
     operation = work.operation()
-    if isinstance(operation, Encrypting) and (stops or operation.missing_columns == "skip"):
+    if operation.encrypts and (stops or operation.missing_columns == "skip"):
         way_out = "`missing_columns='skip'` encrypts those that a file has"
         refuse_missing_columns(executor.lacking(work), operation.missing_columns, way_out)
     with directories_like(executor.source, root, ((each.name, each.location) for each in executor.entries())):

@@ -15,7 +15,7 @@ from contextlib import closing
 
 from ags1.core.blocks import usable_cpus
 from ags1.parquet.rewrite._target_file import TargetFile
-from ags1.parquet.rewrite.conversions import check_configs, publish
+from ags1.parquet.rewrite.conversions import check_configs, publish, refuse_external
 from ags1.parquet.structure.fields import FileMetaData
 from ags1.parquet.structure.schema import same_columns
 from ags1.parquet.structure.source_file import SourceFile
@@ -160,11 +160,8 @@ class ParquetWriter:
         self._made = encryption.for_file(place)
         with SourceFile(self._empty) as source:
             self._made.columns([leaf.path for leaf in source.leaves])
-        if self._made.external_key_material() is not None and not isinstance(target, (str, bytes, os.PathLike)):
-            raise ValueError(
-                "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
-                "`internal_key_material=False` out"
-            )
+        if not isinstance(target, (str, bytes, os.PathLike)):
+            refuse_external(self._made)
         self.statistics: list[Any] = []
         self._output = open_output(place)
         self._abort = weakref.finalize(self, self._output.abort)

@@ -15,7 +15,6 @@ def names_of(struct: type) -> dict[int, str]:
 
 
 class FileMetaData:
-    VERSION = 1
     SCHEMA = 2
     NUM_ROWS = 3
     ROW_GROUPS = 4
@@ -183,7 +182,6 @@ class EncryptionWithColumnKey:
 
 class PageHeader:
     TYPE = 1
-    UNCOMPRESSED_PAGE_SIZE = 2
     COMPRESSED_PAGE_SIZE = 3
     CRC = 4
     DATA_PAGE_HEADER = 5
@@ -192,10 +190,7 @@ class PageHeader:
 
 
 class DataPageHeader:
-    NUM_VALUES = 1
     ENCODING = 2
-    DEFINITION_LEVEL_ENCODING = 3
-    REPETITION_LEVEL_ENCODING = 4
 
 
 class DictionaryPageHeader:

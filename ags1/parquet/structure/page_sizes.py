@@ -8,28 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ags1.parquet.native.pages import Chunk, PageList, PageSource
-from ags1.parquet.native.thrift import BINARY, I32, I64, LIST, STRUCT, List, Struct
-from ags1.parquet.structure.fields import (
-    ColumnChunk,
-    ColumnMetaData,
-    DataPageHeader,
-    DataPageHeaderV2,
-    DictionaryPageHeader,
-    FileMetaData,
-    PageHeader,
-    RowGroup,
-    SchemaElement,
-)
+from ags1.parquet.native.thrift import Struct
+from ags1.parquet.structure.fields import DataPageHeader, DataPageHeaderV2, DictionaryPageHeader, PageHeader
 from ags1.support.typing import Buffer
 
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
-_PLAIN, _RLE, _DELTA_BYTE_ARRAY = 0, 3, 7
+_DELTA_BYTE_ARRAY = 7
 _DICTIONARY_ENCODINGS = (2, 8)
-_BYTE_ARRAY, _REQUIRED = 6, 0
-_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
-_MAGIC = b"PAR1"
 # A hostile chunk may have millions of pages.
 _ALL, _WALKED = 1 << 62, 4096
+# Most writers end a dictionary at a mebibyte.
+_LOOKED_AT = 1 << 19
 
 
 @dataclass(slots=True)
@@ -66,7 +55,9 @@ class PageSizes:
     expanding: int = 0
 
 
-def page_sizes(data: Buffer, start: int, num_values: int, label: str, row_group: int) -> PageSizes:
+def page_sizes(
+    data: Buffer, start: int, num_values: int, label: str, row_group: int, pages: PageList | None = None
+) -> PageSizes:
     """Return the sizes of a plaintext column chunk.
 
     Parameters
@@ -79,6 +70,8 @@ def page_sizes(data: Buffer, start: int, num_values: int, label: str, row_group:
         Of the chunk, as the footer says: readers read no page after the one with the last of them.
     label, row_group : str, int
         Names of the column and of its row group, for messages.
+    pages : PageList, optional
+        An empty list, which is empty again afterwards: making one costs more than a few pages.
 
     Raises
     ------
@@ -88,7 +81,7 @@ def page_sizes(data: Buffer, start: int, num_values: int, label: str, row_group:
     source = PageSource(data, base=start)
     length = source.size - start
     chunk = Chunk(start, length, num_values, label, source_ordinals=(row_group, 0), ends_with_values=True)
-    pages, found = PageList(), PageSizes()
+    pages, found = pages or PageList(), PageSizes()
     while not chunk.done and chunk.values < num_values:
         pages.add(chunk, source, _ALL, _WALKED)
         for page in pages.details():
@@ -125,7 +118,7 @@ def _detail(header: Struct, struct: int, field: int) -> int:
 
 
 def longest_value(values: Buffer, codec: str, size: int, count: int) -> int:
-    """Return the length of the longest value of a dictionary of texts or binaries.
+    """Return the length of the longest value of a dictionary of texts or binaries; `size` if that is not known.
 
     Parameters
     ----------
@@ -135,63 +128,20 @@ def longest_value(values: Buffer, codec: str, size: int, count: int) -> int:
         Of the column, as PyArrow names it.
     size, count : int
         Bytes without compression, and number of values.
-
-    Raises
-    ------
-    pyarrow.ArrowException, OSError
-        They are damaged.
     """
     import pyarrow
-    import pyarrow.compute
-    import pyarrow.parquet
 
-    # As the only data page of a file: a reader of dictionaries would look for equal values, which takes far longer.
-    stored = len(memoryview(values))
-    page = _struct(
-        {PageHeader.TYPE: _DATA_PAGE, PageHeader.UNCOMPRESSED_PAGE_SIZE: size, PageHeader.COMPRESSED_PAGE_SIZE: stored}
-    )
-    encodings = {DataPageHeader.DEFINITION_LEVEL_ENCODING: _RLE, DataPageHeader.REPETITION_LEVEL_ENCODING: _RLE}
-    details = _struct({DataPageHeader.NUM_VALUES: count, DataPageHeader.ENCODING: _PLAIN, **encodings})
-    page.set(PageHeader.DATA_PAGE_HEADER, STRUCT, details)
-    header = page.encode()
-    footer = _footer(_CODECS.index(codec), size + len(header), stored + len(header), count)
-    file = b"".join((_MAGIC, header, values, footer, len(footer).to_bytes(4, "little"), _MAGIC))
-    read = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(file)).read(use_threads=False).column(0)
-    longest: int | None = pyarrow.compute.max(pyarrow.compute.binary_length(read)).as_py()
-    return longest or 0
-
-
-def _footer(codec: int, size: int, stored: int, count: int) -> bytes:
-    root = _struct({SchemaElement.NUM_CHILDREN: 1})
-    leaf = _struct({SchemaElement.TYPE: _BYTE_ARRAY, SchemaElement.REPETITION_TYPE: _REQUIRED})
-    for each in (root, leaf):
-        each.set(SchemaElement.NAME, BINARY, b"v")
-    metadata = _struct({ColumnMetaData.TYPE: _BYTE_ARRAY, ColumnMetaData.CODEC: codec})
-    metadata.set(ColumnMetaData.ENCODINGS, LIST, List(I32, [_PLAIN]))
-    metadata.set(ColumnMetaData.PATH_IN_SCHEMA, LIST, List(BINARY, [b"v"]))
-    for field, number in (
-        (ColumnMetaData.NUM_VALUES, count),
-        (ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE, size),
-        (ColumnMetaData.TOTAL_COMPRESSED_SIZE, stored),
-        (ColumnMetaData.DATA_PAGE_OFFSET, len(_MAGIC)),
-    ):
-        metadata.set(field, I64, number)
-    chunk = Struct()
-    chunk.set(ColumnChunk.FILE_OFFSET, I64, 0)
-    chunk.set(ColumnChunk.META_DATA, STRUCT, metadata)
-    group = Struct()
-    group.set(RowGroup.COLUMNS, LIST, List(STRUCT, [chunk]))
-    group.set(RowGroup.TOTAL_BYTE_SIZE, I64, size)
-    group.set(RowGroup.NUM_ROWS, I64, count)
-    footer = _struct({FileMetaData.VERSION: 1})
-    footer.set(FileMetaData.SCHEMA, LIST, List(STRUCT, [root, leaf]))
-    footer.set(FileMetaData.NUM_ROWS, I64, count)
-    footer.set(FileMetaData.ROW_GROUPS, LIST, List(STRUCT, [group]))
-    return footer.encode()
-
-
-def _struct(numbers: dict[int, int]) -> Struct:
-    made = Struct()
-    for field, number in numbers.items():
-        made.set(field, I32, number)
-    return made
+    if count > _LOOKED_AT:
+        return size
+    try:
+        if codec != "UNCOMPRESSED":
+            values = pyarrow.decompress(values, size, "lz4_raw" if codec == "LZ4" else codec.lower())
+    except (pyarrow.ArrowException, ValueError, OSError):
+        # The page is damaged, or old LZ4, which has a form of its own.
+        return size
+    plain = memoryview(values)
+    longest = place = 0
+    while place < len(plain):
+        length = int.from_bytes(plain[place : place + 4], "little")
+        longest, place = max(longest, length), place + 4 + length
+    return min(longest, size)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.support.reports import (
     DAMAGED,
     ERROR,
@@ -12,6 +15,7 @@ from ags1.support.reports import (
     WARNING,
     Finding,
     VerifyReport,
+    judged,
 )
 from ags1.support.typing import Any
 from ags1.support.words import counted, listed, with_name
@@ -22,8 +26,48 @@ PREFIX_TEXTS = {
     "keys may be in its place; `aad_prefix` says which one is expected",
     NO_PREFIX: "without an AAD prefix, another file under the same keys may be in the place of a file",
 }
+NOT_THERE, NOT_EXPECTED = OF_SET = ("not-there", "not-expected")
 SIGNATURE = "footer signature"
 _LISTED = 20
+
+
+def report_of_set(where: str) -> VerifyReport:
+    """The report of several files, without any; its `facts` have the number of files of each outcome."""
+    return VerifyReport(where, dict.fromkeys(("files", "modules", "bytes"), 0), facts={"outcomes": {}})
+
+
+def add_file(
+    total: VerifyReport, name: str, found: VerifyReport | Exception, wanted: ExpectedFiles | None, subject: str = ""
+) -> None:
+    """Take the report of a file, or why there is none, into that of a set; `wanted` are the files that belong to it.
+
+    `subject` is what findings call the file, if that is not its name in the set.
+    """
+    subject = subject or name
+    prefix, checked = None, False
+    if isinstance(found, Exception):
+        code, outcome = judged(found)
+        total.add(Finding(ERROR, code, subject, with_name(subject, str(found)), outcome))
+    else:
+        outcome = found.outcome
+        prefix, checked = found.facts["aad_prefix"], outcome != DAMAGED
+        total.checked["files"] += found.ok
+        for what, count in found.checked.items():
+            total.checked[what] += count
+        for finding in found.findings:
+            total.add(replace(finding, subject=subject, message=with_name(subject, finding.message)))
+    outcomes = total.facts["outcomes"]
+    outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    why = None if wanted is None else wanted.take(name, prefix, checked=checked)
+    if why is not None:
+        total.add(Finding(ERROR, NOT_EXPECTED, subject, f"{subject} is not expected: {why}", DAMAGED))
+
+
+def add_missing(total: VerifyReport, wanted: ExpectedFiles | None) -> None:
+    """Report the files of the set that are not there."""
+    for name in [] if wanted is None else wanted.missing():
+        total.add(Finding(ERROR, NOT_THERE, name, f"{name} is expected, and not there", DAMAGED))
+    total.sort()
 
 
 class FileTally:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 
 from ags1.core import blocks
 from ags1.errors import Ags1Error, FormatError
@@ -21,13 +22,14 @@ from ags1.parquet.native.page_conversion import stretch
 from ags1.parquet.native.pages import Chunk, PageList, PageSource
 from ags1.parquet.structure.fields import ColumnMetaData
 from ags1.parquet.structure.source_file import SourceChunk, SourceFile
+from ags1.storage import MemorySource
 from ags1.support.recently_used import RecentlyUsed
 from ags1.support.typing import Buffer
 
 # Cache for partly read pages, decrypted, and for partly read pieces of remote files.
 _KEPT_BYTES = 64 << 20
 _REMOTE_PART = 16 << 20
-# A local column chunk up to this size that is read whole takes one call, directly into the caller's memory.
+# Local column chunks up to this size that are read whole take one call, directly into the caller's memory.
 _AT_ONCE = 16 << 20
 _WHOLE_CHUNK = 1 << 62
 _UNLIMITED_PAGES = 1 << 40
@@ -101,10 +103,6 @@ class Pages(Region):
         """Decrypt the pages of the range."""
         at, end = offset, offset + len(out)
         source = self._file.pages()
-        if offset == self.start and end == self.end and end - offset <= _AT_ONCE and self._file.source.is_file:
-            # One read for all pages; finding and reading each small page would take two reads.
-            self._file.source.read_into(offset, out)
-            source = PageSource(out, base=offset, name=self._file.name)
         while at < end:
             part, index = self._find(at, source)
             if index < 0:
@@ -125,6 +123,11 @@ class Pages(Region):
                 stop = min(start + length, end)
                 out[at - offset : stop - offset] = memoryview(data)[at - start : stop - start]
             at = stop
+
+    def add_to(self, pages: PageList, source: PageSource) -> bool:
+        """Find all pages of the column chunk. Return whether they are all of its bytes."""
+        found = pages.add(self._chunk.to_walk(), source, _WHOLE_CHUNK, _UNLIMITED_PAGES)
+        return found and pages.count > 0 and sum(pages.extent(pages.count - 1)) == self.end
 
     def _find(self, offset: int, source: PageSource | None) -> tuple[int, int]:
         """Indexes of the part and the page at an offset, -1 after the last page; finds all pages up to there."""
@@ -176,6 +179,36 @@ class Pages(Region):
         with blocks.writable_view(out) as view:
             self._decrypt(part, index, index + 1, view, source)
         return out
+
+
+def whole_chunks(file: SourceFile, regions: Sequence[Region], index: int, end: int) -> list[Pages]:
+    """The column chunks of a local file, from a region on, that are read whole and stand one behind the other."""
+    found: list[Pages] = []
+    is_local = file.source.is_file or isinstance(file.source, MemorySource)
+    for region in islice(regions, index, None if is_local else index):
+        start = found[0].start if found else region.start
+        behind = not found or region.start == found[-1].end
+        if not isinstance(region, Pages) or not behind or region.end > min(end, start + _AT_ONCE):
+            break
+        found.append(region)
+    return found
+
+
+def read_chunks(cache: PartCache, chunks: Sequence[Pages], out: memoryview) -> None:
+    """Decrypt whole column chunks into `out`, which has just their bytes, by one call for all of them."""
+    file, start = cache.file, chunks[0].start
+    source = file.pages()
+    assert source is not None
+    if file.source.is_file:
+        # One read for all pages; finding and reading each small page would take two reads.
+        file.source.read_into(start, out)
+        source = PageSource(out, base=start, name=file.name)
+    pages = PageList(file.footer.file_aad)
+    if all(each.add_to(pages, source) for each in chunks):
+        cache.conversion().view(pages, source, out, start)
+        return
+    for each in chunks:
+        each.read_into(each.start, out[each.start - start : each.end - start])
 
 
 def chunk_regions(cache: PartCache, chunk: SourceChunk) -> list[Region]:

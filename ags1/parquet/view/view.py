@@ -24,7 +24,7 @@ from ags1.parquet.keys.columns import ColumnNames, names_in_list
 from ags1.parquet.structure.footer import MAGIC
 from ags1.parquet.structure.source_file import SourceFile
 from ags1.parquet.view._footer import encode_view_footer, kept_leaves
-from ags1.parquet.view._regions import MadeRegion, PartCache, Region, chunk_regions
+from ags1.parquet.view._regions import MadeRegion, PartCache, Region, chunk_regions, read_chunks, whole_chunks
 from ags1.storage import located
 from ags1.support.arguments import one_of
 from ags1.support.arrow_threads import lend
@@ -272,8 +272,13 @@ class ParquetView(io.RawIOBase):
         while at < end:
             region = regions[index] if index >= 0 else None
             if region is not None and region.start <= at < region.end:
-                stop = min(end, region.end)
-                region.read_into(at, out[at - offset : stop - offset])
+                whole = [] if at > region.start else whole_chunks(self._cache.file, regions, index, end)
+                stop = whole[-1].end if whole else min(end, region.end)
+                if whole:
+                    read_chunks(self._cache, whole, out[at - offset : stop - offset])
+                    index += len(whole) - 1
+                else:
+                    region.read_into(at, out[at - offset : stop - offset])
                 at = stop
             following = index + 1
             stop = min(end, starts[following]) if following < len(starts) else end

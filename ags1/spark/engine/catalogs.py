@@ -24,12 +24,8 @@ _TYPES = {
     "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc",
     "org.apache.iceberg.hadoop.HadoopCatalog": "hadoop",
 }
-_CLASSES = {
-    "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
-    "rest": ("pyiceberg.catalog.rest", "RestCatalog"),
-    "glue": ("pyiceberg.catalog.glue", "GlueCatalog"),
-    "jdbc": ("pyiceberg.catalog.sql", "SqlCatalog"),
-}
+# Of Spark, and of PyIceberg.
+_KINDS = {"hive": "hive", "rest": "rest", "glue": "glue", "jdbc": "sql"}
 _METASTORES = ("spark.hadoop.hive.metastore.uris", "spark.hive.metastore.uris", "hive.metastore.uris")
 # What it returns is taken in the place of a name, and a command has --catalog.
 _OTHERWISE = "with `load_table`, a catalog of PyIceberg's is used instead"
@@ -108,7 +104,7 @@ def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
             f"the session's catalog {catalog!r} is a Hadoop catalog, and Iceberg Java reads no encrypted table in one: "
             "move the table to a Hive or REST catalog first (CALL system.register_table)"
         )
-    if kind not in _CLASSES:
+    if kind not in _KINDS:
         raise UnsupportedError(f"the session's catalog {catalog!r} is of the kind {kind}: {_OTHERWISE}")
     return kind
 
@@ -151,12 +147,10 @@ def _of_jdbc(catalog: str, settings: dict[str, str]) -> str:
 
 
 def _made(name: str, kind: str, properties: dict[str, str]) -> Any:
-    import importlib
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NotInstalledError
 
-    module, made_by = _CLASSES[kind]
     try:
-        return getattr(importlib.import_module(module), made_by)(name, **properties)
-    except ImportError as error:
-        raise ImportError(
-            f"the session's catalog {name!r} needs {error.name or error}: install it beside ags1"
-        ) from error
+        return load_catalog(name, type=_KINDS[kind], **properties)
+    except (ImportError, NotInstalledError) as error:
+        raise ImportError(f"the session's catalog {name!r} needs a package beside ags1: {error}") from error

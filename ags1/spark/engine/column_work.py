@@ -158,13 +158,15 @@ def _text(kind: Any) -> str:
     return json.dumps(kind) if isinstance(kind, dict) else str(kind)
 
 
+@dataclass(eq=False)
 class OpeningColumn:
     """Decrypts the values of one column in one task."""
 
-    def __init__(self, opening: Opening, table: KeyTable, kms: str) -> None:
-        self._opening = opening
-        self._table = table
-        self._kms = kms
+    opening: Opening
+    table: KeyTable
+    kms: str
+
+    def __post_init__(self) -> None:
         self._location: Location | None = None
         self._runs: dict[str, Any] = {}
         self._keys: dict[bytes, Key] = {}
@@ -172,12 +174,12 @@ class OpeningColumn:
 
     def _data_keys(self, leads: list[bytes], place: Callable[[int], str]) -> list[Key]:
         """The data key of each of these leads; `place` says where the first value of one is."""
-        each = self._opening
+        each = self.opening
         runs = [run for run in dict.fromkeys(lead[:RUN].hex() for lead in leads) if run not in self._runs]
         if runs:
             if self._location is None:
-                self._location = self._table.open()
-            read = opening_keys(self._location, self._kms, each.column, each.key_id, runs)
+                self._location = self.table.open()
+            read = opening_keys(self._location, self.kms, each.column, each.key_id, runs)
             self._runs |= zip(runs, read, strict=True)
         for number, lead in enumerate(leads):
             if lead in self._keys:
@@ -225,7 +227,7 @@ class OpeningColumn:
         try:
             batch = native_batch.decrypt_batch(
                 array, keys[0] if rows is None else rows, _aads(column, row_keys, place), None, 1, None, on_error,
-                self._opening.form, LEAD, True,
+                self.opening.form, LEAD, True,
             )  # fmt: skip
         except AuthenticationError as error:
             raise AuthenticationError(f"{place(error.item_index or 0)}: {_FAILED}") from None
@@ -240,57 +242,50 @@ class OpeningColumn:
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
+@dataclass(eq=False)
 class EncryptColumns:
     """A task of ``encrypt_columns``, for mapInArrow. Columns go by their positions: several may have one name."""
 
-    def __init__(self, keys: dict[int, ColumnRecord], row_key: int | None, kms: str) -> None:
-        self._columns = keys
-        self._row_key = row_key
-        self._kms = kms
+    columns: dict[int, ColumnRecord]
+    row_key: int | None
+    kms: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encrypt the batches of an attempt."""
-        sealing = {position: SealingColumn(key, self._kms) for position, key in self._columns.items()}
+        sealing = {position: SealingColumn(key, self.kms) for position, key in self.columns.items()}
         for batch in batches:
             arrays = batch.columns
-            row_keys = None if self._row_key is None else arrays[self._row_key]
+            row_keys = None if self.row_key is None else arrays[self.row_key]
             for position, each in sealing.items():
-                name = self._columns[position].column
+                name = self.columns[position].column
                 arrays[position] = each.seal(arrays[position], name, row_keys).cast(pa.binary())
             yield pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
+@dataclass(eq=False)
 class DecryptColumns:
     """A task of ``decrypt_columns``, for mapInArrow. The types are those that the columns had."""
 
-    def __init__(
-        self,
-        columns: dict[int, tuple[Opening, Any]],
-        table: KeyTable,
-        row_key: int | None,
-        on_error: Literal["raise", "null"],
-        kms: str,
-    ) -> None:
-        self._columns = columns
-        self._table = table
-        self._row_key = row_key
-        self._on_error = on_error
-        self._kms = kms
+    columns: dict[int, tuple[Opening, Any]]
+    table: KeyTable
+    row_key: int | None
+    on_error: Literal["raise", "null"]
+    kms: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decrypt the batches of an attempt."""
-        openings = {at: OpeningColumn(each, self._table, self._kms) for at, (each, _) in self._columns.items()}
+        openings = {at: OpeningColumn(each, self.table, self.kms) for at, (each, _) in self.columns.items()}
         for batch in batches:
             arrays = batch.columns
-            row_keys = None if self._row_key is None else arrays[self._row_key]
-            for position, (opening, kind) in self._columns.items():
+            row_keys = None if self.row_key is None else arrays[self.row_key]
+            for position, (opening, kind) in self.columns.items():
                 name = opening.column
-                plain, failed = openings[position].open(arrays[position], name, row_keys, self._on_error)
+                plain, failed = openings[position].open(arrays[position], name, row_keys, self.on_error)
                 try:
                     arrays[position] = from_values(plain, kind)
                 except FormatError as error:
                     raise FormatError(f"column {name!r}: {error}") from None
-                if self._on_error == "null":
+                if self.on_error == "null":
                     mask = np.zeros(batch.num_rows, bool)
                     mask[list(failed)] = True
                     arrays.append(pc.if_else(pa.array(mask), pa.scalar(_FAILED), pa.scalar(None, pa.string())))

@@ -12,7 +12,7 @@ import pickle
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
 from typing import Any, TypeAlias
@@ -152,28 +152,20 @@ class ParquetRun:
     def verify(
         self,
         reading: ReadingSettings,
-        missing_keys: str,
         threads: int,
-        *,
-        require_encrypted: Iterable[Any] = (),
-        allow_unauthenticated_pages: bool = False,
-        expected: Expected | None = None,
-        transfer_key_id: str | None = None,
+        options: Mapping[str, Any],
+        expected: Expected | None,
+        transfer_key_id: str | None,
     ) -> Result:
-        """Authenticate the files of the source."""
+        """Authenticate the files of the source; `options` are those of :func:`verify_file`."""
         at_least_one(threads, "threads")
         self._seal = sealer_under(reading.kms, transfer_key_id)
         wanted = None if expected is None else ExpectedFiles(expected)
-        options = {
-            "missing_keys": missing_keys,
-            "require_encrypted": as_names(require_encrypted, "require_encrypted"),
-            "allow_unauthenticated_pages": allow_unauthenticated_pages,
-        }
         compared = reading.aad_prefix is not None or (wanted is not None and wanted.by_prefix)
         uncompared = 0
         with self._recording("verify") as result:
             self._list()
-            if reading.kms is not None and missing_keys == "error":
+            if reading.kms is not None and options["missing_keys"] == "error":
                 self._try_to_read(reading)
             work = Verifying(self.source, reading, options, threads)
             with closing(self._engine(work).run(self._files)) as waves:

@@ -18,8 +18,8 @@ from typing import Any
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.sources import place_of
 from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
-from ags1.parquet.rewrite.operations import PARQUET, Decrypting, Encrypting, FileOperation, Rekeying, classify
-from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, FileResult, TreeWork
+from ags1.parquet.rewrite.operations import PARQUET, FileOperation, classify
+from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, TransferResult, TreeWork
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import FileWork, Outcome
 from ags1.spark.engine.sealing import kms_client, of_process
@@ -104,14 +104,10 @@ class TransferSettings:
 
     def operation(self) -> FileOperation:
         """The operation on each file, made in the process that calls this."""
-        if self.writing is None:
-            assert self.reading is not None
-            return Decrypting(self.reading.config, drop_bloom_filters=self.drop_bloom_filters)
-        if self.reading is None:
-            return Encrypting(self.writing.config, missing_columns=self.missing_columns)
-        return Rekeying(
-            self.reading.config,
-            self.writing.config,
+        return FileOperation(
+            "decrypt" if self.writing is None else "encrypt" if self.reading is None else "rekey",
+            None if self.reading is None else self.reading.config,
+            None if self.writing is None else self.writing.config,
             plaintext_columns=self.plaintext_columns,
             drop_bloom_filters=self.drop_bloom_filters,
             missing_columns=self.missing_columns,
@@ -175,7 +171,7 @@ class TreeTask(FileWork):
     def one(self, unit: Unit, threads: int | None, advance: Progress) -> Outcome:
         """Work on one file."""
         found = self.function(entry_of(self.source, unit), threads, advance)
-        if not isinstance(found, FileResult):
+        if not isinstance(found, TransferResult):
             return Outcome(unit.path, detail=found)
         if found.target is None:
             later = unit if found.status == PUT_OFF else None

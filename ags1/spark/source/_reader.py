@@ -195,30 +195,18 @@ class _Directories:
 
     def constants(self, file: ListedFiles) -> dict[str, Any]:
         """The values of all such columns."""
-        self._look_at(file)
+        directory = file.name.rpartition("/")[0]
+        if self._options.partition_discovery and directory != self._directory:
+            found = {}
+            for key, value in values_of(file.name).items():
+                index = find(self._schema, key)
+                if index is not None:
+                    field = self._schema.field(index)
+                    found[field.name] = constant(value, field, file.path)
+            self._directory, self._scalars = directory, found
         if self._path is None:
             return self._scalars
         return self._scalars | {self._path: pa.scalar(_text(file.path), self._schema.field(self._path).type)}
-
-    def values(self, file: ListedFiles) -> dict[str, Any]:
-        """The same as values of Python."""
-        self._look_at(file)
-        values = {name: scalar.as_py() for name, scalar in self._scalars.items()}
-        return values if self._path is None else values | {self._path: _text(file.path)}
-
-    def _look_at(self, file: ListedFiles) -> None:
-        if not self._options.partition_discovery:
-            return
-        directory = file.name.rpartition("/")[0]
-        if directory == self._directory:
-            return
-        found = {}
-        for key, value in values_of(file.name).items():
-            index = find(self._schema, key)
-            if index is not None:
-                field = self._schema.field(index)
-                found[field.name] = constant(value, field, file.path)
-        self._directory, self._scalars = directory, found
 
 
 def _text(path: str) -> str:
@@ -259,7 +247,7 @@ def _metadata_rows(
                 "length": length,
                 "file_length": file.file_length,
                 "blocks": layout.block_count(length, block_length),
-                **directories.values(file),
+                **{name: scalar.as_py() for name, scalar in directories.constants(file).items()},
             }
         )
         size += len(file.path) + _METADATA_BYTES

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import heapq
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from ags1.dataset.access import Access
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Pins
-from ags1.dataset.runs import Done, RunKeys, RunReference
+from ags1.dataset.runs import Done, RunReference
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest
 from ags1.errors import ConflictError, FormatError
@@ -245,85 +246,57 @@ class _Files:
     ) -> None:
         self._location = location
         self._unsynced = Unsynced(location)
-        self._run = run
-        self._options = options
+        self._max_bytes = options.max_file_bytes
         self._encoding = encoding
         self._stem = stem
         self._keys = run_keys(run, options.kms)
-        self._open: _File | None = None
+        self._writer: Writer | None = None
         self._done: list[Done] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        for piece in sliced(batch, min(_PIECE, self._options.max_file_bytes)):
-            if self._open is None:
-                self._open = self._new()
-            self._open.encoder.write(piece)
-            if self._open.writer.tell() >= self._options.max_file_bytes:
-                self._finish(self._open)
+        for piece in sliced(batch, min(_PIECE, self._max_bytes)) if batch.num_rows else ():
+            writer = self._writer or self._begin()
+            self._encoder.write(piece)
+            if writer.tell() >= self._max_bytes:
+                self._finish(writer)
 
     def close_without_rows(self, columns: pa.Schema) -> list[Done]:
         """Write one file that has the columns and no row."""
-        self._open = self._new()
-        self._open.encoder.write(pa.RecordBatch.from_pylist([], columns))
+        self._begin()
+        self._encoder.write(pa.RecordBatch.from_pylist([], columns))
         return self.close()
 
-    def _new(self) -> _File:
-        path = f"{self._stem}-c{len(self._done):03d}{self._encoding.extension}"
-        gathered = min(_GATHERED, self._options.max_file_bytes)
-        return _File(self._location, path, self._keys, self._encoding, gathered)
+    def _begin(self) -> Writer:
+        """Begin an encrypted file, under the name of its object."""
+        run = self._keys.reference.run
+        self._path = f"{self._stem}-c{len(self._done):03d}{self._encoding.extension}"
+        self._name = new_object_name(self._path, run)
+        metadata, place = self._keys.object_key(self._name), self._location.join(self._name)
+        make_parent(place)
+        writer = Writer(place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
+        self._encoder = self._encoding.open(writer, min(_GATHERED, self._max_bytes))
+        self._writer = writer
+        return writer
 
-    def _finish(self, file: _File) -> None:
-        length = file.close()
-        self._open = None
-        self._unsynced.add(file.name)
-        self._done.append(Done(file.path, ((file.name, length),), run=self._run.run))
+    def _finish(self, writer: Writer) -> None:
+        self._encoder.close()
+        length = writer.tell()
+        writer.close()
+        self._writer = None
+        self._unsynced.add(self._name)
+        self._done.append(Done(self._path, ((self._name, length),), run=self._keys.reference.run))
 
     def close(self) -> list[Done]:
         """Finish the open file; return all files, which are then on the disk."""
-        if self._open is not None:
-            self._finish(self._open)
+        if self._writer is not None:
+            self._finish(self._writer)
         self._unsynced.sync()
         return self._done
 
     def abort(self) -> None:
-        if self._open is not None:
-            self._open.abort()
-            self._open = None
-        try:
+        if self._writer is not None:
+            self._encoder.abort()
+            self._writer.abort()
+        # If the storage itself failed, objects that are left there are unreferenced.
+        with suppress(OSError):
             remove(self._location.join(name) for done in self._done for name, _ in done.parts)
-        except OSError:
-            # The storage itself failed. Objects that are left there are unreferenced.
-            pass
-
-
-class _File:
-    """One encrypted file that is being written, under the name of its object."""
-
-    def __init__(
-        self,
-        location: Location,
-        path: str,
-        keys: RunKeys,
-        encoding: Encoding,
-        gathered_bytes: int,
-    ) -> None:
-        self.path = path
-        self.name = new_object_name(path, keys.reference.run)
-        metadata = keys.object_key(self.name)
-        place = location.join(self.name)
-        make_parent(place)
-        self.writer = Writer(place, metadata.encryption_key, aad_prefix=metadata.aad_prefix or b"", threads=1)
-        self.encoder = encoding.open(self.writer, gathered_bytes)
-
-    def close(self) -> int:
-        """Finish the file; return its bytes of plaintext."""
-        self.encoder.close()
-        length = self.writer.tell()
-        self.writer.close()
-        return length
-
-    def abort(self) -> None:
-        self.encoder.abort()
-        self.writer.abort()

@@ -30,11 +30,26 @@ _BINARY, _TEXT, _PARQUET = frozenset({"binary"}), frozenset({"text"}), frozenset
 # -- how texts are read ------------------------------------------------------------------------------------------------
 
 
-def _flag(text: str) -> bool:
-    value = text.strip().lower()
-    if value not in ("true", "false"):
-        raise ValueError(f"must be true or false, not {text!r}")
-    return value == "true"
+def _matching(pattern: str, what: str, made: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """How a text is read that is of a form, in any case."""
+
+    def read(text: str) -> Any:
+        value = text.strip().lower()
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(f"must be {what}, not {text!r}")
+        return made(value)
+
+    return read
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    return _matching("|".join(choices), f"one of {', '.join(choices)}")
+
+
+_flag = _matching("true|false", "true or false", "true".__eq__)
+_version = _matching(r"\d+", "a number", int)
+_count = _matching(r"0*[1-9]\d*", "a number from 1", int)
+_starting = _matching(r"earliest|latest|0*[1-9]\d*", "earliest, latest or a number from 1")
 
 
 def _size(text: str) -> int:
@@ -43,27 +58,6 @@ def _size(text: str) -> int:
     if size < 1:
         raise ValueError(f"must be a number of bytes, such as 268435456 or 256m, not {text!r}")
     return size
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError(f"must be a number from 1, not {text!r}")
-    return int(text)
-
-
-def _version(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError(f"must be a number, not {text!r}")
-    return int(text)
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text.strip().lower() not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}, not {text!r}")
-        return text.strip().lower()
-
-    return read
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -114,10 +108,6 @@ def _hex(text: str) -> str:
     return text
 
 
-def _directory(text: str) -> str:
-    return text.strip("/")
-
-
 def _lower(text: str) -> str:
     found = text.strip().lower()
     return {"uncompressed": "none", "null": "none", "gz": "gzip"}.get(found, found)
@@ -148,7 +138,7 @@ class SourceOptions:
     trust_fs_length: bool = _option(False, _flag)
     include: tuple[str, ...] = _option((), _list)
     exclude: tuple[str, ...] = _option((), _list)
-    prefix: str = _option("", _directory)
+    prefix: str = _option("", lambda text: text.strip("/"))
     decode: str = _option("binary", _one_of(*DECODES))
     content: bool = _option(True, _flag, _BINARY)
     columns: tuple[str, ...] = _option((), _list)
@@ -200,13 +190,6 @@ class SourceOptions:
     def whole_files(self) -> bool:
         """Whether files cannot be split."""
         return self.wholetext or _overlaps_itself(self.line_sep)
-
-
-def _starting(text: str) -> str:
-    found = text.strip().lower()
-    if found not in ("earliest", "latest") and not (found.isdecimal() and int(found) > 0):
-        raise ValueError(f"must be earliest, latest or a number from 1, not {text!r}")
-    return found
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def rekey_tree() -> None:
 
 
 def verify_tree() -> None:
-    report: parquet.ParquetTreeReport = parquet.verify_tree("a", DECRYPTION)
+    report: ags1.VerifyReport = parquet.verify_tree("a", DECRYPTION)
     parquet.verify_tree("a", report)  # refused
 
 

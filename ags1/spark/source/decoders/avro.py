@@ -44,10 +44,7 @@ _LOGICAL = {
 
 def schema_of(avro: Any, name: str) -> pa.Schema:
     """The Arrow schema of an Avro schema, as JSON has it."""
-    found = _type_of(avro, name)
-    if not pa.types.is_struct(found.arrow):
-        raise FormatError(f"{name}: the rows are of the Avro type {avro!r:.60}, but a record is needed")
-    return pa.schema(list(found.arrow))
+    return pa.schema(list(_type_of(avro, name).arrow))
 
 
 class _Avro(Decoder):
@@ -61,8 +58,6 @@ class _Avro(Decoder):
             return
         header = read_header(reader)
         found = _type_of(_schema_json(header, file.name), file.name)
-        if not pa.types.is_struct(found.arrow):
-            schema_of(_schema_json(header, file.name), file.name)
         # Only the columns of the schema become Arrow.
         have = pa.schema(list(found.arrow))
         fields = [have.field(index) for name in schema.names if (index := find(have, name)) is not None]
@@ -123,11 +118,15 @@ class _Type:
 
 
 def _type_of(avro: Any, name: str) -> _Type:
+    """The type of rows, which is a record."""
     try:
         check_schema(avro)
     except FormatError as error:
         raise FormatError(f"{name}: {error}") from None
-    return _Types(name).type(avro, "")
+    found = _Types(name).type(avro, "")
+    if not pa.types.is_struct(found.arrow):
+        raise FormatError(f"{name}: the rows are of the Avro type {avro!r:.60}, but a record is needed")
+    return found
 
 
 class _Types:

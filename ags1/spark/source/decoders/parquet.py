@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -30,23 +30,22 @@ _OF_VARIANTS = "variants, which are not read here: write to_json(column) in its 
 
 class _Parquet(Decoder):
     def schema_of(self, file: Plain) -> pa.Schema:
-        with closing(_Opened(file, self._options, self._options.columns or None)) as opened:
-            _refuse(opened.file, opened.schema.names, file.name, _MONTHS, _OF_MONTHS)
-            return spark_schema(opened.schema, file.name)
+        with _opened(file, self._options, self._options.columns or None) as (opened, schema, _):
+            _refuse(opened, schema.names, file.name, _MONTHS, _OF_MONTHS)
+            return spark_schema(schema, file.name)
 
     def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with closing(_Opened(file, self._options, schema.names)) as opened:
-            metadata = opened.file.metadata
+        with _opened(file, self._options, schema.names) as (opened, have, size):
+            metadata = opened.metadata
             groups = [
                 index
                 for index in range(metadata.num_row_groups)
-                if start <= _begin(metadata.row_group(index), opened.size) < end
+                if start <= _begin(metadata.row_group(index), size) < end
             ]
-            have = opened.schema
             found = [find(have, name) for name in schema.names]
             columns = [have.names[index] for index in found if index is not None]
             for group in groups:
-                batches = opened.file.iter_batches(
+                batches = opened.iter_batches(
                     batch_size=self._batch_rows(metadata.row_group(group)),
                     row_groups=[group],
                     columns=columns,
@@ -157,37 +156,29 @@ def _refuse_old_calendar(file: pq.ParquetFile, name: str) -> None:
         )
 
 
-class _Opened:
-    """A Parquet file for pyarrow, with any encryption."""
-
-    def __init__(self, file: Plain, options: SourceOptions, columns: Iterable[str] | None) -> None:
-        wanted = None if columns is None else {name.lower() for name in columns}
-        self._view = _view.open(
-            file.source,
-            file.decryption,
-            columns=None if wanted is None else lambda path: path[0].lower() in wanted,
-            missing_keys=options.missing_keys,
-            threads=options.threads,
-        )
-        self.size = self._view.stored_size
+@contextmanager
+def _opened(
+    file: Plain, options: SourceOptions, columns: Iterable[str] | None
+) -> Iterator[tuple[pq.ParquetFile, pa.Schema, int]]:
+    """A Parquet file with any encryption, for pyarrow; its schema as Spark sees it, and its size."""
+    wanted = None if columns is None else {name.lower() for name in columns}
+    with _view.open(
+        file.source,
+        file.decryption,
+        columns=None if wanted is None else lambda path: path[0].lower() in wanted,
+        missing_keys=options.missing_keys,
+        threads=options.threads,
+    ) as view:
         try:
             # Threads that read a file of Python's may outlive the interpreter.
-            self.file = pq.ParquetFile(
-                pa.PythonFile(self._view, mode="r"), pre_buffer=False, coerce_int96_timestamp_unit="us"
-            )
-            _refuse_old_calendar(self.file, file.name)
-            self.schema = _as_spark_has_it(self.file)
+            opened = pq.ParquetFile(pa.PythonFile(view, mode="r"), pre_buffer=False, coerce_int96_timestamp_unit="us")
+            _refuse_old_calendar(opened, file.name)
+            schema = _as_spark_has_it(opened)
             # They may be in parts, which are no variants.
-            _refuse(self.file, self.schema.names, file.name, _VARIANT, _OF_VARIANTS)
+            _refuse(opened, schema.names, file.name, _VARIANT, _OF_VARIANTS)
         except pa.ArrowException as error:
-            self._view.close()
             raise FormatError(f"{file.name}: this is not a readable Parquet file: {error}") from None
-        except BaseException:
-            self._view.close()
-            raise
-
-    def close(self) -> None:
-        self._view.close()
+        yield opened, schema, view.stored_size
 
 
 make = _Parquet
