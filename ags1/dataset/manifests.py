@@ -1,7 +1,7 @@
 """Manifests: which files a version has, as a tree of small immutable objects.
 
-    root       {"level": 2, "nodes": [[first, last, count, bytes, name, key], ...]}        one object
-      inner    {"level": 1, "nodes": [...]}                                                 about 512 nodes each
+    root       {"level": 2, "files": [[first, last, count, bytes, name, key], ...]}        one object
+      inner    {"level": 1, "files": [...]}                                                 about 512 nodes each
         leaf   {"level": 0, "files": [{"path": ..., "parts": [...], ...}, ...]}             about 512 files each
 
 Every object is an AGS1 file with a key of its own. The node above it holds that key; the version holds that of the

@@ -300,7 +300,12 @@ class Transaction:
                     "%s: %s made version %d of %d files (run %s)",
                     self.location, self._operation, found.version, found.file_count, self.run.id,
                 )  # fmt: skip
-                self.run.forget()
+                try:
+                    self.run.forget()
+                except OSError as error:
+                    # The version counts; `expire` removes the record.
+                    _LOG.warning("%s: version %d is complete, but the record of the run stays: %s",
+                                 self.location, found.version, error)  # fmt: skip
                 return found
             _LOG.info("%s: another writer has made version %d: %s goes on top of it (run %s)",
                       self.location, version.version, self._operation, self.run.id)  # fmt: skip

@@ -124,8 +124,9 @@ def encrypt_file(
         if isinstance(opened, PipeSource):
             into = os.fsdecode(target) if isinstance(target, bytes) else target
             with Writer(
-                into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, storage_options=options
-            ) as writer:
+                into, secret, aad_prefix=prefix, block_length=block_length, threads=threads, durable=durable,
+                storage_options=options,
+            ) as writer:  # fmt: skip
                 _copy(opened.read_into, writer, progress)
                 _saved(metadata, key_metadata_out)
             made = metadata.with_length(writer.encrypted_length)

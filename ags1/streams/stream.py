@@ -251,6 +251,8 @@ class Writer(io.BufferedIOBase):
     threads : int, optional
         Threads that encrypt a piece of 8 MiB or more, without a copy; by default one for each usable CPU. Smaller
         pieces are gathered, and one background thread seals and writes them. With 1, only the caller's thread works.
+    durable : bool
+        Whether :meth:`close` returns only when a file under a path survives a power cut.
     storage_options : mapping, optional
         Settings for the URL that are not in the environment: credentials, endpoint, timeouts.
 
@@ -277,8 +279,10 @@ class Writer(io.BufferedIOBase):
         aad_prefix: Buffer = b"",
         block_length: int = DEFAULT_BLOCK_LENGTH,
         threads: int | None = None,
+        durable: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        self._durable = durable
         self._output: Output | None = None
         self._finished = False
         secret, prefix = _key_and_prefix(key, aad_prefix)
@@ -456,7 +460,7 @@ class Writer(io.BufferedIOBase):
                     self._seal_gathered(last=True)
                 self._wait()
                 self._forget_gathered()
-                self._output.commit()
+                self._output.commit(durable=self._durable)
                 self._encrypted_length = layout.encrypted_length(self._position, self._cipher.block_length)
         except BaseException as error:
             self._fail(error)

@@ -299,3 +299,16 @@ def test_a_version_that_others_wrote_with_the_run_id_of_a_writer_is_not_its_own(
     put_all(changed, {"b": b"1"})
     with pytest.raises(AuthenticationError, match="was changed, or is of another dataset"):
         changed.commit()
+
+
+def test_a_record_that_may_not_be_removed_does_not_fail_a_commit_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(location: Location, run: str) -> None:
+        raise PermissionError(13, "access refused", str(location))
+
+    monkeypatch.setattr("ags1.dataset.runs.remove_record", denied)
+    made = commit(tmp_path, {"a": b"x"})
+    assert made is not None
+    assert contents(tmp_path, made) == {"a": b"x"}
+    assert "version 1 is complete, but the record of the run stays" in caplog.text

@@ -250,6 +250,7 @@ def test_with_the_sdk_names_without_address_stop_no_dataset(google: GcsServer, a
         vault = Location(f"{place.scheme}://{place.container}/vault", place.storage_options)
         with dataset.encrypt(place, vault, kms, "lake") as opened:
             assert sorted(each.path for each in opened.files) == ["a", "d/b", "zz"]
+            assert opened.report is not None
             ((path, error),) = opened.report.errors
             assert path == "d//x"
             assert "copy it to another name" in str(error)
@@ -258,7 +259,7 @@ def test_with_the_sdk_names_without_address_stop_no_dataset(google: GcsServer, a
             planter(azure_server if planter is put_blob else google, place.container, bad, *[b"x"] * (planter is put))
         with dataset.open(vault, kms) as again:
             assert again.open("zz").read() == b"x"
-            assert {each.kind for each in again.verify().problems} == {"foreign"}
+            assert {each.code for each in again.verify().findings} == {"foreign"}
 
 
 @pytest.mark.usefixtures("without_sdk")

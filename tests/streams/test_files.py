@@ -625,6 +625,14 @@ def test_fsync_reaches_the_file_and_its_directory(
         assert synced == []
         function(source, end, durable=True)
         assert synced == [(path.stat().st_dev, path.stat().st_ino) for path in (end, end.parent)]
+    synced.clear()
+    for function, data, end in ((encrypt, b"x", target), (decrypt, None, tmp_path / "back")):
+        read, write = os.pipe()
+        with open(write, "wb") as pipe:
+            pipe.write(target.read_bytes() if data is None else data)
+        with open(read, "rb") as pipe:
+            function(pipe, end, durable=True)
+        assert synced[-2:] == [(path.stat().st_dev, path.stat().st_ino) for path in (end, end.parent)]
 
 
 # -- permissions ---------------------------------------------------------------------------------------------

@@ -96,19 +96,22 @@ class ParquetView(io.RawIOBase):
     Limits of a view:
 
     - It is not byte for byte the file that was encrypted. It has the same pages, indexes, filters and metadata, but
-    headers have fillers, which are included in sizes in the metadata, and up to 64 KiB of zeros are before the footer.
-    Decrypted pages have no CRC, because their tags were verified. - It does not hide columns from someone who gets a
-    copy of it. Columns that are left out are not in the footer, but their bytes are in the view as they are in the
-    file: encrypted, or plaintext. The Arrow schema in the footer is adapted if PyArrow is installed, and otherwise left
-    out, which loses types that only Arrow has. - It detects damage only when it is read. A read that includes a damaged
-    page fails as a whole, and readers may read more than requested: PyArrow joins ranges with small gaps, unless
-    ``pre_buffer=False`` is set. After a damaged page header, the rest of its column chunk cannot be found. - To find a
-    page, it needs the pages before it in the column chunk: their headers in a local file; whole parts of the chunk, one
-    request each, from an object store. Other column chunks are not read. - Some readers read all of a file object, for
-    example polars (also scan_parquet) and DuckDB. Give `columns` here, or give these readers an
-    ``ags1.parquet.dataset``. - Threads share one position. A reader that seeks and reads in several threads, as DuckDB
-    does with files of a registered file system, needs :meth:`pread`. - It cannot replace a path. It has no file
-    descriptor, and cannot be memory-mapped, pickled, or sent to another process.
+      headers have fillers, which are included in sizes in the metadata, and up to 64 KiB of zeros are before the
+      footer. Decrypted pages have no CRC, because their tags were verified.
+    - It does not hide columns from someone who gets a copy of it. Columns that are left out are not in the footer, but
+      their bytes are in the view as they are in the file: encrypted, or plaintext. The Arrow schema in the footer is
+      adapted if PyArrow is installed, and otherwise left out, which loses types that only Arrow has.
+    - It detects damage only when it is read. A read that includes a damaged page fails as a whole, and readers may read
+      more than requested: PyArrow joins ranges with small gaps, unless ``pre_buffer=False`` is set. After a damaged
+      page header, the rest of its column chunk cannot be found.
+    - To find a page, it needs the pages before it in the column chunk: their headers in a local file; whole parts of
+      the chunk, one request each, from an object store. Other column chunks are not read.
+    - Some readers read all of a file object, for example polars (also scan_parquet) and DuckDB. Give `columns` here, or
+      give these readers an ``ags1.parquet.dataset``.
+    - Threads share one position. A reader that seeks and reads in several threads, as DuckDB does with files of a
+      registered file system, needs :meth:`pread`.
+    - It cannot replace a path. It has no file descriptor, and cannot be memory-mapped, pickled, or sent to another
+      process.
 
     Raises
     ------
