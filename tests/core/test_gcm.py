@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import mmap
 import pickle
 import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,20 @@ def test_nist_decryptions_succeed_or_fail_as_they_should(bits: int) -> None:
     for case in cases:
         plaintext = gcm.open_message(case["CT"] + case["Tag"], case["Key"], case["IV"], case["AAD"])
         assert plaintext == (None if case["fails"] else case["PT"])
+
+
+def test_the_cases_of_wycheproof_come_out_as_it_says() -> None:
+    found = json.loads(Path(__file__).with_name("wycheproof_aes_gcm.json").read_text())
+    outcomes = Counter[str]()
+    for number, *octets, result in found["cases"]:
+        key, nonce, aad, message, ciphertext, tag = map(bytes.fromhex, octets)
+        outcomes[result] += 1
+        if result == "valid":
+            assert gcm.seal_message(message, key, nonce, aad) == ciphertext + tag, number
+            assert gcm.open_message(ciphertext + tag, key, nonce, aad) == message, number
+        else:
+            assert gcm.open_message(ciphertext + tag, key, nonce, aad) is None, number
+    assert outcomes == {"valid": 116, "invalid": 81}
 
 
 @pytest.mark.parametrize("key_length", KEY_LENGTHS)
