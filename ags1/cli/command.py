@@ -134,8 +134,8 @@ class Command:
         arguments = {name: _value(name, given, options) for name, given in self._parameters.items()}
         code = self._function(**arguments)
         # What `ags1.cli.paths.expand` has left out.
-        links = any(getattr(each, "links", False) for each in arguments.values())
-        return worst_code([code, EXIT_UNPROTECTED]) if links else code
+        left_out = any(getattr(each, "left_out", False) for each in arguments.values())
+        return worst_code([code, EXIT_UNPROTECTED]) if left_out else code
 
 
 def command(

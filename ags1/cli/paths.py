@@ -104,8 +104,8 @@ def expand(
     Their names are the paths below the directory that was given, else the base names. A path that exists is itself,
     whatever characters it has. A glob that matches nothing, or a directory without files, is a UsageError, so that a
     misspelt pattern does not pass for success. Directories stand for the files below them (`only_suffix` narrows those,
-    and what lies below the directory `outside` is left out). Links in them are left out, and ``said.links`` is set; a
-    directory that cannot be read is an error.
+    and what lies below the directory `outside` is left out). Links in them are left out, and objects whose names cannot
+    be addressed, and ``said.left_out`` is set; a directory that cannot be read is an error.
 
     URLs are no different: one that ends in ``/`` or names no object is a directory, and ``*``, ``?``, ``[...]`` and
     ``**`` match names below it.
@@ -115,7 +115,7 @@ def expand(
         if pattern == STANDARD:
             found.setdefault(pattern, Found(pattern, ""))
         elif is_url(pattern):
-            for each in _expand_url(pattern, only_suffix, outside):
+            for each in _expand_url(pattern, said, only_suffix, outside):
                 found.setdefault(each.path, each)
         elif os.path.isdir(pattern):
             below = _files_below(pattern, said, only_suffix, outside)
@@ -156,10 +156,17 @@ def places(patterns: list[str]) -> list[str]:
     return list(found)
 
 
-def _expand_url(pattern: str, only_suffix: str | None, outside: str | None) -> list[Found]:
-    from ags1.storage import Location, is_directory, list_files, match, status
+def _expand_url(pattern: str, said: Namespace, only_suffix: str | None, outside: str | None) -> list[Found]:
+    from ags1.storage import Location, is_directory, list_files, match, pass_unnamed, status
 
     location = Location(pattern)
+
+    def leave_out(error: OSError) -> None:
+        pass_unnamed(error)
+        warn(f"ags1: warning: {error.filename} is left out: {error.strerror}")
+        said.left_out = True
+
+    on_error = leave_out if location.is_object else None
     if _GLOB.isdisjoint(pattern) and not pattern.endswith("/") and location.name:
         try:
             return [Found(pattern, base_name(pattern), status(location).size or None)]
@@ -169,12 +176,12 @@ def _expand_url(pattern: str, only_suffix: str | None, outside: str | None) -> l
         except IsADirectoryError:
             pass
     elif not _GLOB.isdisjoint(pattern):
-        entries = match(location)
+        entries = match(location, on_error)
         if not entries:
             raise UsageError(f"no file matches {pattern}")
         return [Found(entry.path, entry.location.name, entry.size) for entry in entries]
     elsewhere = Location(outside) if outside is not None and is_url(outside) and outside != pattern else None
-    entries = list_files(location, outside=elsewhere)
+    entries = list_files(location, outside=elsewhere, on_error=on_error)
     below = [entry for entry in entries if only_suffix is None or entry.name.endswith(only_suffix)]
     if not below:
         raise UsageError(f"there are no {f'{only_suffix} files' if only_suffix else 'files'} below {pattern}")
@@ -232,7 +239,7 @@ def _is_kept(path: str, said: Namespace) -> bool:
         return True
     why = LINK if stat.S_ISLNK(mode) else "is a pipe, a socket or a device"
     warn(f"ags1: warning: {path} is left out: it {why}")
-    said.links = why == LINK or getattr(said, "links", False)
+    said.left_out = why == LINK or getattr(said, "left_out", False)
     return False
 
 

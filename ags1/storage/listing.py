@@ -389,8 +389,8 @@ def list_names(location: Location) -> list[str]:
     return [each["name"].rpartition("/")[2] for each in listed if each.get("type") != "directory"]
 
 
-def match(location: Location) -> list[Entry]:
-    """Files, without directories, that a URL with ``*``, ``?``, ``[...]`` or ``**`` matches.
+def match(location: Location, on_error: Callable[[OSError], object] | None = None) -> list[Entry]:
+    """Files, without directories, that a URL with ``*``, ``?``, ``[...]`` or ``**`` matches; `on_error` as there.
 
     A single ``*`` matches inside one part of a name, ``**`` any number of parts.
     """
@@ -398,7 +398,7 @@ def match(location: Location) -> list[Entry]:
     fixed = next(index for index, part in enumerate(parts) if _MAGIC.search(part))
     root = Location("/".join(parts[:fixed]), location.storage_options)
     pattern = re.compile(_expression("/".join(parts[fixed:])))
-    return [entry for entry in list_files(root) if pattern.fullmatch(entry.name)]
+    return [entry for entry in list_files(root, on_error=on_error) if pattern.fullmatch(entry.name)]
 
 
 def _expression(pattern: str) -> str:

@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import urllib.request
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from ags1 import audit, dataset
+from ags1 import audit, dataset, parquet
+from ags1.cli.paths import expand
 from ags1.kms import MemoryKms
 from ags1.storage import (
     Entry,
@@ -260,6 +262,26 @@ def test_with_the_sdk_names_without_address_stop_no_dataset(google: GcsServer, a
         with dataset.open(vault, kms) as again:
             assert again.open("zz").read() == b"x"
             assert {each.code for each in again.verify().findings} == {"foreign"}
+
+
+@pytest.mark.usefixtures("with_sdk")
+def test_with_the_sdk_a_command_and_a_parquet_tree_leave_out_and_name_what_has_no_address(
+    google: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = place_of(google, "sdk-trees", dict.fromkeys(["m/a", "m/d//x", "m/zz"], b"x"))
+    # Commands take settings from the environment, which cannot allow a server without TLS.
+    monkeypatch.setattr("ags1.storage.Location", lambda text: Location(text, place.storage_options))
+    for source in (f"{place}/", f"{place}/*"):
+        said = Namespace()
+        assert [each.path for each in expand([source], said)] == [f"{place}/a", f"{place}/zz"]
+        assert said.left_out
+        assert "gs://sdk-trees/m/d//x is left out" in capsys.readouterr().err
+    report = parquet.encrypt_tree(
+        str(place), tmp_path / "copied", parquet.EncryptionConfig(bytes(16)), others="copy", shared_keys=True,
+        storage_options=place.storage_options,
+    )  # fmt: skip
+    assert [name for name, _ in report.left_out] == ["d//x"]
+    assert {each.name for each in (tmp_path / "copied").rglob("*")} == {"a", "zz"}
 
 
 @pytest.mark.usefixtures("without_sdk")

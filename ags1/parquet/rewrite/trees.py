@@ -40,7 +40,17 @@ from ags1.parquet.rewrite.operations import (
 from ags1.parquet.rewrite.tree_files import FINISHED, TreeWork
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import add_file, add_missing, report_of_set
-from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, directories_like, inside, list_files, refuse_twins, status
+from ags1.storage import (
+    REQUESTS_AT_ONCE,
+    Entry,
+    Location,
+    directories_like,
+    inside,
+    list_files,
+    pass_unnamed,
+    refuse_twins,
+    status,
+)
 from ags1.streams.files import Progress
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
@@ -507,4 +517,9 @@ def _listed(
     def leave_out(name: str) -> None:
         report.left_out.append((name, f"it {LINK}"))
 
-    return list_files(root, outside=outside, on_link=leave_out)
+    def leave_out_unnamed(error: OSError) -> None:
+        pass_unnamed(error)
+        report.left_out.append((str(error.filename).removeprefix(f"{root.shown.rstrip('/')}/"), str(error.strerror)))
+
+    on_error = leave_out_unnamed if root.is_object else None
+    return list_files(root, outside=outside, on_link=leave_out, on_error=on_error)

@@ -192,10 +192,9 @@ class ParquetRun:
         """List the files of the source; those that cannot be read have failed."""
 
         def leave_out(path: str, reason: str | OSError) -> None:
-            if isinstance(reason, OSError):
-                raise reason
-            self._recorder.result.links += reason == LINK
-            self._record([Outcome(path, status=LEFT_OUT, error=f"it {reason}")])
+            unnamed = isinstance(reason, OSError)
+            self._recorder.result.links += unnamed or reason == LINK
+            self._record([Outcome(path, status=LEFT_OUT, error=str(reason) if unnamed else f"it {reason}")])
 
         def units() -> Iterator[Unit]:
             for each in scan(self.source, "", self._wanted, self._target, leave_out):
