@@ -279,7 +279,7 @@ def test_with_the_sdk_a_command_and_a_parquet_tree_leave_out_and_name_what_has_n
             assert "gs://sdk-trees/m/d//x is left out" in capsys.readouterr().err
     with pytest.warns(UserWarning, match="no Parquet files"):
         report = parquet.encrypt_tree(
-            str(place), tmp_path / "copied", parquet.EncryptionConfig(b"k" * 16), others="copy",
+            str(place), tmp_path / "copied", parquet.EncryptionConfig(b"k" * 16), others="copy", shared_keys=True,
             storage_options=place.storage_options,
         )  # fmt: skip
     assert [name for name, _ in report.left_out] == ["d//x"]
