@@ -94,7 +94,7 @@ OF_ANOTHER = {
 """Modules that a package of an extra brings along."""
 BESIDES = {
     # Each says its own name where it is missing, or the caller has it already.
-    "arrow": {"numpy"}, "iceberg": {"botocore"},
+    "arrow": {"numpy"}, "iceberg": {"botocore"}, "spark": {"pyiceberg"},
 }  # fmt: skip
 
 

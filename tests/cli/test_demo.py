@@ -56,7 +56,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
         r"\$ ags1 info\nags1       [\d.]+",
         r"encrypted [\d.]+ MB in [\d.]+ s \([\d.]+ \w+/s\); `cp -r` of the same files: [\d.]+ s, so [\d.]+ times cp",
         r"format            AGS1",
-        r"archive\.tar\.ags1: \d+ blocks? authentic",
+        r"archive\.tar\.ags1: [\d,]+ blocks?, .*: all authentic",
         r">>> ags1\.open\(\.\.\.\)\.pread\(\d+, 16\)\n([0-9a-f]{2} ){15}[0-9a-f]{2}  in [\d.]+ ms; .*original: True",
         r"decrypted in .* times cp; identical to the originals: True",
         r"exit code 1; `ags1 decrypt` of it leaves no output file",

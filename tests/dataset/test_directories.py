@@ -106,7 +106,7 @@ def test_a_tree_of_empty_directories_only_is_a_dataset_without_files(tmp_path: P
     with dataset.encrypt(tmp_path / "raw", tmp_path / "vault", client, "lake") as vault:
         assert (len(vault.files), list(vault.files), empty(vault)) == (0, [], ["a/b/"])
         report = vault.verify()
-        assert (report.ok, report.file_count, report.findings) == (True, 0, [])
+        assert (report.ok, report.checked["files"], report.findings) == (True, 0, [])
         assert vault.rewrap("lake").version == 2
         assert vault.expire(older_than=None).versions == [1]
     with dataset.open(tmp_path / "vault", fresh()) as vault:
@@ -125,7 +125,7 @@ def test_who_reads_files_sees_no_empty_directory(tree: Path, vault: dataset.Data
     assert not vault.files.is_directory("non")
     with pytest.raises(IsADirectoryError):
         vault.open("none")
-    assert vault.verify().file_count == 3
+    assert vault.verify().checked["files"] == 3
     assert vault.repair(tree).ok
     (tree / "more").mkdir()
     vault.add(tree)

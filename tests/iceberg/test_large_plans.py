@@ -48,7 +48,8 @@ def plan(path):
     if sys.argv[3] == "conversion":
         return list(Contents(TableMetadata(table.document.fields), SnapshotFiles(table.io), {}).entries())
     if sys.argv[3] in ("audit", "verify"):
-        return range(getattr(table, sys.argv[3])().files)
+        report = getattr(table, sys.argv[3])()
+        return range(report.facts.get("files", report.checked["files"]))
     return table.scan(row_filter=sys.argv[3] or None).plan_files()
 
 # What is imported and kept for every plan.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Iterator
@@ -264,7 +265,7 @@ def test_spark_reads_a_table_whose_keys_were_rewrapped_and_pruned(
     keys = EncryptionKeys.from_table_metadata(table.document)
     fewer = keys.prune(table.document).rewrap(table_kms, "keyB")
     assert len(fewer) < len(keys)
-    document = fewer.to_table_metadata(table.document)
+    document = fewer.to_table_metadata(copy.deepcopy(table.document))
     document["properties"]["encryption.key-id"] = "keyB"
     changed = _changed(table, tmp_path, document)
     for snapshot in table.snapshots:
