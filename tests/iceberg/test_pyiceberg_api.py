@@ -61,6 +61,16 @@ def test_a_static_table_has_every_snapshot(spark_tables: SparkTables, name: str)
         assert arrow_rows(rows) == snapshot.rows
 
 
+@pytest.mark.parametrize("name", PARQUET)
+def test_a_scan_has_the_arrow_schema_of_pyicebergs_own(name: str, spark_tables: SparkTables) -> None:
+    table = spark_tables[name]
+    plain = name == "events_plain"
+    theirs = static(table, **{"ags1.allow-plaintext": "true"} if plain else {}).scan().to_arrow_batch_reader().schema
+    ours = open_table(table.metadata, TableKms(), allow_plaintext=plain).scan()
+    assert ours.to_arrow().schema.equals(theirs)
+    assert ours.to_record_batches().schema.equals(theirs)
+
+
 def test_a_static_table_filters_and_projects(spark_tables: SparkTables) -> None:
     table = spark_tables["events"]
     assert table.current is not None
