@@ -227,6 +227,11 @@ class VerifyReport(FindingsReport):
 
     outcome: str = AUTHENTIC
 
+    @property
+    def consistent(self) -> bool:
+        """Whether nothing that was checked contradicts anything else."""
+        return not self.counts.get("contradiction")
+
     def add(self, finding: Finding) -> None:
         """Take in a finding."""
         super().add(finding)

@@ -357,7 +357,7 @@ def test_what_columns_share_is_not_read_or_written_for_each_of_them(shared: str,
     report = parquet.verify_file(data, parquet.DecryptionConfig(allow_plaintext=True))
     assert not report.ok
     assert "columns share pages, indexes or" in str(report)
-    assert report.bytes <= len(data) + 20_000
+    assert report.checked["bytes"] <= len(data) + 20_000
 
 
 def test_a_column_that_says_it_is_another_is_not_encrypted(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_names_of_columns_are_no_part_of_a_report_or_message(name: str, tmp_path
     footer[2][1].put(4, BINARY, name.encode("utf-8", "surrogateescape"))
     data = with_tail(plain(), begin, encode(footer))
     report = str(parquet.verify_file(data, parquet.DecryptionConfig(allow_plaintext=True)))
-    assert len(report.split("\n")) == 7
+    assert len(report.split("\n")) == 4
     assert report.replace("\n", "").isprintable()
     chunk_of(footer)[3].put(5, I64, LARGEST)
     refused("plaintext", with_tail(plain(), begin, encode(footer)), tmp_path, "its metadata says")
