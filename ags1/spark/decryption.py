@@ -33,7 +33,7 @@ from ags1.spark.engine.progress import Progress
 from ags1.spark.engine.results import Recorder, Result, raise_for
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import Sealer, dataset_keys, kms_client, kms_reference
-from ags1.storage import Location, TreeDirectories, Unsynced, identity_of, inside, list_files, remove
+from ags1.storage import Location, TreeDirectories, Unsynced, identity_of, inside, list_files, pass_unnamed, remove
 from ags1.support.arguments import one_of
 
 
@@ -275,4 +275,5 @@ class _Decrypting:
         """Lengths of the files that a record names."""
         if not self._done:
             return {}
-        return {each.name: each.size for each in list_files(self.target) if each.name in self._done}
+        on_error = pass_unnamed if self.target.is_object else None
+        return {each.name: each.size for each in list_files(self.target, on_error=on_error) if each.name in self._done}

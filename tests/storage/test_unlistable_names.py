@@ -14,13 +14,15 @@ import sys
 import urllib.request
 from argparse import Namespace
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import pyarrow as pa
 import pytest
 
-from ags1 import audit, dataset, parquet
+from ags1 import audit, dataset, iceberg, parquet
 from ags1.cli.paths import expand
 from ags1.kms import MemoryKms
 from ags1.storage import (
@@ -38,6 +40,7 @@ from ags1.storage import (
 from ags1.storage._opaque_keys import is_path
 from tests.servers.fixtures import started
 from tests.servers.gcs import GcsServer
+from tests.servers.s3 import S3Server
 
 PARTS = ["a", "b", "-", "", ".", "..", "x", "c d", "%2F", "ü", 'q"', "0", ".h"]
 
@@ -284,6 +287,32 @@ def test_with_the_sdk_a_command_and_a_parquet_tree_leave_out_and_name_what_has_n
         )  # fmt: skip
     assert [name for name, _ in report.left_out] == ["d//x"]
     assert {each.name for each in (tmp_path / "copied").rglob("*")} == {"a", "zz"}
+
+
+def test_a_name_without_address_below_a_table_stays_and_is_named(
+    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mock: tables on Google's and Azure's stores need TLS, which no server of the tests has."""
+    rows = pa.table({"id": [1, 2]})
+    table = iceberg.create_table(
+        None, f"s3://{s3_bucket}/t", rows.schema, kms=MemoryKms({"lake": bytes(32)}), key_id="lake",
+        storage_options={
+            "s3.endpoint": s3_server.endpoint, "s3.access-key-id": s3_server.access_key,
+            "s3.secret-access-key": s3_server.secret_key, "s3.region": s3_server.region,
+        },
+    )  # fmt: skip
+    table.append(rows)
+    s3_server.client().put_object(Bucket=s3_bucket, Key="t/data/unnamed", Body=b"x")
+
+    def listed(location: Location, **options: Any) -> list[Entry]:
+        options["on_error"](UnnamedError(errno.EINVAL, "no client can address it", f"{location}/data//x"))
+        return list_files(location, **options)
+
+    monkeypatch.setattr("ags1.iceberg.conversion.expiry.list_files", listed)
+    report = iceberg.clean(table, older_than=timedelta(0))
+    assert report.paths == [f"s3://{s3_bucket}/t/data/unnamed"]
+    assert report.notes == [f"s3://{s3_bucket}/t/data//x stays: no client can address it"]
+    assert table.verify().ok
 
 
 @pytest.mark.usefixtures("without_sdk")

@@ -37,7 +37,17 @@ from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
 from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.table_files import TableFiles
-from ags1.storage import SMALL_FILES_AT_ONCE, Entry, Location, list_files, list_names, read_whole, remove, status
+from ags1.storage import (
+    SMALL_FILES_AT_ONCE,
+    Entry,
+    Location,
+    list_files,
+    list_names,
+    pass_unnamed,
+    read_whole,
+    remove,
+    status,
+)
 from ags1.storage.location import shown
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
@@ -232,11 +242,17 @@ def clean(table: Any, *, kms: Any = None, older_than: datetime.timedelta = _OLD,
     _refuse_other_places(own.table, opened.place(state.metadata_location), directories, opened.name, identity)
     for path in (names.new_metadata_path(DIRECTORY), names.new_data_path(""), f"{metadata.location}/data"):
         opened.places(state).check(path)
+    report = CleanReport(opened.name, dry_run=dry_run)
+
+    def leave(error: OSError) -> None:
+        pass_unnamed(error)
+        report.notes.append(f"{error.filename} stays: {error.strerror}")
+
     # List files before loading the state: a file committed meanwhile is either not listed, or named.
     listed: dict[str, Entry] = {}
     with contextlib.suppress(FileNotFoundError):
-        listed = {identity(each.location): each for each in list_files(own.table, temporary=True)}
-    report = CleanReport(opened.name, dry_run=dry_run)
+        found = list_files(own.table, temporary=True, on_error=leave if own.table.is_object else None)
+        listed = {identity(each.location): each for each in found}
     began, given_up, elsewhere = limit, [], list[str]()
     for run in found_runs(own.journals):
         # What a record says is not needed for what stays, so nobody without a key decides that. A time ahead of the
