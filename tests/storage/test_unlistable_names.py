@@ -30,6 +30,7 @@ from ags1.storage import (
     Location,
     SortedListing,
     UnnamedError,
+    _sdk_listing,
     is_directory,
     iterate_files,
     list_files,
@@ -287,6 +288,26 @@ def test_with_the_sdk_a_command_and_a_parquet_tree_leave_out_and_name_what_has_n
         )  # fmt: skip
     assert [name for name, _ in report.left_out] == ["d//x"]
     assert {each.name for each in (tmp_path / "copied").rglob("*")} == {"a", "zz"}
+
+
+@pytest.mark.usefixtures("with_sdk")
+@pytest.mark.parametrize(
+    ("place", "client", "token_of"),
+    [
+        ("gs://box/m", "google.cloud.storage.Client", lambda given: given.token),
+        ("az://box/m", "azure.storage.blob.ContainerClient", lambda given: given.get_token("scope").token),
+    ],
+)
+def test_the_sdk_lists_as_who_the_token_says_and_as_nobody_else(
+    place: str, client: str, token_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(*arguments: Any, **options: Any) -> None:
+        raise OSError(token_of(options.get("credentials") or arguments[2]))
+
+    monkeypatch.setattr(client, made)
+    options = {"bearer_token": "mine", **({"account_name": "n"} if place.startswith("az") else {})}
+    with pytest.raises(OSError, match=r"^mine$"):
+        list(_sdk_listing.list_objects(Location(place, options), "m/"))
 
 
 def test_a_name_without_address_below_a_table_stays_and_is_named(
