@@ -21,13 +21,12 @@ from ags1.iceberg import EncryptionKeys
 from ags1.kms import LocalKms
 from tests.checks import flip
 from tests.cli.conftest import Result
-from tests.iceberg.canonical import arrow_rows
 from tests.iceberg.forged import forged, without_length
 from tests.iceberg.keys import MASTER_KEYS, keystore
 from tests.iceberg.warehouse import SparkReader, SparkTable, SparkTables, local_path
 
 Run = Callable[..., Result]
-SCANNED = ("events", "events_avro", "maintained", "types", "evolution", "evolution_avro", "emptied", "deletes")
+SCANNED = ("events", "events_avro", "maintained", "evolution", "evolution_avro", "emptied", "deletes")
 
 
 @pytest.fixture
@@ -73,15 +72,14 @@ def data_file(table: SparkTable) -> Path:
 
 
 @pytest.mark.parametrize("name", SCANNED)
-def test_a_parquet_file_of_a_scan_has_the_rows_that_spark_reads(spark_tables: SparkTables, run: Run, name: str) -> None:
+def test_a_scan_prints_every_row_that_spark_reads(spark_tables: SparkTables, run: Run, name: str) -> None:
     table = spark_tables[name]
     assert table.current is not None
-    found = run("scan", table.metadata, "--format", "parquet", "-o", "rows.parquet")
-    assert (found.code, found.out) == (0, "")
-    written = pq.read_table("rows.parquet")
-    assert written.column_names == table.current.columns
-    assert arrow_rows(written) == table.current.rows
-    assert f"wrote {len(table.current.rows)} rows to rows.parquet, which is plaintext" in found.err
+    found = run("scan", table.metadata, "--format", "json")
+    assert (found.code, found.err) == (0, "")
+    assert all(list(row) == table.current.columns for row in found.records)
+    place = table.current.columns.index("id")
+    assert sorted(row["id"] for row in found.records) == sorted(row[place] for row in table.current.rows)
 
 
 def test_every_snapshot_can_be_scanned_by_its_id_and_by_its_time(spark_tables: SparkTables, run: Run) -> None:
