@@ -157,6 +157,8 @@ class _Job:
         if function == "verify_table":
             arguments["metadata_location"] = self._in_catalog(arguments["metadata_location"])
         result: Any = getattr(ags1.spark, function)(self._session(), **arguments)
+        if not isinstance(result, ags1.spark.Result):
+            return self._tell_of(result.to_dict(), [str(result)])
         # Files that were left out are reported, and count as found.
         if not (result.counts or result.notes) and (unmatched := self._unmatched()):
             return self.failed(unmatched, EXIT_USAGE, result)
@@ -319,7 +321,7 @@ class _Job:
                 output.commit()
         return report
 
-    # -- commands that have no Result ------------------------------------------------------------------------------
+    # -- commands that are no runs over many files ------------------------------------------------------------------------------
 
     def _clean(self) -> int:
         self._need_consent()
