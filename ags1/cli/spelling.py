@@ -56,6 +56,6 @@ def options_of_arguments() -> dict[tuple[str, object], str]:
     found["key_id", "NEW"] = "--expected-key-id NEW"
     for option in OPTIONS.values():
         action = option.settings.get("action")
-        value = {"store_false": False, "store_const": option.settings.get("const")}.get(action, ...)
+        value = {"store_false": False, "store_const": option.settings.get("const")}.get(str(action), ...)
         found.setdefault((option.dest, value), option.flags[-1])
     return found

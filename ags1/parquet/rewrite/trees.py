@@ -73,7 +73,9 @@ if TYPE_CHECKING:
     class Executor(Protocol):
         """What does the work on the files of a tree that becomes another: threads, or Spark."""
 
-        source: Location | None
+        @property
+        def source(self) -> Location | None:
+            """The directory that becomes the target, if it is one."""
 
         def entries(self) -> Iterable[Entry]:
             """The files that may come into the target."""
