@@ -231,9 +231,9 @@ class ReadableDataset(Closing):
 
             The codes of errors: "missing", "truncated" and "extended" (of another length, which another file in its
             place may have too), "replaced" (no block is its own), "damaged" (its header, or some of its blocks; of a
-            file of one block, that one), "unreadable" (an I/O error), "foreign" (an object of no run of this dataset). The
-            codes of warnings, which do no harm: "unreferenced" (a run wrote the object, and it is in no version),
-            "leftover" (a temporary file of an interrupted run).
+            file of one block, that one), "unreadable" (an I/O error), "foreign" (an object of no run of this
+            dataset). The codes of warnings, which do no harm: "unreferenced" (a run wrote the object, and it is in no
+            version), "leftover" (a temporary file of an interrupted run).
 
         Notes
         -----
