@@ -237,7 +237,6 @@ def repair(where: Namespace, source: str, prefix: str, how: Namespace, said: Nam
             source,
             prefix=prefix,
             progress=reporter.progress_of(where.vault),
-            phase=reporter.phase,
             dry_run=said.dry_run,
         )
     return _tell(report, words[1], where.vault, said, time.monotonic() - started, source=source)

@@ -129,7 +129,6 @@ class _Change:
     def commit(self, keys: EncryptionKeys) -> None:
         """Put in other keys, and commit, unless this is a dry run. It is refused if a snapshot would lose its key."""
         fields = keys.to_table_metadata(self.fields)
-        assert isinstance(fields, dict)
         self.is_wanted = True
         if not self.said.dry_run:
             self.made = self._target.commit(self.base, fields)
