@@ -321,7 +321,7 @@ class _Job:
                 output.commit()
         return report
 
-    # -- commands that are no runs over many files ------------------------------------------------------------------------------
+    # -- commands that are no runs over many files -------------------------------------------------------------------
 
     def _clean(self) -> int:
         self._need_consent()
