@@ -253,6 +253,6 @@ def _tell_of_catalog(change: _Change, new_key_id: str | None = None) -> None:
 
 def _would_write(change: _Change) -> str:
     from ags1.iceberg.catalogs.file import next_name
-    from ags1.iceberg.metadata.metadata_names import version_of
+    from ags1.iceberg.metadata.metadata_document import version_of
 
     return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"
