@@ -274,7 +274,8 @@ def _describe(table: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -
 class _HiveTypes(SchemaToHiveConverter):
     def primitive(self, primitive: Any) -> str:
         try:
-            return super().primitive(primitive)
+            made: str = super().primitive(primitive)
+            return made
         except KeyError:
             # Types that Hive lacks are shown as binary.
             return _NANOSECONDS.get(type(primitive), "binary")
