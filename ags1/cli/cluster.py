@@ -15,7 +15,6 @@ from typing import Any
 import ags1.spark
 from ags1.cli.command import OnSpark
 from ags1.cli.paths import no_file_left
-from ags1.cli.spelling import in_options
 from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg.configuration import configuration_fault
 from ags1.spark.command_session import SparkFailed, as_error, error_of_kind, locate, make_session
@@ -75,7 +74,7 @@ def _described(error: BaseException) -> str:
     text = describe(error)
     if not isinstance(error, _SAID):
         text = f"{type(error).__name__}: {text} (--traceback shows where)"
-    return in_options(" ".join(text.splitlines()))
+    return " ".join(text.splitlines())
 
 
 def _code_of(kind: str | None, function: str) -> int:
@@ -276,7 +275,7 @@ class _Job:
         elif not result.ok or self._arguments.get("progress", True):
             where = report or "--report FILE"
             text = str(result).replace("see the rows with status 'error'", f"{where} has a row for each")
-            _print(in_options(text), None if self._arguments.get("progress", True) else sys.stderr)
+            _print(text, None if self._arguments.get("progress", True) else sys.stderr)
             for path, reason in result.notes[:_SHOWN]:
                 _complain(f"warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
@@ -376,5 +375,5 @@ class _Job:
             error = problems[0] if problems else None
             _say_json({"command": self._command, "ok": not problems, "error": error, **found})
         elif dry_run or arguments["progress"]:
-            _print(in_options(str(report)))
+            _print(str(report))
         return EXIT_DATA if problems else EXIT_OK

@@ -14,10 +14,9 @@ from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.output import say, say_json, warn, warn_some
 from ags1.cli.paths import no_file_left
 from ags1.cli.report import Reporter, in_time
-from ags1.cli.spelling import describe
 from ags1.cli.values import directory, version
 from ags1.errors import Ags1Error
-from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, exit_code, worst_code
+from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, describe, exit_code, worst_code
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
@@ -238,7 +237,6 @@ def repair(where: Namespace, source: str, prefix: str, how: Namespace, said: Nam
             source,
             prefix=prefix,
             progress=reporter.progress_of(where.vault),
-            phase=reporter.phase,
             dry_run=said.dry_run,
         )
     return _tell(report, words[1], where.vault, said, time.monotonic() - started, source=source)

@@ -92,22 +92,18 @@ def _show(decryption: Namespace, how: Namespace, files: list[str], said: Namespa
 
 def write_rows(
     form: str, names: list[str], batches: Iterable[pyarrow.RecordBatch], *, widest: int | None = _WIDEST_CELL
-) -> int:
-    """Write the rows of batches to standard output, and return how many there were.
+) -> None:
+    """Write the rows of batches to standard output.
 
     A cell of a table has at most `widest` characters; with None, cells stay as they are, and nulls empty.
     """
     written = _writer_of(form, widest)
     written.begin(None)
     written.write(names, [])
-    count = 0
     for batch in batches:
         for start in range(0, batch.num_rows, _BATCH):
-            rows = _rows_of(batch.slice(start, _BATCH))
-            written.write(names, rows)
-            count += len(rows)
+            written.write(names, _rows_of(batch.slice(start, _BATCH)))
     written.end()
-    return count
 
 
 def _writer_of(form: str, widest: int | None = _WIDEST_CELL) -> _Table | _Csv | _Json:

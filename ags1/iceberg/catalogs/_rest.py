@@ -25,6 +25,7 @@ from ags1.errors import ConflictError, UnsupportedError, without_secrets
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
 from ags1.iceberg.metadata.metadata_document import KEY_ID, current_of, locations_of, metadata_document, properties_of
+from ags1.support.arguments import spelled
 
 # Fields that a reader of an encrypted snapshot needs.
 _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-number")
@@ -122,7 +123,7 @@ class RestTable(CatalogTable):
                 if is_added:
                     raise OSError(
                         f"{self.name}: nothing was committed ({error}), and the new snapshot could not be taken back "
-                        f"({fault}): `expire_snapshots` removes it with its files. Write it again"
+                        f"({fault}): {spelled('expire_snapshots')} removes it with its files. Write it again"
                     ) from error
                 raise error from None
             if is_added and not is_there:
