@@ -27,7 +27,6 @@ from ags1.iceberg.metadata.metadata_document import (
     properties_of,
     text_hash,
 )
-from ags1.iceberg.metadata.variant import without_variants
 from ags1.storage import Location, can_create, create, make_parent, open_output, read_whole, remove
 
 _LOG = logging.getLogger(__name__)
@@ -396,5 +395,7 @@ def _said(error: BaseException) -> str:
 def columns_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return PyIceberg's fields of the table's current schema, for catalogs that show columns to others."""
     from pyiceberg.schema import Schema
+
+    from ags1.iceberg.metadata.variant import without_variants
 
     return Schema.model_validate(without_variants(current_of(fields, "schemas"))).fields
