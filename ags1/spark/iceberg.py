@@ -30,14 +30,12 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.journal import Journal
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places
-from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, file_io_at
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.maintenance.compaction import compact
-from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
-from ags1.iceberg.maintenance.selection import Bin
+from ags1.iceberg.maintenance.rewriting import Bin, RewriteJob, Rewritten
 from ags1.iceberg.metadata.locations import io_properties_of
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.metadata.metadata_document import is_metadata_file
 from ags1.iceberg.walk.table_verification import FileChecker, table_findings
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
 from ags1.iceberg.writing.change import WriteTarget

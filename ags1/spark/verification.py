@@ -20,7 +20,7 @@ from ags1.dataset.verification import compare
 from ags1.dataset.versions import latest_number, read_version
 from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import cut_entry
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.metadata.metadata_document import is_metadata_file
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine.dataset_work import VerifyWork, packed, rows_of

@@ -20,7 +20,7 @@ from ags1 import parquet
 from ags1.expected import Expected
 from ags1.iceberg.conversion.journal import KIND, Journal, moved, remove_run
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places, key_of
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import KnownFile
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.spark import iceberg as on_spark

@@ -12,14 +12,12 @@ import pickle
 from dataclasses import dataclass, field
 
 from ags1.iceberg.catalogs import TableState
-from ags1.iceberg.files.file_io import file_io_at
-from ags1.iceberg.files.file_keys import KnownFile
-from ags1.iceberg.maintenance.rewriting import BinRewriter, RewriteJob, Rewritten
-from ags1.iceberg.maintenance.selection import Bin
+from ags1.iceberg.files.file_io import KnownFile, file_io_at
+from ags1.iceberg.maintenance.rewriting import Bin, BinRewriter, RewriteJob, Rewritten
 from ags1.iceberg.metadata.metadata_document import metadata_document
 from ags1.iceberg.tables import EncryptedTable
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.spark.engine.iceberg_work import form_of, known_of
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import FileWork, Outcome

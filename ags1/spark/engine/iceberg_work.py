@@ -18,8 +18,7 @@ from typing import Any
 from ags1.expected import Expected
 from ags1.iceberg.conversion.journal import Journal, Records
 from ags1.iceberg.conversion.work import FileTask, Places, run
-from ags1.iceberg.files.file_io import EncryptedFileIO
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile
 from ags1.iceberg.walk.table_verification import FileChecker
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.keys import KeyMetadata
