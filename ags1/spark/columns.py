@@ -29,7 +29,7 @@ from ags1.spark.engine.column_work import (
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import kms_reference
 from ags1.storage import Location, in_order
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -463,7 +463,7 @@ def _recorded(table: Location, kms: str, opening: Opening, keys: str | os.PathLi
         where = os.fspath(keys)
         if key is None and is_empty(table):
             raise FileNotFoundError(
-                errno.ENOENT, "there is no key table: `keys` is where encrypt_columns wrote one", where
+                errno.ENOENT, f"there is no key table: {spelled('keys')} is where encrypt_columns wrote one", where
             )
         raise ValueError(f"{where} has no key of the column {name!r}, to say its type: give types=")
     opening.check(key)

@@ -21,7 +21,7 @@ from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine.dataset_work import VerifyWork, units_of
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.planning import PART_BYTES, Unit
-from ags1.spark.engine.progress import Progress, phase_lines
+from ags1.spark.engine.progress import Progress
 from ags1.spark.engine.results import Recorder, Result, error_of
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import dataset_keys, kms_reference
@@ -67,7 +67,7 @@ def verify_files(
     Returns
     -------
     Result
-        A row with the status "error" for each file that is missing, truncated, extended, replaced, swapped, damaged
+        A row with the status "error" for each file that is missing, truncated, extended, replaced, damaged
         or unreadable, and for each foreign file; its error begins with that word. Objects that no version names, left
         by interrupted runs and repeated tasks, have the status "left out".
 
@@ -92,7 +92,7 @@ def verify_files(
         )  # fmt: skip
         verifying = _Verifying(engine, recorder)
         view = DatasetView.of(here, version, dataset_keys(version.key, kms, here))
-        found = compare(view, perform=verifying.perform, phase=phase_lines("verify", progress))
+        found = compare(view, perform=verifying.perform)
         recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in found)
     return recorder.close()
