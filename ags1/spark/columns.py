@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from ags1.errors import AlreadyEncryptedError
+from ags1.spark.engine.captured import settings_of
 from ags1.spark.engine.column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
 from ags1.spark.engine.column_work import (
     ANY_ROW_KEY,
@@ -27,16 +28,11 @@ from ags1.spark.engine.column_work import (
 )
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import kms_reference
-from ags1.spark.engine.sessions import Session
-from ags1.storage import in_order
+from ags1.storage import Location, in_order
 from ags1.support.arguments import one_of, spelled
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from ags1.storage import Location
 
 _FORMS = ("ags1", "gcm")
 _AT_ONCE = 16
@@ -364,7 +360,7 @@ class _Chosen:
         for name, key_id in columns.items():
             if not isinstance(key_id, str):
                 raise TypeError(f"the master key of column {name!r} must be a str, not {type(key_id).__name__}")
-        case_sensitive = Session(df.sparkSession).setting("spark.sql.caseSensitive") or "false"
+        case_sensitive = settings_of(df.sparkSession).get("spark.sql.caseSensitive", "false")
         made = cls(df.schema, case_sensitive.lower() == "true", {}, None)
         for each in made.schema:
             _arrow_type(each)

@@ -22,7 +22,7 @@ from ags1.iceberg.maintenance.rewriting import Bin, RewriteJob, Rewritten
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.kms import MemoryKms
-from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
+from ags1.spark.engine.iceberg_work import TableCompacting, rewritten_of, unit_of_bin
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import Outcome
 from ags1.spark.engine.sealing import Sealer
@@ -45,7 +45,7 @@ class Keys(MemoryKms):
 
 
 def once(work: TableCompacting, units: list[Unit]) -> Iterable[Outcome]:
-    return work.run(units, lambda files, size: None)
+    return work.run(units)
 
 
 class Elsewhere:
