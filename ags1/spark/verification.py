@@ -15,10 +15,10 @@ from contextlib import closing
 from typing import Any
 
 from ags1.dataset.entries import DatasetEntry
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.pins import Pins
 from ags1.dataset.verification import compare
 from ags1.dataset.versions import latest_number, read_version
-from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import cut_entry
 from ags1.iceberg.metadata.metadata_names import is_metadata_file
 from ags1.spark.decryption import open_dataset, sealer_of

@@ -157,9 +157,7 @@ def run_on_threads(
             if threads.at_once > 1 and waits:
                 # As for a disk behind a network.
                 break
-        found = in_parallel(
-            outcomes, waiting, threads.at_once, ahead=threads.ahead, alone=is_large, stop=progress.stop
-        )
+        found = in_parallel(outcomes, waiting, threads.at_once, ahead=threads.ahead, alone=is_large, stop=progress.stop)
         with closing(found):
             yield from found
 

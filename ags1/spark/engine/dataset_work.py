@@ -17,11 +17,10 @@ from functools import partial
 from typing import Any
 
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
-from ags1.dataset.manifests import ManifestNode, Manifests
+from ags1.dataset.manifests import ManifestNode, Manifests, open_root
 from ags1.dataset.names import new_object_name, sort_key
 from ags1.dataset.runs import Done, RunKeys, record
 from ags1.dataset.versions import Version
-from ags1.dataset.views import open_root
 from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker
 from ags1.errors import Ags1Error
 from ags1.iceberg.keys.wrapped_key import WrappedKey
