@@ -26,7 +26,7 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
+.PHONY: help venv build servers words test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
 	man format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
@@ -171,6 +171,9 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 docs: build $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
 	$(MKDOCS)
+
+words: ## count the words of each part of the documentation, beside its limit
+	@$(PYTHON) -m buildtools.wordcount
 
 man: build ## write the manual page build/ags1.1, for `man -l build/ags1.1`
 	@mkdir -p build

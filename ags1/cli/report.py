@@ -78,7 +78,7 @@ class Reporter:
         self._done: dict[str, int] = {}
         self._sum = 0
         self._told = 0
-        self._bar: _RichBar | _PlainBar | None = None
+        self._bar: _RichBar | None = None
         self._lock = threading.Lock()
         self._shown: Periodic | None = None
         progress = getattr(said, "progress", "auto")
@@ -136,8 +136,11 @@ class Reporter:
         if self._show_bar and now >= self._next_bar:
             self._next_bar = now + _BAR_EVERY_SECONDS
             if self._bar is None:
-                self._bar = _RichBar.make(self._doing) or _PlainBar()
-            self._bar.update(self._doing, self._sum, self._total, self._state(now))
+                self._bar = _RichBar.make(self._doing)
+            if self._bar is None:
+                self._show_bar = False
+            else:
+                self._bar.update(self._doing, self._sum, self._total, self._state(now))
         elif self._show_lines and now >= self._next_line:
             self._next_line = now + _LINE_EVERY_SECONDS
             print(f"{self._doing}: {', '.join(self._state(now))}", file=sys.stderr, flush=True)
@@ -297,22 +300,3 @@ class _RichBar:
         except IndexError:
             # Ctrl-C came while rich was still setting the bar up: there is nothing to take away but its hidden cursor.
             self._progress.console.show_cursor(True)
-
-
-class _PlainBar:
-    """One line that rewrites itself: what a terminal gets without rich."""
-
-    def update(self, doing: str, done: int, total: int | None, state: list[str]) -> None:
-        import shutil
-
-        room = shutil.get_terminal_size().columns - len(doing) - 3
-        sys.stderr.write(f"\r\x1b[K{doing}  {_joined(state, room)}")
-        sys.stderr.flush()
-
-    def print(self, line: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{line}\n")
-        sys.stderr.flush()
-
-    def stop(self) -> None:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

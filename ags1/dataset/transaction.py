@@ -52,6 +52,7 @@ from ags1.dataset.versions import (
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status
+from ags1.support.arguments import spelled
 from ags1.support.typing import Self
 
 _LOG = logging.getLogger("ags1.dataset")
@@ -127,13 +128,14 @@ class Transaction:
         else:
             pins.check(base, location)
         if key_id == "" or (base is None and key_id is None and operation == "encrypt"):
-            raise ValueError(f"{location}: a new dataset needs a master key: `key_id=ID`")
+            raise ValueError(f"{location}: a new dataset needs a master key: {spelled('key_id')}")
         if base is None and key_id is None:
             raise no_dataset(location)
         if not can_create(location) and not (single_writer if base is None else base.single_writer):
             raise UnsupportedError(
                 f"{location}: this store cannot create a file only if it is absent, so two writers could not see each "
-                "other: use another store, or promise with `single_writer=True` that there is no other writer "
+                f"other: use another store, or promise with {spelled('single_writer', True)} that there is no other "
+                "writer "
                 "(for a new dataset)"
             )
         if base is None:
@@ -167,7 +169,8 @@ class Transaction:
         if not self._promised:
             raise UnsupportedError(
                 f"{self.location}: this store says that it creates a file only if it is absent, and does not: of "
-                "several writers, one would lose its commit; use another store, or promise with `single_writer=True` "
+                f"several writers, one would lose its commit; use another store, or promise with "
+                f"{spelled('single_writer', True)} "
                 "that there is no other writer"
             )
         self._single_writer = True

@@ -32,6 +32,7 @@ from ags1.storage import Directories, Location, read_whole
 from ags1.streams.cipher import BlockCipher
 from ags1.streams.files import open_plaintext, seal_source
 from ags1.streams.reading import Plaintext
+from ags1.support.arguments import spelled
 from ags1.support.typing import Any, Buffer
 from ags1.work.threads import Threads
 from ags1.work.units import Advance, Work, attempts
@@ -182,7 +183,7 @@ class EncryptWorker(_LocalBatches):
         if not self._again and bytes(memoryview(data)[: len(layout.MAGIC)]) == layout.MAGIC:
             raise AlreadyEncryptedError(
                 f"{place_of(self._source, unit.source)} is encrypted already, as an AGS1 stream: leave it out, or "
-                "encrypt it again with `again=True`"
+                f"encrypt it again with {spelled('again', True)}"
             )
 
     def _read(self, unit: EncryptUnit) -> Buffer:

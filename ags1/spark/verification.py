@@ -31,6 +31,7 @@ from ags1.spark.engine.results import Recorder, Result, error_of
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import dataset_keys, kms_reference
 from ags1.storage import Location, list_names
+from ags1.support.arguments import spelled
 from ags1.support.reports import ERROR, Finding
 from ags1.work.units import UnitOutcome
 
@@ -89,7 +90,7 @@ def verify_files(
     if _is_table(here):
         if expected_version is not None or pins is not None:
             raise ValueError(
-                "`expected_version` is for datasets, and so are pins: a table is pinned by the name of its "
+                f"{spelled('expected_version')} is for datasets, and so are pins: a table is pinned by the name of its "
                 "metadata.json"
             )
         from ags1.spark.iceberg import verify_table

@@ -23,7 +23,7 @@ from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import UnnamedError, changed, naming
 from ags1.storage._opaque_keys import is_path
 from ags1.storage._requests import Request, on_request_thread, start, within
-from ags1.storage.location import Location
+from ags1.storage.location import Location, or_options
 from ags1.support.interrupts import NOTICE_SECONDS
 
 TYPE_CHECKING = False
@@ -344,7 +344,7 @@ def _limited(location: Location, call: Callable[[], Result]) -> Result:
         except TimeoutError:
             text = (
                 f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, or "
-                "have the store repaired, or set a longer timeout in `storage_options`"
+                f"have the store repaired{or_options(', or set a longer timeout in ')}"
             )
             raise OSError(errno.ETIMEDOUT, text, location.shown) from None
 

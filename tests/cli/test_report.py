@@ -230,16 +230,11 @@ def pipe(work: Path) -> Path:
 
 
 COMMAND = [sys.executable, "-m", "ags1"]
-WITHOUT_RICH = [
-    sys.executable,
-    "-c",
-    "import sys; sys.modules['rich'] = None; from ags1.cli import main; sys.exit(main(sys.argv[1:]))",
-]
 needs_rich = pytest.param(COMMAND, id="rich", marks=pytest.mark.skipif(not report._RichBar.make("x"), reason="no rich"))
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("command", [needs_rich, pytest.param(WITHOUT_RICH, id="plain")])
+@pytest.mark.parametrize("command", [needs_rich])
 def test_a_pipe_of_unknown_length_has_a_bar_that_goes_away(pipe: Path, command: list[str]) -> None:
     terminal = Terminal([*command, "encrypt", "pipe", "out", "--key-file", "k"])
     written = feed(terminal, pipe, r"encrypting[^\r\n]*B  [\d.]+ \w?B/s")
@@ -255,7 +250,7 @@ def test_a_pipe_of_unknown_length_has_a_bar_that_goes_away(pipe: Path, command: 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
-@pytest.mark.parametrize("command", [needs_rich, pytest.param(WITHOUT_RICH, id="plain")])
+@pytest.mark.parametrize("command", [needs_rich])
 def test_a_bar_fits_its_terminal(pipe: Path, command: list[str], columns: int) -> None:
     terminal = Terminal([*command, "encrypt", "pipe", "out", "--key-file", "k", "-q", "--progress", "always"], columns)
     feed(terminal, pipe, r"encrypting.*\r.*encrypting.*\r")
