@@ -15,8 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.dataset.access import Access
-from ags1.dataset.pins import Pins
+from ags1.dataset.pins import Access, Pins
 from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.worker import EncryptUnit, cut

@@ -12,10 +12,10 @@ from contextlib import closing
 from typing import Any
 
 from ags1.dataset.entries import DatasetEntry
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.pins import Pins
 from ags1.dataset.verification import compare
 from ags1.dataset.versions import read_version
-from ags1.dataset.views import DatasetView
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine.dataset_work import VerifyWork, units_of

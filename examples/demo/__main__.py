@@ -220,7 +220,7 @@ def _collect(directory: Path, size: int) -> None:
             chosen.append(path)
             if sum(1 for _ in chosen) > 4000:
                 break
-    with tarfile.open(directory / "archive.tar", "w", copybufsize=1 << 20) as archive:
+    with tarfile.open(directory / "archive.tar", "w") as archive:
         while left > 0 and chosen:
             for path in chosen:
                 length = path.stat().st_size

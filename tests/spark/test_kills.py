@@ -16,8 +16,8 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset
-from ags1.dataset.access import Access
 from ags1.dataset.names import new_object_name, run_of
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done, interrupted
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
