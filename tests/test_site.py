@@ -1,4 +1,4 @@
-"""The built documentation: each page can be searched, edited and left in both directions, and its code can be pasted."""
+"""The built documentation: each page can be searched and edited, and has its neighbours; its code can be pasted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_page_has_a_search_an_edit_link_and_its_neighbours(site: Path) -> N
 @pytest.mark.long
 def test_the_first_page_helps_to_choose(site: Path) -> None:
     (table,) = re.findall(
-        r"<table>\s*<thead>\s*<tr>\s*<th>I have</th>.*?</table>", (site / "index.html").read_text(), re.S
+        r"<table>\s*<thead>\s*<tr>\s*<th>I have</th>.*?</table>", (site / "index.html").read_text(), re.DOTALL
     )
     linked = set(re.findall(r'href="(guides/[\w-]+)\.html', table))
     guides = {page for page in pages() if page.startswith("guides/")}
