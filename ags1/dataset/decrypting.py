@@ -22,6 +22,7 @@ from ags1.dataset.writing import Options
 from ags1.errors import Ags1Error
 from ags1.storage import Location, SortedListing, TreeDirectories, Unsynced, inside, pass_unnamed, refuse_twins
 from ags1.streams.stream import Reader
+from ags1.support.arguments import spelled
 from ags1.work.threads import SharedProgress, run_on_threads
 
 _LOG = logging.getLogger("ags1.dataset")
@@ -163,7 +164,9 @@ def refuse_different(
     if count:
         differ = "file in it differs" if count == 1 else "files in it differ"
         text = f"{count:,} {differ} from what would be written, such as {example}, and nothing was written"
-        raise FileExistsError(errno.EEXIST, f"{text}: `overwrite=True` replaces the files there", target.shown)
+        raise FileExistsError(
+            errno.EEXIST, (f"{text}: {spelled('overwrite', True)} replaces the files there"), target.shown
+        )
 
 
 def _status(target: Location, entry: DatasetEntry) -> os.stat_result | None:

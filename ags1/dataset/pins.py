@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ags1.dataset.versions import Version
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.storage import Location, inside, no_pins, read_pins, write_pins
+from ags1.support.arguments import spelled
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Pins:
         if self.key_id is not None and found.key_id != self.key_id:
             raise KeyAccessError(
                 f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you know that "
-                "it was rewrapped, say the new one with `key_id=...`"
+                f"it was rewrapped, say the new one with {spelled('key_id', 'NEW')}"
             )
 
     def refuse_nothing(self, where: Location) -> None:

@@ -29,7 +29,7 @@ from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import kms_reference
 from ags1.spark.engine.sessions import Session
 from ags1.storage import in_order
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -52,7 +52,6 @@ def encrypt_columns(
     keys: str | os.PathLike[str],
     form: Literal["ags1", "gcm"] = "ags1",
     row_key: str | None = None,
-    deterministic: bool = False,
 ) -> DataFrame:
     """Encrypt columns of a DataFrame, also of a streaming one, value by value; nulls stay null.
 
@@ -81,13 +80,12 @@ def encrypt_columns(
         Column whose value in the same row is authenticated with each value, such as a primary key. Then a value that is
         moved to another row is detected, as one that is moved to another column always is. It has no nulls, and must
         have the same value, name and type for decryption.
-    deterministic : bool
-        Refused if true: equal values never have equal ciphertext.
 
     Returns
     -------
     DataFrame
-        The columns are binary; metadata of their fields has the key ``ags1.encrypted``.
+        The columns are binary, and equal values never have equal ciphertext. Metadata of the fields has the key
+        ``ags1.encrypted``.
 
     Raises
     ------
@@ -96,7 +94,7 @@ def encrypt_columns(
         JSON.
     ValueError, TypeError
         A wrong argument: a column that does not exist, whose name two columns have, or that has another type, a column
-        that Spark does not give to Arrow, `deterministic`. No key has been written.
+        that Spark does not give to Arrow. No key has been written.
     KeyAccessError
         The KMS refused a master key.
     OSError
@@ -113,12 +111,6 @@ def encrypt_columns(
     ...     people, {"ssn": "pii", "notes": "pii"}, kms="aws:", keys="s3a://vault/_column_keys", row_key="id"
     ... )
     """
-    if deterministic:
-        raise ValueError(
-            "deterministic: AES-GCM has a fresh nonce for each value, and without one it is broken, so equal values "
-            "have no equal ciphertext to join by. Join before encryption or by another column, or add a column with "
-            "HMAC-SHA-256 of the value under a key of its own, and join by that"
-        )
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
     chosen = _Chosen.of(df, columns, row_key)
@@ -475,7 +467,7 @@ def _recorded(table: Location, kms: str, opening: Opening, keys: str | os.PathLi
         where = os.fspath(keys)
         if key is None and is_empty(table):
             raise FileNotFoundError(
-                errno.ENOENT, "there is no key table: `keys` is where encrypt_columns wrote one", where
+                errno.ENOENT, f"there is no key table: {spelled('keys')} is where encrypt_columns wrote one", where
             )
         raise ValueError(f"{where} has no key of the column {name!r}, to say its type: give types=")
     opening.check(key)

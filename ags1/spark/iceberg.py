@@ -52,7 +52,7 @@ from ags1.spark.engine.results import Recorder, Result, raise_for
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
 from ags1.spark.engine.unsealed import has_secrets, without_secrets
-from ags1.support.arguments import at_least_one, one_of
+from ags1.support.arguments import at_least_one, one_of, spelled
 from ags1.support.reports import VerifyReport
 
 # Names of the arguments that both the function and its plan have.
@@ -390,7 +390,7 @@ def _sealer(
     if table_key_id is None:
         raise ValueError(
             f"{found.location}: the table does not name its master key, and the keys of its files must travel under "
-            "one: give `transfer_key_id`"
+            f"one: give {spelled('transfer_key_id')}"
         )
     # Below a key encryption key of the table, as long as that is young enough: who may only unwrap can verify too.
     return Sealer.create(kms, table_key_id, found.keys.to_list())
@@ -436,7 +436,7 @@ def convert(
         table = catalog_table(catalog, identifier, storage_options=properties)
     if options.pop("dry_run"):
         if change == "rekey" and not options["data_keys"]:
-            raise ValueError("`dry_run` is for new data keys: give `data_keys=True`")
+            raise ValueError(f"{spelled('dry_run')} is for new data keys: give {spelled('data_keys', True)}")
         chosen = {each: options[each] for each in _OF_PLANS[change]}
         expire = options.get("expire", False) or "expire" in options.get("steps", ())
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", expire=expire, **chosen)

@@ -26,11 +26,12 @@ from ags1.spark.encryption import by_file, joined
 from ags1.spark.engine.dataset_work import VerifyWork, packed, rows_of
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.planning import PART_BYTES, Unit
-from ags1.spark.engine.progress import Progress, phase_lines
+from ags1.spark.engine.progress import Progress
 from ags1.spark.engine.results import Recorder, Result, error_of
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import dataset_keys, kms_reference
 from ags1.storage import Location, list_names
+from ags1.support.arguments import spelled
 from ags1.support.reports import ERROR, Finding
 from ags1.work.units import UnitOutcome
 
@@ -73,7 +74,7 @@ def verify_files(
     Returns
     -------
     Result
-        A row with the status "error" for each file that is missing, truncated, extended, replaced, swapped, damaged
+        A row with the status "error" for each file that is missing, truncated, extended, replaced, damaged
         or unreadable, and for each foreign file; its error begins with that word. Objects that no version names, left
         by interrupted runs and repeated tasks, have the status "left out".
 
@@ -89,7 +90,7 @@ def verify_files(
     if _is_table(here):
         if expected_version is not None or pins is not None:
             raise ValueError(
-                "`expected_version` is for datasets, and so are pins: a table is pinned by the name of its "
+                f"{spelled('expected_version')} is for datasets, and so are pins: a table is pinned by the name of its "
                 "metadata.json"
             )
         from ags1.spark.iceberg import verify_table
@@ -110,7 +111,7 @@ def verify_files(
         )  # fmt: skip
         verifying = _Verifying(engine, recorder)
         view = DatasetView.of(here, version, dataset_keys(version.key, kms, here))
-        found = compare(view, perform=verifying.perform, phase=phase_lines("verify", progress))
+        found = compare(view, perform=verifying.perform)
         recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in found)
     return recorder.close(time.monotonic() - started)

@@ -53,7 +53,7 @@ def _too_long(location: Location, maximum: int) -> FormatError:
 def _read_local(location: Location, most: int) -> bytes:
     descriptor = open_descriptor(location)
     try:
-        return read_descriptor(descriptor, most)
+        return read_descriptor(descriptor, os.fstat(descriptor).st_size, most)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, location.path) from None
     finally:

@@ -429,7 +429,6 @@ def rewrapped(table: SparkTable, directory: Path) -> Path:
     """Metadata whose keys are under another master key, without those that nothing needs."""
     keys = EncryptionKeys.from_table_metadata(table.document)
     changed = keys.prune(table.document).rewrap(MemoryKms({**_masters()}), "keyB").to_table_metadata(table.document)
-    assert isinstance(changed, dict)
     # Java unwraps all keys with the one that the property names.
     changed["properties"] = {**changed["properties"], "encryption.key-id": "keyB"}
     path = directory / "00099-changed.metadata.json"

@@ -161,7 +161,7 @@ def peak(file: Plain, **given: Any) -> int:
     before = pa.total_allocated_bytes()
     most = 0
     try:
-        for batch in decoder_for(options(**given)).read(file, 0, END, VALUE):
+        for batch in decoder_for(options(**given)).read(file, 0, END, VALUE.names):
             del batch
             most = max(most, pa.total_allocated_bytes() - before)
         return most + tracemalloc.get_traced_memory()[1]

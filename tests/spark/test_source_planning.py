@@ -22,9 +22,20 @@ from ags1.errors import AuthenticationError, FormatError, KeyAccessError, Trunca
 from ags1.keys import KeyMetadata
 from ags1.kms import load
 from ags1.spark.source import _inputs
-from ags1.spark.source._directories import constant, inferred, is_hidden, values_of
-from ags1.spark.source._inputs import DatasetFiles, ListedFiles, SourceFileKeys, cached_input, open_input
-from ags1.spark.source._splits import END, Split, packed, plan, plan_leaves, splits_of, unpacked
+from ags1.spark.source._directories import constant, inferred, values_of
+from ags1.spark.source._inputs import (
+    END,
+    DatasetFiles,
+    ListedFiles,
+    SourceFileKeys,
+    Split,
+    cached_input,
+    is_hidden,
+    open_input,
+    opened_task,
+    packed,
+)
+from ags1.spark.source._splits import plan, plan_leaves
 from ags1.spark.source.options import SourceOptions
 from tests.checks import KEY, PREFIX, every
 from tests.spark.source_files import options
@@ -72,7 +83,8 @@ def test_no_files_are_no_tasks_and_an_empty_file_is_one() -> None:
 def test_splits_travel_without_loss() -> None:
     name = os.fsdecode(b"caf\xe9 \xc3\xa9")
     splits = [Split(ListedFiles(name, 3, 5, 41), 0, END), Split(ListedFiles("b", 0, 7, 43), 7, 9)]
-    assert unpacked(packed("uuid 7", splits)) == ("uuid 7", splits)
+    chosen = SourceOptions.parse({"path": "f", "keyref": "env:NAME"})
+    assert opened_task(packed("files", splits), chosen)[1] == splits
 
 
 # -- leaves ----------------------------------------------------------------------------------------------------------
@@ -118,7 +130,7 @@ def test_places_in_leaves_are_the_splits_of_all_files(leafy: Path, kms_url: str,
     chosen = source._options
     expected = plan(source.files(), chosen)
     places = plan_leaves(source, chosen)
-    tasks = [list(splits_of(task, source)) for task in places]
+    tasks = [source.splits(task) for task in places]
     # Leaves that are not read are not divided, so tasks may end elsewhere.
     flat = [(each.file, each.start, each.end) for task in tasks for each in task]
     files = list(dict.fromkeys(file for file, _, _ in flat))
@@ -154,7 +166,7 @@ def test_the_metadata_of_many_files_is_one_batch_and_no_file_is_opened(
     leafy: Path, kms_url: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
-    from ags1.spark.source._reader import read_splits
+    from ags1.spark.source._reader import Rows
 
     with dataset.open(leafy, kms_url) as opened:
         expected = [
@@ -171,7 +183,7 @@ def test_the_metadata_of_many_files_is_one_batch_and_no_file_is_opened(
         source = open_input(options(path=tmp_path / "vault", kms=kms_url, content=False, **given))
         assert isinstance(source, DatasetFiles)
         tasks = plan_leaves(source, source._options)
-        return [each for task in tasks for each in read_splits(source, task, schema, source._options)]
+        return [each for task in tasks for each in Rows(schema, source._options).of(source, source.splits(task))]
 
     (batch,) = batches()
     assert batch.to_pylist() == expected
@@ -454,7 +466,7 @@ def test_a_dataset_is_opened_once_for_a_process_and_again_when_it_changed(
 
 def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_url: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from ags1.spark.source._reader import read_splits
+    from ags1.spark.source._reader import Rows
 
     chosen = options(path=vault, kms=kms_url, decode="text", include="a.txt")
     source = open_input(chosen)
@@ -462,7 +474,7 @@ def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_u
     (tmp_path / "raw" / "a.txt").write_text("A.TXT")
     with load(kms_url) as client:
         dataset.encrypt(tmp_path / "raw", vault, client, "lake").close()
-    (batch,) = read_splits(source, task, pa.schema([("value", pa.string())]), chosen)
+    (batch,) = Rows(pa.schema([("value", pa.string())]), chosen).of(source, task)
     assert batch.column(0).to_pylist() == ["a.txt"]
     source.close()
 
@@ -470,7 +482,7 @@ def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_u
 def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None:
     pytest.importorskip("pyspark")
     from ags1.parquet import EncryptionConfig, write_table
-    from ags1.spark.source._reader import arrow_schema, infer_schema, read_splits
+    from ags1.spark.source._reader import Rows, arrow_schema, infer_schema
 
     (tmp_path / "t" / "k=1").mkdir(parents=True)
     table = pa.table({"id": range(100)})
@@ -481,14 +493,14 @@ def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None
     assert schema.names == ["id", "k"]
     source = open_input(chosen)
     (task,) = plan(source.files(), chosen)
-    batches = list(read_splits(source, task, arrow_schema(schema), chosen))
+    batches = list(Rows(arrow_schema(schema), chosen).of(source, task))
     assert pa.Table.from_batches(batches).to_pylist() == [{"id": number, "k": 1} for number in range(100)]
     pq.write_table(table, tmp_path / "t" / "k=1" / "b.parquet")
     with pytest.raises(FormatError, match=r"b\.parquet"):
-        list(read_splits(source, plan(source.files(), chosen)[0], arrow_schema(schema), chosen))
+        list(Rows(arrow_schema(schema), chosen).of(source, plan(source.files(), chosen)[0]))
     allowed = options(path=tmp_path / "t", kms=kms_url, decode="parquet", allow_plaintext=True)
     source = open_input(allowed)
-    batches = list(read_splits(source, plan(source.files(), allowed)[0], arrow_schema(schema), allowed))
+    batches = list(Rows(arrow_schema(schema), allowed).of(source, plan(source.files(), allowed)[0]))
     assert sum(batch.num_rows for batch in batches) == 200
 
 
@@ -496,7 +508,7 @@ def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(
     """Whoever can write there can remove them, and put encrypted Parquet files of any other key in their place."""
     pytest.importorskip("pyspark")
     from ags1.parquet import EncryptionConfig, write_table
-    from ags1.spark.source._reader import arrow_schema, infer_schema, read_splits
+    from ags1.spark.source._reader import Rows, arrow_schema, infer_schema
 
     (tmp_path / "t").mkdir()
     with load(kms_url) as client:
@@ -514,10 +526,10 @@ def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(
     source = open_input(right)
     (task,) = plan(source.files(), right)
     schema = arrow_schema(infer_schema(right))
-    assert [batch.to_pylist() for batch in read_splits(source, task, schema, right)] == [[{"id": 1}]]
+    assert [batch.to_pylist() for batch in Rows(schema, right).of(source, task)] == [[{"id": 1}]]
     wrong = chosen(aad_prefix_hex="00")
     with pytest.raises(AuthenticationError, match="it is another file"):
-        list(read_splits(open_input(wrong), task, schema, wrong))
+        list(Rows(schema, wrong).of(open_input(wrong), task))
     shutil.rmtree(tmp_path / "t")
     dataset.encrypt(__file__, tmp_path / "t", kms_url, "lake").close()
     with pytest.raises(ValueError, match="the option aad_prefix is for single files, and this is a dataset"):

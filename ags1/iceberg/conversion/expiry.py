@@ -49,7 +49,7 @@ from ags1.storage import (
     status,
 )
 from ags1.storage.location import shown
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.parallel import in_parallel
 from ags1.work.records import FoundRun, found_runs, opened_runs
 
@@ -506,11 +506,11 @@ def parts_of(table: Any, kms: Any, *, changes: bool = True) -> tuple[CatalogTabl
             named = shown(table) if isinstance(table, str) else table
             raise ValueError(
                 f"{named!r} was opened without a catalog, so nothing can be committed to it: use "
-                "`load_table`, which also takes a metadata file"
+                f"{spelled('load_table')}, which also takes a metadata file"
             )
         kms = table.io.kms if kms is None else kms
     if changes:
         refuse_change(found.name, found.expected.moved_from)
     if kms is None:
-        raise TypeError("give `kms`: a client of ags1.kms or a URL, such as 'aws:'")
+        raise TypeError(f"give {spelled('kms')}: a client of ags1.kms or a URL, such as 'aws:'")
     return found, kms

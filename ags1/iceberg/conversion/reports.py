@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ags1.support.arguments import spelled
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
 _LISTED = 20
 _KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
-_ENGINES = {
-    True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
-    "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
-    False: "read afterwards by every engine that reads format version 3, and written by those that write it, such as "
-    "Spark; PyIceberg 0.12 only reads it, and ags1 only with `allow_plaintext=True`",
-}
+_ENCRYPTED = (
+    "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
+    "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone"
+)
+_PLAIN = (
+    "read afterwards by every engine that reads format version 3, and written by those that write it, such as Spark; "
+    "PyIceberg 0.12 only reads it, and ags1 only with"
+)
 
 
 def _lines(name: str, values: list[str]) -> list[str]:
@@ -153,7 +156,7 @@ class ConversionPlan(Report):
         if self.change == "decrypt":
             lines.append("stop its writers first: what Java prepared before, and commits after this, cannot be read")
         if self.change != "relocate":
-            lines.append(_ENGINES[self.key_id is not None])
+            lines.append(f"{_PLAIN} {spelled('allow_plaintext', True)}" if self.key_id is None else _ENCRYPTED)
         return "\n".join(lines + _lines("problem", self.problems))
 
     def _left(self) -> list[str]:

@@ -35,6 +35,7 @@ from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_compressed
 from ags1.iceberg.metadata.naming import naming
 from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
+from ags1.support.arguments import spelled
 
 try:
     from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -166,7 +167,7 @@ class EncryptedFileIO(FileIO):
         what = f"{known.path}: this {known.kind} file is not encrypted"
         if self._encrypted:
             what += ", although its table is: it was added without encryption, or somebody wants you to believe that"
-        raise KeyAccessError(f"{what}; open the table with `allow_plaintext=True` to read it")
+        raise KeyAccessError(f"{what}; open the table with {spelled('allow_plaintext', True)} to read it")
 
     def new_output(self, location: str) -> OutputFile:
         """Always raises: PyIceberg cannot record the key of an encrypted file."""
@@ -272,7 +273,7 @@ class EncryptedInputFile(InputFile):
             raise FormatError(
                 f"{self.location}: the key metadata of this {known.kind} has no file length, so that a cut at its end "
                 "could not be noticed (iceberg-rust writes none): if you accept that, give "
-                "`length_policy='metadata-hint'`, or `length_policy='file'`"
+                f"{spelled('length_policy', 'metadata-hint')}, or {spelled('length_policy', 'file')}"
             )
         size = len(self)
         hint = known.length_hint
@@ -285,7 +286,7 @@ class EncryptedInputFile(InputFile):
                 return size
             raise FormatError(
                 f"{self.location}: nothing authenticated says how long this {known.kind} is: only "
-                "`length_policy='file'` opens it"
+                f"{spelled('length_policy', 'file')} opens it"
             )
         warnings.warn(
             f"{without_secrets(self.location)}: opened without a trusted length; blocks missing at its end "
@@ -330,7 +331,7 @@ class EncryptedInputFile(InputFile):
         if magic not in _MAGICS:
             raise KeyAccessError(
                 f"{self.location}: nothing that was read of the table names this file, and it is not encrypted; open "
-                "the table with `allow_plaintext=True` to read it"
+                f"the table with {spelled('allow_plaintext', True)} to read it"
             )
         raise KeyAccessError(
             f"{self.location}: is {_MAGICS[magic]}, and its key is not known: read the table's metadata file, manifest "

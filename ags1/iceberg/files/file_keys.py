@@ -26,6 +26,7 @@ from ags1.iceberg.metadata.manifests import kind_of, read_entries, read_list
 from ags1.iceberg.metadata.metadata_document import check_list, claims_encryption, list_header, properties_of
 from ags1.iceberg.metadata.naming import naming
 from ags1.keys import KeyMetadata
+from ags1.support.arguments import spelled
 from ags1.support.forks import ForkSafeLock
 from ags1.support.recently_used import RecentlyUsed
 
@@ -157,7 +158,9 @@ class TableFileKeys:
         key_metadata = None
         if key_id is not None:
             if self._kms is None:
-                raise KeyAccessError(f"snapshot {snapshot_id} is encrypted with key {shown(key_id)}: give `kms`")
+                raise KeyAccessError(
+                    f"snapshot {snapshot_id} is encrypted with key {shown(key_id)}: give {spelled('kms')}"
+                )
             try:
                 key_metadata = table.keys.unwrap(key_id, self._kms, table_key_id=self._expected.table_key_id)
             except Ags1Error as error:

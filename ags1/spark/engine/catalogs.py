@@ -14,6 +14,7 @@ from ags1.errors import UnsupportedError
 from ags1.iceberg.metadata.locations import io_properties_of
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sessions import Session
+from ags1.support.arguments import spelled
 
 _CATALOG = "spark.sql.catalog."
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
@@ -27,8 +28,11 @@ _TYPES = {
 # Of Spark, and of PyIceberg.
 _KINDS = {"hive": "hive", "rest": "rest", "glue": "glue", "jdbc": "sql"}
 _METASTORES = ("spark.hadoop.hive.metastore.uris", "spark.hive.metastore.uris", "hive.metastore.uris")
-# What it returns is taken in the place of a name, and a command has --catalog.
-_OTHERWISE = "with `load_table`, a catalog of PyIceberg's is used instead"
+
+
+def _otherwise() -> str:
+    # What load_table returns is taken in the place of a name, and a command has --catalog.
+    return f"with {spelled('load_table')}, a catalog of PyIceberg's is used instead"
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
         if not made_by.startswith("org.apache.iceberg.spark."):
             raise UnsupportedError(
                 f"the session's catalog {catalog!r} is no catalog of Iceberg's (spark.sql.catalog.{catalog} is "
-                f"{made_by or 'not set'}): {_OTHERWISE}"
+                f"{made_by or 'not set'}): {_otherwise()}"
             )
         kind = settings.get("type", "hive").lower()
     if kind == "hadoop":
@@ -105,7 +109,7 @@ def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
             "move the table to a Hive or REST catalog first (CALL system.register_table)"
         )
     if kind not in _KINDS:
-        raise UnsupportedError(f"the session's catalog {catalog!r} is of the kind {kind}: {_OTHERWISE}")
+        raise UnsupportedError(f"the session's catalog {catalog!r} is of the kind {kind}: {_otherwise()}")
     return kind
 
 
@@ -119,11 +123,11 @@ def _translated(session: Session, catalog: str, kind: str, settings: dict[str, s
         if uri is None:
             raise ValueError(
                 f"the session does not say where the metastore of its catalog {catalog!r} is: set "
-                f"spark.sql.catalog.{catalog}.uri; {_OTHERWISE}"
+                f"spark.sql.catalog.{catalog}.uri; {_otherwise()}"
             )
         found["uri"] = uri
     if kind in ("rest", "jdbc") and "uri" not in found:
-        raise ValueError(f"the session's catalog {catalog!r} has no uri: {_OTHERWISE}")
+        raise ValueError(f"the session's catalog {catalog!r} has no uri: {_otherwise()}")
     if kind == "jdbc":
         found["uri"] = _of_jdbc(catalog, found)
         found["init_catalog_tables"] = "false"
@@ -139,7 +143,7 @@ def _of_jdbc(catalog: str, settings: dict[str, str]) -> str:
     if parsed.scheme != "postgresql":
         raise UnsupportedError(
             f"the session's catalog {catalog!r} is in a database of the kind {parsed.scheme or url!r}, and PyIceberg "
-            f"knows SQLite and PostgreSQL: {_OTHERWISE}"
+            f"knows SQLite and PostgreSQL: {_otherwise()}"
         )
     user, password = settings.pop("jdbc.user", None), settings.pop("jdbc.password", None)
     who = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")

@@ -30,7 +30,7 @@ from ags1.parquet.rewrite.trees import FAILED_BEFORE, NO_PARQUET, run_tree
 from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
-from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, PREFIX_TEXTS
+from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, prefix_text
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.parquet_work import (
     ReadingSettings,
@@ -182,7 +182,7 @@ class ParquetRun:
             if wanted is not None:
                 self._record(_wrong(each, "it is expected, but not there") for each in wanted.missing())
             if uncompared:
-                text = f"{counted(uncompared, 'file')}: {PREFIX_TEXTS[PREFIX_NOT_COMPARED]}"
+                text = f"{counted(uncompared, 'file')}: {prefix_text(PREFIX_NOT_COMPARED)}"
                 result.notes.append((self.source.text, text))
         return result
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import ags1.errors as errors
 import ags1.kms as kms
 from ags1.spark.engine.runner import Outcome
+from ags1.support.arguments import spelled
 from ags1.support.reports import Report
 from ags1.support.words import counted, size_text, with_name
 
@@ -220,7 +221,10 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
     """
     text = with_name(outcome.path, outcome.error or "")
     if keeps:
-        text += ". What was done is kept: run it again to continue, or with `on_error='collect'` to do the others."
+        text += (
+            f". What was done is kept: run it again to continue, or with {spelled('on_error', 'collect')} to do the "
+            "others."
+        )
     raised = _made(outcome, f"{verb}: {text}")
     raised.result = result
     raise raised

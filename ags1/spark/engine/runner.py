@@ -18,7 +18,7 @@ import pickle
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
@@ -34,7 +34,7 @@ from ags1.spark.engine.progress import Counters, Meter, Progress, Teller, open_m
 from ags1.spark.engine.sealing import Opener, Sealer
 from ags1.spark.engine.sessions import Session
 from ags1.spark.engine.unsealed import unsealed
-from ags1.support.arguments import at_least_one
+from ags1.support.arguments import at_least_one, spell_by, spelling
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
 from ags1.work.units import Work
@@ -147,6 +147,7 @@ class _Task:
     opener: Opener | None
     counters: str | None
     first_bin: int
+    spelling: Any = field(default_factory=spelling)
 
     def work(self) -> TaskWork:
         data = self.pickled_work if self.opener is None else self.opener.open(self.pickled_work, self.label)
@@ -165,6 +166,7 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     """Run a Spark task. It drains its input first: Spark does not reuse a worker that leaves input unread."""
     from pyspark import TaskContext
 
+    spell_by(task.spelling)
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0

@@ -10,15 +10,12 @@ if it has big files to cut.
 
 from __future__ import annotations
 
-import pickle
-import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ags1.dataset import Leaf
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles
+from ags1.spark.source._inputs import END, DatasetFiles, ListedFiles, Place, Split
 from ags1.spark.source.decoders.text import is_gzip
 from ags1.spark.source.options import SourceOptions
 
@@ -26,28 +23,6 @@ T = TypeVar("T")
 
 # Opening a file costs about as much as decrypting so many bytes.
 OPEN_COST = 256 << 10
-END = 1 << 62
-"""End of a range that goes to the end of its file, wherever that is."""
-
-
-@dataclass(frozen=True)
-class Split:
-    file: ListedFiles
-    start: int = 0
-    end: int = END
-
-
-class Place(NamedTuple):
-    """Entries of a leaf, from one number to another; of a single one, a range.
-
-    `leaf` is the path of its first entry. A task leaves out those that the options leave out.
-    """
-
-    leaf: str
-    first: int = 0
-    behind: int = END
-    start: int = 0
-    end: int = END
 
 
 def plan(files: Iterable[ListedFiles], options: SourceOptions) -> list[list[Split]]:
@@ -102,17 +77,6 @@ def _joined(places: list[Place]) -> list[Place]:
     return found
 
 
-def splits_of(places: Iterable[Split | Place], source: Input) -> Iterator[Split]:
-    """The splits of what a task was sent."""
-    for each in places:
-        if isinstance(each, Split):
-            yield each
-            continue
-        assert isinstance(source, DatasetFiles)
-        for file in source.of_leaf(each.leaf, each.first, each.behind):
-            yield Split(file, each.start, each.end)
-
-
 def _weight(length: int, options: SourceOptions, files: int = 1) -> int:
     """Cost of some files in bytes of plaintext. With content=false, no file is decrypted."""
     return (length if options.content else 0) + files * OPEN_COST
@@ -145,13 +109,3 @@ def _shared_out(weighed: Iterable[tuple[int, T]], limit: int) -> Iterator[list[T
         gathered += weight
     if current:
         yield current
-
-
-def packed(identity: str, splits: list[Split] | list[Place]) -> bytes:
-    """Splits or places as they are sent to a task: paths and ranges, no keys."""
-    return zlib.compress(pickle.dumps((identity, splits), pickle.HIGHEST_PROTOCOL), 1)
-
-
-def unpacked(data: bytes) -> tuple[str, list[Split | Place]]:
-    found: tuple[str, list[Split | Place]] = pickle.loads(zlib.decompress(data))
-    return found

@@ -33,9 +33,9 @@ from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
-from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset
-from ags1.spark.source._reader import read_partition
-from ags1.spark.source._splits import packed, plan
+from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset, packed
+from ags1.spark.source._reader import Rows, arrow_schema
+from ags1.spark.source._splits import plan
 from ags1.spark.source.options import StreamOptions
 
 _log = logging.getLogger("ags1.spark")
@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
+        self._schema = arrow_schema(schema)
         self._most = options.max_versions_per_batch
         self._position: dict[str, Any] | None = None
         self._waiting: _Waiting | None = None
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader):
                 yield from ((place, file) for file in source.wanted(entry))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._schema, self._options)
+        return Rows(self._schema, self._options).of_partition(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the dataset keeps what was read."""

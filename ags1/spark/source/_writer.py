@@ -34,7 +34,7 @@ from ags1.errors import ConflictError, FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
-from ags1.spark.engine.sealing import kms_client, kms_reference, run_keys
+from ags1.spark.engine.sealing import kms_client, run_keys
 from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
@@ -65,7 +65,7 @@ def writer_for(
     _refuse_lost(schema, checked.decode)
     encoding = encoding_for(checked, columns)
     location = locate(checked.path, session).as_root()
-    client = kms_client(kms_reference(checked.kms))
+    client = kms_client(checked.kms)
     base = read_latest(location)
     if base is None:
         if not checked.key_id:

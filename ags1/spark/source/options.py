@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ags1.spark.engine.sealing import kms_reference
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,7 +93,7 @@ def _keyref(text: str) -> str:
 def _kms(text: str) -> str:
     if not text or ":" not in text:
         raise ValueError("must be a URL as ags1.kms.load takes it, such as aws: or local:PATH?key_file=PATH")
-    return text
+    return kms_reference(text)
 
 
 def _separator(text: str) -> bytes:
