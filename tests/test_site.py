@@ -1,4 +1,4 @@
-"""The built documentation: each page can be searched, edited and left both ways, and its code can be pasted."""
+"""The built documentation: each page can be searched and edited, and has its neighbours; its code can be pasted."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def _demonstrate(size: int) -> None:
         "encrypt plain/ vault/ --key-metadata-out keys/ --quiet", "Encrypt everything, each file under its own key"
     )
     print(
-        f"encrypted {count} files, {size_text(total)}, in {encrypted:.2f} s, which include {count} keys that were "
-        "written to the disk, not only to memory"
+        f"encrypted {count} files, {size_text(total)}, in {encrypted:.2f} s; the time includes the wait until the "
+        f"{count} keys are on the disk"
     )
 
     _run("inspect vault/archive.tar.ags1", "What anyone can see of a file, without a key")
