@@ -297,7 +297,7 @@ class EncryptedFileIO(FileIO):
         self, properties: Mapping[str, str] = {}, *, kms: Any = None, expected: Expected | None = None
     ) -> None:
         super().__init__(dict(properties))
-        row_group_limit(properties)
+        self.row_group_limit = _row_group_limit(properties)
         self.expected = Expected.of(properties) if expected is None else expected
         self.kms = client_of(properties.get(KMS)) if kms is None else kms
         self.keys = TableFileKeys(self.kms, self.expected)
@@ -423,11 +423,10 @@ class EncryptedInputFile(InputFile):
             The file is damaged, or not the one that the file above it names.
         """
         location = self.location
-        if location.endswith(METADATA_SUFFIX) or is_compressed(location):
-            return self._metadata()
         known = self._io.keys.find(location)
         if known is None:
-            return self._unknown()
+            is_metadata = location.endswith(METADATA_SUFFIX) or is_compressed(location)
+            return self._metadata() if is_metadata else self._unknown()
         return io.BytesIO(self.learn(known)) if known.kind in ("manifest list", "manifest") else self.plaintext(known)
 
     def learn(self, known: KnownFile) -> bytes:
@@ -583,7 +582,7 @@ def plaintext_length_of(size: int) -> int | None:
         return None
 
 
-def row_group_limit(properties: Mapping[str, str]) -> int:
+def _row_group_limit(properties: Mapping[str, str]) -> int:
     """Return the largest row group that the properties of a FileIO let a scan read, in bytes, decoded."""
     text = str(properties.get(ROW_GROUP_LIMIT, _ROW_GROUP_LIMIT))
     if not (text.isascii() and text.isdecimal() and int(text)):

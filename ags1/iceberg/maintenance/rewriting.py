@@ -24,7 +24,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.utils.bin_packing import ListPacker
 
 from ags1.expected import Expected
-from ags1.iceberg.files.file_io import KMS, row_group_limit
+from ags1.iceberg.files.file_io import KMS
 from ags1.iceberg.metadata.manifests import ManifestEntry
 from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan.planning import ScanTask
@@ -309,7 +309,7 @@ class BinRewriter:
             # One that is too large for a file would be a file that is too large again.
             most = TOO_LARGE * self.layout.target_size
             # A footer can state any number of rows, which all get numbers.
-            rows = row_group_limit(self._table.io.properties) // _NUMBERS
+            rows = self._table.io.row_group_limit // _NUMBERS
             large = [
                 index
                 for index, size in enumerate(sizes)

@@ -14,6 +14,7 @@ from ags1.errors import FormatError
 from ags1.iceberg.files.file_io import SnapshotFiles, known_file
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry
+from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.metadata.variant import metadata_text
 from ags1.iceberg.scan.planning import DataFile, _Spec
 from ags1.iceberg.scan.projection import FurtherColumns
@@ -37,9 +38,8 @@ class Probe:
         scan = self._scan
         if file["content"] != DATA:
             scan = scan.of(FurtherColumns(Schema(), metadata, file.get("equality_ids") or (), required=True).schema)
-        with closing(
-            scan.batches(FileScanTask(DataFile(file, spec_id, spec.values(file["partition"]))), None)
-        ) as batches:
+        task = FileScanTask(DataFile(file, spec_id, spec.values(file["partition"])))
+        with naming(entry.path, "cannot be read"), closing(scan.batches(task, None)) as batches:
             next(batches, None)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -27,14 +27,21 @@ from pyiceberg.table import FileScanTask
 
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.deletes import DeletionVector, EqualityDeletes
-from ags1.iceberg.files.file_io import row_group_limit
 from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
-from ags1.iceberg.scan._file_ids import with_field_ids
 from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.iceberg.scan.planning import ScanTask, plan_scan
-from ags1.iceberg.scan.projection import LINEAGE, POSITION, ROW_ID, FileColumns, FurtherColumns, Projection, remaining
+from ags1.iceberg.scan.projection import (
+    LINEAGE,
+    POSITION,
+    ROW_ID,
+    FileColumns,
+    FurtherColumns,
+    Projection,
+    remaining,
+    with_field_ids,
+)
 from ags1.iceberg.scan.row_filter import FilteredColumn, RowFilter, ValueRange, of_row_group
 from ags1.storage import Location, files_at_once
 from ags1.support.grouping import grouped
@@ -190,7 +197,7 @@ class EncryptedArrowScan:
         """Return those `rows` of a batch that pass the filter and are not deleted. They are copied once."""
         if self._filter is None:
             return _taken(rows, remaining(deleted, start, batch.num_rows)) if deleted else rows
-        mask = self._filter.passing(lambda field_id: columns.column(batch, field_id), batch.num_rows)
+        mask = self._filter.passing(partial(columns.column, batch), batch.num_rows)
         if deleted:
             return _taken(rows, remaining(deleted, start, batch.num_rows, compute.indices_nonzero(mask)))
         passing = mask.true_count
@@ -253,16 +260,15 @@ class EncryptedArrowScan:
 
         The file has deletes at `positions`, which the caller leaves out.
         """
-        with naming(task.file.file_path, _PROBLEM):
-            if task.file.file_format == FileFormat.AVRO:
-                from ags1.iceberg.scan._avro_files import read_task
+        if task.file.file_format == FileFormat.AVRO:
+            from ags1.iceberg.scan._avro_files import read_task
 
-                found = read_task(self, task)
-            else:
-                found = self._parquet_batches(task, positions)
-            for start, batch in found:
-                if batch.num_rows:
-                    yield start, batch
+            found = read_task(self, task)
+        else:
+            found = self._parquet_batches(task, positions)
+        for start, batch in found:
+            if batch.num_rows:
+                yield start, batch
 
     def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
         """Read as PyIceberg does, but with a projection that keeps null lists, and in bounded batches."""
@@ -270,7 +276,7 @@ class EncryptedArrowScan:
         with self.io.new_input(path).open() as file:
             source: Any
             if task.file.file_format == FileFormat.PARQUET:
-                limit = row_group_limit(self.io.properties)
+                limit = self.io.row_group_limit
                 remote = file.is_remote
                 # While one is decoded, the next one is fetched.
                 at_once = max(self._groups_at_once, 2 if remote else 1)
