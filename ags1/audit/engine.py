@@ -13,7 +13,7 @@ from ags1.audit.classification import NOT_ENCRYPTED, UNKNOWN, AuditedFile, decry
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
 from ags1.dataset.selection import Patterns, matches, patterns_of
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.metadata.metadata_document import is_metadata_file
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, in_order, list_files, status
 from ags1.streams.files import Progress
 from ags1.support.arguments import spelled

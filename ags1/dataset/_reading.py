@@ -10,18 +10,16 @@ from typing import Literal, overload
 
 from ags1.dataset._arguments import Path, check_run
 from ags1.dataset._files import Files
-from ags1.dataset.access import Access
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.manifests import changes
-from ags1.dataset.pins import Pins
+from ags1.dataset.manifests import DatasetView, changes
+from ags1.dataset.pins import Access, Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
-from ags1.dataset.views import DatasetView
 from ags1.dataset.writing import Options
 from ags1.errors import FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey

@@ -13,10 +13,10 @@ from itertools import chain, pairwise
 from ags1.dataset._files import Files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.versions import numbers
-from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import DecryptWorker, on_threads
 from ags1.dataset.writing import Options
 from ags1.errors import Ags1Error

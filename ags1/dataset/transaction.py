@@ -34,11 +34,11 @@ from heapq import merge
 from itertools import repeat
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes
+from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes, open_root
 from ags1.dataset.names import CONTROL, check_entry_path, sort_key, version_name
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import (
     Version,
@@ -49,7 +49,6 @@ from ags1.dataset.versions import (
     read_latest,
     read_version,
 )
-from ags1.dataset.views import open_root
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status

@@ -13,11 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ags1.dataset.entries import DatasetEntry, Part
-from ags1.dataset.manifests import Manifests
+from ags1.dataset.manifests import DatasetView, Manifests, open_root
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import unnamed, walk
 from ags1.dataset.versions import Version, kept_versions
-from ags1.dataset.views import DatasetView, open_root
 from ags1.dataset.worker import VerifyWorker, on_threads
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Location

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 
-from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.names import CONTROL, RUNS, check_new_path, new_object_name, record_of, run_of, version_number
+from ags1.dataset.pins import Access
 from ags1.dataset.references import ListedReference, walk
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, records, remove_record

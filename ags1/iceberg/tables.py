@@ -20,15 +20,14 @@ from ags1.expected import Expected
 from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_io import EncryptedFileIO, client_of, file_io_at
-from ags1.iceberg.maintenance.table_maintenance import TableMaintenance
 from ags1.iceberg.metadata.locations import io_properties_of, moving
 from ags1.iceberg.metadata.metadata_document import text_hash
-from ags1.iceberg.scan.appends import appends_between
-from ags1.iceberg.scan.parsing import metadata_text
+from ags1.iceberg.metadata.variant import metadata_text
+from ags1.iceberg.scan.planning import appends_between
 from ags1.iceberg.scan.projection import LINEAGE
 from ags1.iceberg.scan.row_filter import RowFilter, parsed
 from ags1.iceberg.scan.table_scan import EncryptedTableScan
-from ags1.iceberg.writing.table_changes import TableChanges
+from ags1.iceberg.table_changes import TableChanges
 from ags1.support.arguments import spelled
 
 TYPE_CHECKING = False
@@ -172,7 +171,7 @@ def load_table(
     return EncryptedTable(state.metadata_location, file_io, found)
 
 
-class EncryptedTable(TableChanges, TableMaintenance):
+class EncryptedTable(TableChanges):
     """An open table. :func:`load_table` and :func:`open_table` make it.
 
     Attributes

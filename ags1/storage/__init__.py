@@ -60,11 +60,18 @@ from ags1.storage.sources import (
     octets,
     open_regular,
     open_source,
+    read_identified,
+    read_whole,
 )
 from ags1.storage.stored_file import StoredFile
-from ags1.storage.tree_directories import TreeDirectories, directories_like, directory_mode, make_parent_like
-from ags1.storage.twins import Twins, refuse_twins
-from ags1.storage.whole import read_identified, read_whole
+from ags1.storage.tree_directories import (
+    TreeDirectories,
+    Twins,
+    directories_like,
+    directory_mode,
+    make_parent_like,
+    refuse_twins,
+)
 
 __all__ = [
     "REQUESTS_AT_ONCE",

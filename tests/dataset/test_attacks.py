@@ -13,8 +13,8 @@ import pytest
 
 from ags1 import dataset
 from ags1.dataset import transaction
-from ags1.dataset.access import Access
 from ags1.dataset.names import run_of
+from ags1.dataset.pins import Access
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers, read_latest
 from ags1.errors import Ags1Error, AuthenticationError, ConflictError, FormatError

@@ -13,9 +13,9 @@ import pytest
 
 import ags1
 from ags1 import dataset
-from ags1.dataset.access import Access
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import new_object_name
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import DatasetRun, Done
 from ags1.dataset.transaction import Transaction
 from ags1.iceberg.keys.wrapped_key import WrappedKey

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from ags1 import dataset, kms
-from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.keys import DatasetKeys
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.names import new_object_name, new_run
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import read_latest
-from ags1.dataset.views import DatasetView
 from ags1.errors import FormatError
 from ags1.storage import Location
 from ags1.support.reports import VerifyReport

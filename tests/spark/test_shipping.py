@@ -1,4 +1,4 @@
-"""The environment travels to executors as an archive, as the guide of clusters says: a real one, and they have no other."""
+"""The environment travels to executors as a real archive, as the guide of clusters says, and they have no other."""
 
 from __future__ import annotations
 

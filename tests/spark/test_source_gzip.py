@@ -81,7 +81,7 @@ def test_a_gzip_file_is_one_split() -> None:
 
 
 def test_bytes_of_a_gzip_file_are_cut_as_all_others() -> None:
-    tasks = plan([ListedFiles("a.gz", 0, 5 * MIB, 5 * MIB + 1000)], options(split_bytes="1m"))
+    tasks = list(plan([ListedFiles("a.gz", 0, 5 * MIB, 5 * MIB + 1000)], options(split_bytes="1m")))
     assert len(tasks) == 5
 
 

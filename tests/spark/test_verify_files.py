@@ -15,12 +15,12 @@ pytest.importorskip("pyspark")
 import ags1.spark
 from ags1 import dataset
 from ags1.cli import main
-from ags1.dataset.access import Access
 from ags1.dataset.keys import DatasetKeys
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.names import new_object_name, new_run, sort_key
+from ags1.dataset.pins import Access
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_version
-from ags1.dataset.views import DatasetView
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark.engine.sealing import kms_client
 from ags1.storage import Location

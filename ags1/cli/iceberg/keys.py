@@ -226,6 +226,6 @@ def _what_to_do(change: _Change, readers: str) -> list[str]:
 
 def _would_write(change: _Change) -> str:
     from ags1.iceberg.catalogs.file import next_name
-    from ags1.iceberg.metadata.metadata_names import version_of
+    from ags1.iceberg.metadata.metadata_document import version_of
 
     return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"

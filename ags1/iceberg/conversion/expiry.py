@@ -28,15 +28,15 @@ from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import unwrapping_under
 from ags1.iceberg.metadata.locations import refuse_change, rooted
 from ags1.iceberg.metadata.metadata_document import (
+    VERSION_HINT,
     claims_encryption,
     directories_of,
+    is_metadata_file,
     metadata_directory,
     metadata_document,
 )
-from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
-from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
+from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import (
     SMALL_FILES_AT_ONCE,
     Entry,

@@ -25,14 +25,13 @@ from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.entries import EncryptedKey
-from ags1.iceberg.keys.kek import kept_kek
+from ags1.iceberg.keys.key_hierarchy import kept_kek
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.iceberg.metadata.metadata_document import metadata_document
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.metadata.metadata_document import is_metadata_file, metadata_document
 from ags1.iceberg.walk.table_audit import audit
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import Key
 from ags1.storage import list_names
 from ags1.support.arguments import spelled

@@ -25,9 +25,8 @@ from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import below, io_properties_of, moved
 from ags1.iceberg.metadata.metadata_document import claims_encryption
-from ags1.iceberg.writing.commit import PATIENT, commit
+from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import TreeDirectories, directory_mode
 from ags1.streams.files import Progress
 from ags1.support.arguments import spelled

@@ -41,7 +41,29 @@ def _staged(staged: dict[int, str], then: str) -> list[str]:
 
 
 @dataclass
-class ConversionPlan(Report):
+class _Conversion(Report):
+    """What a plan and a report of a conversion both have; their docstrings say what."""
+
+    change: str
+    table: str
+    key_id: str | None
+    plaintext: list[int] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
+    statistics: list[str] = field(default_factory=list)
+    dropped_statistics: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def maybe_plaintext(self) -> int:
+        """Number of old snapshots that may have plaintext files."""
+        return len(self.plaintext) + len(self.removed_before)
+
+    def _title(self) -> str:
+        return f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")
+
+
+@dataclass
+class ConversionPlan(_Conversion):
     """What a conversion would do.
 
     Attributes
@@ -86,25 +108,17 @@ class ConversionPlan(Report):
         Whether the old snapshots are expired at the end.
     """
 
-    change: str
-    table: str
-    key_id: str | None
-    format_version: int
+    format_version: int = 3
     files: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     unchanged: int = 0
     finished: int = 0
     refs: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
-    plaintext: list[int] = field(default_factory=list)
-    removed_before: list[int] = field(default_factory=list)
-    statistics: list[str] = field(default_factory=list)
-    dropped_statistics: list[str] = field(default_factory=list)
     staged: dict[int, str] = field(default_factory=dict)
     outside: int = 0
     partition_paths: int = 0
     problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     settings: bool = False
     expires: bool = False
 
@@ -124,13 +138,8 @@ class ConversionPlan(Report):
         """Number of old snapshots of which there are files."""
         return len(self.snapshots) + len(self.removed_before)
 
-    @property
-    def maybe_plaintext(self) -> int:
-        """Number of old snapshots that may have plaintext files."""
-        return len(self.plaintext) + len(self.removed_before)
-
     def _text(self) -> str:
-        lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
+        lines = [self._title()]
         if self.format_version < 3:
             lines.append(
                 f"the table is upgraded from format version {self.format_version} to 3, which cannot be undone"
@@ -259,7 +268,7 @@ class ExpiryReport(Report):
 
 
 @dataclass
-class ConversionReport(Report):
+class ConversionReport(_Conversion):
     """What a conversion did.
 
     Attributes
@@ -294,9 +303,6 @@ class ConversionReport(Report):
         After new data keys: what other master keys than the table's own still open.
     """
 
-    change: str
-    table: str
-    key_id: str | None
     metadata_location: str = ""
     metadata_hash: str = ""
     files: int = 0
@@ -305,12 +311,7 @@ class ConversionReport(Report):
     snapshots: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     remaining: list[int] = field(default_factory=list)
-    plaintext: list[int] = field(default_factory=list)
-    removed_before: list[int] = field(default_factory=list)
-    statistics: list[str] = field(default_factory=list)
-    dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
-    notes: list[str] = field(default_factory=list)
     old_keys: OldKeyReport | None = None
 
     @property
@@ -324,13 +325,8 @@ class ConversionReport(Report):
         """Number of old snapshots of which there are files."""
         return len(self.remaining) + len(self.removed_before)
 
-    @property
-    def maybe_plaintext(self) -> int:
-        """Number of old snapshots that may have plaintext files."""
-        return len(self.plaintext) + len(self.removed_before)
-
     def _text(self) -> str:
-        lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
+        lines = [self._title()]
         lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
         if self.reused:
             lines.append(f"moved by an earlier run: {counted(self.reused, 'file')}")

@@ -36,7 +36,7 @@ class Document:
     def __init__(self, metadata: Metadata) -> None:
         self._text: str | None = None
         if isinstance(metadata, Mapping):
-            self._fields: dict[str, Any] = dict(metadata)
+            self.fields: Mapping[str, Any] = dict(metadata)
             return
         if isinstance(metadata, (str, os.PathLike)) and not _looks_like_json(metadata):
             metadata = _read(metadata)
@@ -48,30 +48,25 @@ class Document:
             raise TypeError(f"metadata must be a mapping, JSON or a path, not {type(metadata).__name__}")
         if len(self._text) > MAX_DOCUMENT:
             raise FormatError("table metadata of more than a gibibyte is refused")
-        self._fields = _parsed(self._text)
+        self.fields = _parsed(self._text)
 
     def entries(self) -> list[EncryptedKey]:
         """The entries of ``encryption-keys``; none without such a list."""
-        return entries_from_list(self._fields.get(ENCRYPTION_KEYS))
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """All fields, as JSON has them."""
-        return self._fields
+        return entries_from_list(self.fields.get(ENCRYPTION_KEYS))
 
     @property
     def text(self) -> str:
         """The JSON, uncompressed."""
-        return json.dumps(self._fields) if self._text is None else self._text
+        return json.dumps(self.fields) if self._text is None else self._text
 
     def snapshots(self) -> Snapshots:
         """The snapshots that the metadata lists, with their key ids."""
-        return Snapshots(self._fields)
+        return Snapshots(self.fields)
 
     def texts_outside_the_list(self) -> set[str]:
         """Every text value in the metadata except those in ``encryption-keys``."""
         found = set()
-        waiting = [value for name, value in self._fields.items() if name != ENCRYPTION_KEYS]
+        waiting = [value for name, value in self.fields.items() if name != ENCRYPTION_KEYS]
         while waiting:
             value = waiting.pop()
             if isinstance(value, str):

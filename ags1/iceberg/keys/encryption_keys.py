@@ -22,16 +22,19 @@ from ags1.core.gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
 from ags1.iceberg.keys.document import ENCRYPTION_KEYS, Document, Metadata
 from ags1.iceberg.keys.entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, shown
-from ags1.iceberg.keys.kek import check_kms, kept_kek, make_kek, wrap_kek
 from ags1.iceberg.keys.key_hierarchy import (
     MissingKekError,
+    check_kms,
     closure,
     has_unknown_properties,
     kek_above,
+    kept_kek,
+    make_kek,
     newest_usable,
     open_entry,
     opening,
     seal_entry,
+    wrap_kek,
 )
 from ags1.keys import Key, KeyMetadata
 from ags1.kms.asking import reported

@@ -26,12 +26,11 @@ from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Manifest, ManifestEntry
 from ags1.iceberg.metadata.metadata_document import number_property
-from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.commit import TableFiles, commit, vector_files
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.table_files import TableFiles, vector_files
 from ags1.kms.asking import reported
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.arguments import spelled

@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.metadata.locations import io_properties_of
+from ags1.spark.engine.captured import settings_of
 from ags1.spark.engine.locations import locate
-from ags1.spark.engine.sessions import Session
 from ags1.support.arguments import spelled
 
 _CATALOG = "spark.sql.catalog."
@@ -50,15 +50,15 @@ class SparkTable:
 
 def find_table(spark: Any, name: str) -> SparkTable:
     """Find the catalog of ``catalog.db.table``, or of ``db.table`` in the session's current catalog."""
-    session = Session(spark)
+    session = settings_of(spark)
     parts = _parts(name)
-    catalog = parts[0] if session.setting(_CATALOG + parts[0]) is not None else None
-    if catalog is None:
-        catalog = str(spark.catalog.currentCatalog())
-        parts = (catalog, *parts)
+    if _CATALOG + parts[0] not in session:
+        parts = (str(spark.catalog.currentCatalog()), *parts)
+    catalog = parts[0]
     if len(parts) < 3:
         raise ValueError(f"{name!r} is no name of a table: write CATALOG.NAMESPACE.TABLE")
-    settings = _settings(spark, catalog)
+    prefix = f"{_CATALOG}{catalog}."
+    settings = {each.removeprefix(prefix): text for each, text in session.items() if each.startswith(prefix)}
     kind = _kind(session, catalog, settings)
     given = _translated(session, catalog, kind, settings)
     warehouse = given.get("warehouse")
@@ -86,17 +86,12 @@ def _parts(name: str) -> tuple[str, ...]:
         position += 1
 
 
-def _settings(spark: Any, catalog: str) -> dict[str, str]:
-    prefix = f"{_CATALOG}{catalog}."
-    return {name[len(prefix) :]: text for name, text in dict(spark.conf.getAll).items() if name.startswith(prefix)}
-
-
-def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
+def _kind(session: dict[str, str], catalog: str, settings: dict[str, str]) -> str:
     implementation = settings.get("catalog-impl")
     if implementation is not None:
         kind = _TYPES.get(implementation, implementation)
     else:
-        made_by = session.setting(_CATALOG + catalog) or ""
+        made_by = session.get(_CATALOG + catalog, "")
         if not made_by.startswith("org.apache.iceberg.spark."):
             raise UnsupportedError(
                 f"the session's catalog {catalog!r} is no catalog of Iceberg's (spark.sql.catalog.{catalog} is "
@@ -113,13 +108,13 @@ def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
     return kind
 
 
-def _translated(session: Session, catalog: str, kind: str, settings: dict[str, str]) -> dict[str, str]:
+def _translated(session: dict[str, str], catalog: str, kind: str, settings: dict[str, str]) -> dict[str, str]:
     found = {name: text for name, text in settings.items() if name not in ("type", "catalog-impl", "io-impl")}
     path_style = found.pop("s3.path-style-access", None)
     if path_style is not None:
         found["s3.force-virtual-addressing"] = str(path_style.lower() != "true").lower()
     if kind == "hive" and "uri" not in found:
-        uri = next((text for name in _METASTORES if (text := session.setting(name))), None)
+        uri = next((text for name in _METASTORES if (text := session.get(name))), None)
         if uri is None:
             raise ValueError(
                 f"the session does not say where the metastore of its catalog {catalog!r} is: set "

@@ -16,9 +16,10 @@ import logging
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from itertools import chain
+from typing import Any, Protocol
 
 import ags1.dataset as datasets
 from ags1.core.gcm import Key
@@ -88,19 +89,6 @@ class Split:
     end: int = END
 
 
-class Place(NamedTuple):
-    """Entries of a leaf, from one number to another; of a single one, a range.
-
-    `leaf` is the path of its first entry. A task leaves out those that the options leave out.
-    """
-
-    leaf: str
-    first: int = 0
-    behind: int = END
-    start: int = 0
-    end: int = END
-
-
 class Input(Protocol):
     """A set of files. Holds keys, or the means to get them: it cannot be pickled."""
 
@@ -108,9 +96,6 @@ class Input(Protocol):
 
     def files(self) -> Iterator[ListedFiles]:
         """All files, in the order of their paths."""
-
-    def splits(self, places: Iterable[Any]) -> list[Split]:
-        """The splits of what a task was sent."""
 
     def open(self, file: ListedFiles) -> Plain:
         """Open one of them."""
@@ -137,16 +122,15 @@ def open_input(options: SourceOptions, identity: str | None = None) -> Input:
     return DatasetFiles(options, int(number), digest)
 
 
-def packed(identity: str, places: list[Split] | list[Place]) -> bytes:
+def packed(identity: str, splits: list[Split]) -> bytes:
     """What a task is sent: paths and ranges, no keys."""
-    return zlib.compress(pickle.dumps((identity, places), pickle.HIGHEST_PROTOCOL), 1)
+    return zlib.compress(pickle.dumps((identity, splits), pickle.HIGHEST_PROTOCOL), 1)
 
 
 def opened_task(data: bytes, options: SourceOptions) -> tuple[Input, list[Split]]:
     """The input of a task, and the splits that it was sent."""
-    identity, places = pickle.loads(zlib.decompress(data))
-    source = cached_input(options, identity)
-    return source, source.splits(places)
+    identity, splits = pickle.loads(zlib.decompress(data))
+    return cached_input(options, identity), splits
 
 
 def cached_input(options: SourceOptions, identity: str) -> Input:
@@ -213,52 +197,30 @@ class DatasetFiles:
         self.identity = f"{self.dataset.version} {self.dataset.digest}"
 
     def files(self) -> Iterator[ListedFiles]:
-        return (file for _, files in self.leaves(lambda leaf: True) for _, file in files or ())
-
-    def leaves(
-        self, is_read: Callable[[datasets.Leaf], bool]
-    ) -> Iterator[tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]]:
-        """Leaves of the manifests; the files of those that are to be read, with their numbers in the leaf.
-
-        One that the options may leave out some of is read in any case.
-        """
         prefix = self._options.prefix
         if prefix and not self.dataset.files.is_directory(prefix):
             raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
 
-        def read(leaf: datasets.Leaf) -> tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]:
-            is_whole = not self._filter and leaf.first.startswith(self._below) and leaf.last.startswith(self._below)
-            if is_whole and not is_read(leaf):
-                return leaf, None
-            return leaf, self._wanted(leaf.sizes())
+        def read(leaf: datasets.Leaf) -> list[ListedFiles]:
+            return self._wanted(leaf.sizes())
 
         leaves = self.dataset.files.leaves(prefix)
-        return map(read, leaves) if self._is_local else in_order(read, leaves, at_once=_AHEAD)
+        return chain.from_iterable(map(read, leaves) if self._is_local else in_order(read, leaves, at_once=_AHEAD))
 
-    def splits(self, places: Iterable[Any]) -> list[Split]:
-        found: list[Split] = []
-        for each in places:
-            if isinstance(each, Split):
-                found.append(each)
-                continue
-            sizes = self.dataset.files.leaf(each.leaf).sizes(keep=self._options.content)
-            wanted = self._wanted(sizes[each.first : each.behind])
-            found += (Split(file, each.start, each.end) for _, file in wanted)
-        return found
-
-    def _wanted(self, sizes: list[tuple[str, int, int]]) -> list[tuple[int, ListedFiles]]:
-        """The files that the options select, with their numbers."""
-        found = []
-        for number, (path, length, file_length) in enumerate(sizes):
-            if path.endswith("/") or not path.startswith(self._below) or _left_out(path, self._options):
-                continue
-            if self._filter.accepts(path):
-                found.append((number, ListedFiles(path, 0, length, file_length)))
-        return found
+    def _wanted(self, sizes: list[tuple[str, int, int]]) -> list[ListedFiles]:
+        """The files that the options select."""
+        return [
+            ListedFiles(path, 0, length, file_length)
+            for path, length, file_length in sizes
+            if path.startswith(self._below)
+            and not path.endswith("/")
+            and not _left_out(path, self._options)
+            and self._filter.accepts(path)
+        ]
 
     def wanted(self, entry: datasets.DatasetEntry) -> list[ListedFiles]:
         """The file of an entry, if the options select it."""
-        return [file for _, file in self._wanted([(entry.path, entry.plaintext_length, entry.file_length)])]
+        return self._wanted([(entry.path, entry.plaintext_length, entry.file_length)])
 
     def open(self, file: ListedFiles) -> Plain:
         reader = self.dataset.open(file.path)
@@ -317,9 +279,6 @@ class _Files:
                     yield ListedFiles(url, base, size, size)
             if count == 0:
                 raise FileNotFoundError(errno.ENOENT, "there is no such file, and none that matches", path)
-
-    def splits(self, places: Iterable[Any]) -> list[Split]:
-        return list(places)
 
     def close(self) -> None:
         pass

@@ -17,18 +17,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ags1 import layout
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark.engine.runner import forget_archives
 from ags1.spark.source._directories import constant, inferred, values_of
-from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles, Split, open_input, opened_task, packed
-from ags1.spark.source._splits import plan, plan_leaves
+from ags1.spark.source._inputs import Input, ListedFiles, Split, open_input, opened_task, packed
+from ags1.spark.source._splits import plan
 from ags1.spark.source.decoders import Plain, decoder_for
 from ags1.spark.source.decoders.types import conformed, find
 from ags1.spark.source.options import SourceOptions
 
-# Of a row with the metadata of a file, besides its path.
-_METADATA_BYTES = 64
 _log = logging.getLogger("ags1.spark")
 
 
@@ -104,7 +101,7 @@ def _close(plain: Plain) -> None:
 
 
 class Rows:
-    """What a task makes: rows of splits, in batches of exactly a schema."""
+    """What a task makes: rows of splits, in batches of exactly a schema. It can be pickled."""
 
     def __init__(self, schema: pa.Schema, options: SourceOptions) -> None:
         self._schema, self._options = schema, options
@@ -128,7 +125,7 @@ class Rows:
         Data that is not authentic always raises AuthenticationError with the file and the block, whatever the options
         are.
         """
-        return _gathered((self._decoded if self._options.content else self._listed)(source, splits), self._options)
+        return _gathered(self._decoded(source, splits), self._options)
 
     def _decoded(self, source: Input, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         for file, ranges in groupby(splits, key=attrgetter("file")):
@@ -145,35 +142,6 @@ class Rows:
                 raise _named(error, plain.name, self._options.decode) from None
             finally:
                 _close(plain)
-
-    def _listed(self, source: Input, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """A row for each file, many in a batch. For a dataset, the manifest has all values: no file is opened."""
-        rows: list[dict[str, Any]] = []
-        size = 0
-        for split in splits:
-            file = split.file
-            length, block_length = file.length, layout.DEFAULT_BLOCK_LENGTH
-            if self._options.keyref:
-                plain = _opened(source, file, self._options)
-                if plain is None:
-                    continue
-                length, block_length = plain.source.size, plain.source.block_length
-                _close(plain)
-            rows.append(
-                {
-                    "path": _text(file.path),
-                    "length": length,
-                    "file_length": file.file_length,
-                    "blocks": layout.block_count(length, block_length),
-                    **{name: scalar.as_py() for name, scalar in self._constants(file).items()},
-                }
-            )
-            size += len(file.path) + _METADATA_BYTES
-            if size >= self._options.batch_bytes:
-                yield _batch_of(rows, self._schema)
-                rows, size = [], 0
-        if rows:
-            yield _batch_of(rows, self._schema)
 
     def _constants(self, file: ListedFiles) -> dict[str, Any]:
         """Columns with values from the path of a file."""
@@ -220,13 +188,6 @@ def _text(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _batch_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    unknown = [name for name in schema.names if any(name not in row for row in rows)]
-    if unknown:
-        raise ValueError(f"with content=false there is no column {', '.join(unknown)}")
-    return pa.RecordBatch.from_pylist(rows, schema=schema)
-
-
 def _gathered(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Combine small batches of many small files: each batch costs Spark as much as many rows."""
     waiting: list[pa.RecordBatch] = []
@@ -262,21 +223,16 @@ class SourceReader(DataSourceReader):
                 "with a schema, leave columns out, and put only what is wanted into the schema"
             )
         self._options = options
-        self._schema = arrow_schema(schema)
+        self._rows = Rows(arrow_schema(schema), options)
 
     def partitions(self) -> list[InputPartition]:
         """The tasks: a list, empty if there are no files."""
         options = self._options
         source = open_input(options)
         try:
-            tasks: list[Any]
-            if isinstance(source, DatasetFiles):
-                tasks = plan_leaves(source, options)
-            else:
-                tasks = plan(source.files(), options)
-            return [InputPartition(packed(source.identity, each)) for each in tasks]
+            return [InputPartition(packed(source.identity, each)) for each in plan(source.files(), options)]
         finally:
             source.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return Rows(self._schema, self._options).of_partition(partition)
+        return self._rows.of_partition(partition)

@@ -23,10 +23,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.access import Access
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
-from ags1.dataset.pins import Pins
+from ags1.dataset.pins import Access, Pins
 from ags1.dataset.runs import Done, RunReference
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest

@@ -103,14 +103,14 @@ def types_of(metadata: dict[str, bytes], name: str) -> tuple[pa.Schema, Any]:
 def _stored(avro: Any, numbers: Iterator[int]) -> Any:
     """A schema of the same bytes, in which the branches of a union are records of one member, as they are in Spark."""
     if isinstance(avro, list):
-        made = [_stored(each, numbers) for each in avro]
-        kinds = [_kind(each) for each in made]
+        branches = [_stored(each, numbers) for each in avro]
+        kinds = [_kind(each) for each in branches]
         if len(kinds) - kinds.count("null") < 2 or set(kinds) - {"null"} in _NUMBERS:
-            return made
+            return branches
         places = count()
         return [
             each if kind == "null" else _member(each, next(places), next(numbers))
-            for each, kind in zip(made, kinds, strict=True)
+            for each, kind in zip(branches, kinds, strict=True)
         ]
     if not isinstance(avro, dict):
         return avro
@@ -143,8 +143,9 @@ def _member(avro: Any, place: int, number: int) -> Any:
 def _is_decimal(avro: dict[str, Any]) -> bool:
     """Whether a decimal is valid. The specification: a logical type that is not valid is ignored."""
     precision, scale = avro.get("precision"), avro.get("scale", 0)
-    is_number = type(precision) is int and type(scale) is int
-    return is_number and 0 < precision <= _MAX_PRECISION and 0 <= scale <= precision
+    if type(precision) is not int or type(scale) is not int:
+        return False
+    return 0 < precision <= _MAX_PRECISION and 0 <= scale <= precision
 
 
 def _arrow(avro: Any) -> pa.DataType:

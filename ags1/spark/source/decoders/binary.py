@@ -9,18 +9,12 @@ import pyarrow as pa
 
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._lines import read_buffer
-from ags1.spark.source.options import SourceOptions
 
 SCHEMA = pa.schema([("path", pa.string()), ("offset", pa.int64()), ("content", pa.binary())])
-METADATA_SCHEMA = pa.schema(
-    [("path", pa.string()), ("length", pa.int64()), ("file_length", pa.int64()), ("blocks", pa.int64())]
-)
 
 
 class _Binary(Decoder):
-    def __init__(self, options: SourceOptions) -> None:
-        super().__init__(options)
-        self.schema = SCHEMA if options.content else METADATA_SCHEMA
+    schema = SCHEMA
 
     def read(self, file: Plain, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         unknown = set(columns) - set(SCHEMA.names)
