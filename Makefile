@@ -26,7 +26,7 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
+.PHONY: help venv build servers words test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
 	man format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
@@ -41,10 +41,9 @@ $(STAMPS)/venv:
 	@touch $@
 
 # What pyproject.toml's build-system says, read from there. An old pip finds no way through the pins of boto3 and
-# s3fs, so it is renewed first.
+# s3fs, so it is renewed, too.
 $(STAMPS)/tools: $(STAMPS)/venv pyproject.toml Makefile
-	$(PIP) --upgrade 'pip>=25'
-	$(PIP) $$(sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr -d '",')
+	$(PIP) --upgrade 'pip>=25' $$(sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr -d '",')
 	@touch $@
 
 # The modules are built before each install, so that its output is seen and the install finds nothing to compile.
@@ -57,6 +56,12 @@ endef
 $(eval $(call install,package,))
 $(eval $(call install,test,[all$(comma)test]))
 $(eval $(call install,demo,[cli$(comma)arrow]))
+
+# Those of the two extras alone, so that they are fetched while the modules compile.
+$(STAMPS)/demo-packages: $(STAMPS)/tools pyproject.toml
+	$(PIP) $$(sed -En 's/^(cli|arrow) = \[(.*)\]$$/\2/p' pyproject.toml | tr -d '",')
+	@touch $@
+
 $(eval $(call install,demo-spark,[cli$(comma)arrow$(comma)spark]))
 $(eval $(call install,check,[all$(comma)check$(comma)docs]))
 $(eval $(call install,docs,[docs]))
@@ -150,7 +155,9 @@ downstream: build $(STAMPS)/downstream ## run the tests of CPython, fsspec, PyAr
 test-pythons: build $(STAMPS)/test ## run the core tests on every other Python from 3.10 on that the machine has
 	$(BIN)/python -m tests.pythons -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-demo: build $(STAMPS)/demo ## encrypt, decrypt, seek and attack files, and say how fast
+demo: $(STAMPS)/tools ## encrypt, decrypt, seek and attack files, and say how fast
+	@$(MAKE) --no-print-directory -j2 build $(STAMPS)/demo-packages
+	@$(MAKE) --no-print-directory $(STAMPS)/demo
 	$(BIN)/python examples/demo
 
 # PySpark is 490 MB on disk, pandas and numpy 130; `demo` has 220 in all.
@@ -171,6 +178,9 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 docs: build $(STAMPS)/docs ## build the documentation in build/docs; a link that leads nowhere is an error
 	$(MKDOCS)
+
+words: ## count the words of each part of the documentation, beside its limit
+	@$(PYTHON) -m buildtools.wordcount
 
 man: build ## write the manual page build/ags1.1, for `man -l build/ags1.1`
 	@mkdir -p build

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ags1.errors import AuthenticationError, KeyAccessError
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.typing import Any
 
 LENGTH_POLICIES = ("trusted", "metadata-hint", "file")
@@ -102,7 +102,7 @@ class Expected:
             )
         raise KeyAccessError(
             f"{where}: is under the master key {found!r}, and {self.table_key_id!r} is expected: it was re-wrapped, or "
-            "comes from another table; if that is meant to be, give `table_key_id` with the new one"
+            f"comes from another table; if that is meant to be, give {spelled('table_key_id')} with the new one"
         )
 
 

@@ -17,6 +17,7 @@ from ags1.core.buffer import BufferView
 from ags1.core.gcm import Key, random_bytes
 from ags1.core.typing import KeyLike
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
+from ags1.support.arguments import spelled
 from ags1.support.avro_encoding import varint
 from ags1.support.key_files import from_base64, from_hex, read_key_file, write_secret
 from ags1.support.typing import Buffer, NoReturn
@@ -281,7 +282,9 @@ def decode_metadata(data: bytes, where: str) -> KeyMetadata:
     except FormatError as error:
         if len(data) in (16, 24, 32):
             # The details of the error could reveal bytes of a key.
-            raise KeyAccessError(f"{where} holds no key metadata; if it is a key, give it as `key`") from None
+            raise KeyAccessError(
+                f"{where} holds no key metadata; if it is a key, give it as {spelled('key')}"
+            ) from None
         raise KeyAccessError(f"{where} holds no key metadata: {error}") from None
 
 

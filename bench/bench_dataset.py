@@ -17,10 +17,10 @@ import pytest
 import ags1
 from ags1 import dataset, kms
 from ags1.bench import Run, Subject
-from ags1.dataset.access import Access
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.manifests import ManifestNode
 from ags1.dataset.names import new_object_name
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done, RunKeys
 from ags1.dataset.transaction import Transaction
 from ags1.storage import Location

@@ -46,6 +46,16 @@ print(report)
 assert report.ok
 
 # %%
+with table.table.transaction() as change:
+    change.set_properties({"write.summary.partition-limit": "0"})
+iceberg.expire_snapshots(table)
+table.refresh()
+with table.table.transaction() as change:
+    change.set_properties({"write.metadata.previous-versions-max": "1"})
+table.refresh()
+print(iceberg.clean(table))
+
+# %%
 print(iceberg.decrypt_table(table))
 table = iceberg.load_table(catalog, "db.events", kms=kms, allow_plaintext=True)
 assert table.scan().count() == 1000

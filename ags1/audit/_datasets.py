@@ -7,10 +7,9 @@ from typing import Any
 from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.manifests import Manifests
+from ags1.dataset.manifests import Manifests, open_root
 from ags1.dataset.names import CONTROL, RUNS, run_of, version_name, version_number
 from ags1.dataset.versions import Version, kept_versions
-from ags1.dataset.views import open_root
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Entry, Location, status
 from ags1.support.reports import DAMAGED, NOT_CHECKED, Finding

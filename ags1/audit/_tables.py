@@ -15,8 +15,14 @@ from ags1.audit.classification import BY_DESIGN, ENCRYPTED, PARTLY, PLAINTEXT, U
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.errors import Ags1Error
 from ags1.iceberg.metadata.locations import io_properties_of
-from ags1.iceberg.metadata.metadata_document import KEY_ID, metadata_document, properties_of
-from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file, number_in
+from ags1.iceberg.metadata.metadata_document import (
+    KEY_ID,
+    VERSION_HINT,
+    is_metadata_file,
+    metadata_document,
+    number_in,
+    properties_of,
+)
 from ags1.storage import Entry, Location, read_whole
 from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, NOT_PROTECTED, WARNING, Finding
 from ags1.support.words import counted

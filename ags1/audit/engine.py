@@ -13,9 +13,10 @@ from ags1.audit.classification import NOT_ENCRYPTED, UNKNOWN, AuditedFile, decry
 from ags1.audit.report import AuditReport, Group, Membership
 from ags1.dataset.names import CONTROL, version_number
 from ags1.dataset.selection import Patterns, matches, patterns_of
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.metadata.metadata_document import is_metadata_file
 from ags1.storage import REQUESTS_AT_ONCE, Entry, Location, in_order, list_files, status
 from ags1.streams.files import Progress
+from ags1.support.arguments import spelled
 from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, NOT_PROTECTED, WARNING, Finding
 
 
@@ -146,7 +147,7 @@ class _Audit:
             report.add(Finding("warning", "pages-without-tags", found.name, text))
         if found.protection in NOT_ENCRYPTED and not any(matches(found.name, each) for each in self._allowed):
             what = "is of an unknown format" if found.protection == UNKNOWN else f"is {found.protection}"
-            text = f"{found.name}: {what}, and no pattern of `allow` matches its name"
+            text = f"{found.name}: {what}, and no pattern of {spelled('allow')} matches its name"
             report.add(Finding("violation", "not-encrypted", found.name, text, NOT_PROTECTED))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ags1.audit.classification import PROTECTIONS, AuditedFile
+from ags1.support.arguments import spelled
 from ags1.support.reports import FindingsReport, Record
 from ags1.support.words import counted, made_by, printable, share_text, size_text
 
@@ -114,11 +115,12 @@ class AuditReport(FindingsReport):
         number = self.counts.get("not-encrypted", 0)
         if number:
             return (
-                f"NOT OK: {counted(number, 'file')} outside of `allow` {'is' if number == 1 else 'are'} not encrypted"
+                f"NOT OK: {counted(number, 'file')} outside of {spelled('allow')} {'is' if number == 1 else 'are'} "
+                "not encrypted"
             )
         if not self.ok:
             return "NOT OK: something is damaged, or could not be read"
-        return "ok: all files outside of `allow` look encrypted"
+        return f"ok: all files outside of {spelled('allow')} look encrypted"
 
     def _text(self) -> str:
         lines = [f"{self.subject}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -47,6 +48,8 @@ _MAX_TYPES = 100_000
 # A row is as many objects in memory as its values have bytes, twice, and these; so is an item of an array.
 _MAX_EXCESS, _MAX_ITEM_EXCESS = 100, 8
 _SCAN_BYTES = 1 << 20
+UUID_TEXT = "ags1-uuid"
+"""Logical type of a UUID in text, for fastavro to return its bytes."""
 # Blocks are read until the file ends.
 _WHOLE_FILE = 1 << 62
 
@@ -554,6 +557,7 @@ class PlainContainer:
             import fastavro
         except ImportError as error:
             raise ImportError("reading Avro needs fastavro: pip install 'ags1[avro]'") from error
+        fastavro.read.LOGICAL_READERS[f"string-{UUID_TEXT}"] = lambda text, *_: uuid.UUID(text).bytes
         container: Any = self
         yield from fastavro.reader(container, reader_schema, **options)
         if self._error is not None:

@@ -1,10 +1,10 @@
 """Schemas of Avro files: Iceberg's types and field ids in them, and the schema with which fastavro decodes the rows.
 
     the file's schema  --parse-->  AvroType, names resolved  --iceberg_schema-->  Schema, by field id
-                                                             --plain---------->  Avro without logical types
+                                                             --plain---------->  Avro of the same bytes
 
-Logical types are removed because fastavro would make a Python object of every date, time and decimal. Integers and
-bytes become Arrow columns directly. Source: Iceberg table spec, "Appendix A, Avro"; Avro specification.
+Logical types of dates and times are removed because fastavro would make a Python object of each. Their integers become
+Arrow columns directly. Source: Iceberg table spec, "Appendix A, Avro"; Avro specification.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg import types
 from pyiceberg.schema import Schema
 
-from ags1.avro.containers import check_schema
+from ags1.avro.containers import UUID_TEXT, check_schema
 from ags1.errors import FormatError
 
 _PRIMITIVES = {
@@ -303,7 +303,7 @@ def _primitive(avro: AvroType) -> Any:
 
 
 def plain(record: AvroType, keep: frozenset[int] | None = None) -> Any:
-    """An Avro schema of the same bytes without logical types, for fastavro.
+    """An Avro schema of the same bytes, for fastavro: its only logical types are decimals, and UUIDs in texts.
 
     With `keep`, it has only the fields with these ids: the schema for the reader, which makes it skip the others.
     """
@@ -327,6 +327,11 @@ def _plain(avro: AvroType, keep: frozenset[int] | None, name: str) -> Any:
         made = {"type": "fixed", "name": name, "size": avro.properties["size"]}
     elif avro.kind == "enum":
         made = {"type": "enum", "name": name, "symbols": avro.properties.get("symbols")}
+    if avro.logical == "decimal" and avro.kind in ("bytes", "fixed"):
+        more = {"precision": avro.properties["precision"], "scale": avro.properties.get("scale", 0)}
+        made = {**(made if isinstance(made, dict) else {"type": made}), "logicalType": "decimal", **more}
+    elif avro.logical == "uuid" and avro.kind == "string":
+        made = {"type": "string", "logicalType": UUID_TEXT}
     return ["null" if null else made for null in avro.branches] if avro.branches else made
 
 

@@ -9,7 +9,6 @@ from ags1.cli.command import Positional, command
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.paths import places
 from ags1.cli.report import Reporter
-from ags1.cli.spelling import in_options
 from ags1.support.exit_codes import worst_code
 from ags1.support.reports import ERROR, VIOLATION
 
@@ -67,7 +66,7 @@ def _say(report: AuditReport, said: Namespace) -> None:
     elif said.quiet:
         for line in report.lines():
             if line.startswith((ERROR, VIOLATION)) or not report.files:
-                warn(f"ags1: {in_options(line)}")
+                warn(f"ags1: {line}")
     else:
-        for line in in_options(str(report)).split("\n"):
+        for line in str(report).split("\n"):
             say(line)

@@ -23,7 +23,6 @@ _SECONDS, _LIMIT, _ROUNDS = 0.6, 8.0, 5
 _CACHED = 256 << 10
 """Bytes that any CPU has in its cache: there OpenSSL is as fast as it gets."""
 _WORK = ("encrypt", "decrypt")
-_WIDTH = 40
 
 
 @command(size="sample", save="save", baseline="baseline", threshold="threshold", json="json")
@@ -44,12 +43,11 @@ def bench(size: int, save: str | None, baseline: str | None, threshold: float, j
         say(f"AES-256-GCM in memory, {size:,} bytes of plaintext, medians, GB/s (10^9)")
         say("")
         say("block length   threads   encrypt   decrypt      copy  in cache")
-    rows, kept, verdicts = [], [], []
+    kept, verdicts = [], []
     for block_length in _BLOCKS:
         for count in threads:
             run, found = _measure(size, block_length, count, before, threshold / 100)
             row = _row(run, size, block_length, count)
-            rows.append(row)
             for what in _WORK:
                 name = _name(what, size, block_length, count)
                 ratio = run.time_ratio(what, "copy", confidence=0.99)
@@ -60,9 +58,6 @@ def bench(size: int, save: str | None, baseline: str | None, threshold: float, j
     if save:
         benching.append(save, kept)
     if not json:
-        say("")
-        for line in picture(rows):
-            say(line)
         if load > 0.5:
             say(f"note: the load average is {load:.1f}: something else uses this machine")
         if save:
@@ -162,16 +157,3 @@ def _row(run: Run, size: int, block_length: int, threads: int) -> dict[str, Any]
     calls, length = max(1, min(size, 16 << 20) // _CACHED), min(size, _CACHED)
     row["cached_gb_s"] = round(calls * length / run.median("cached") / 1e9, 3) if "cached" in run.seconds else None
     return row
-
-
-def picture(rows: list[dict[str, Any]]) -> list[str]:
-    """Bars of throughput, for a terminal; the longest is the fastest of all."""
-    highest = max(row[f"{name}_gb_s"] for row in rows for name in ("copy", *_WORK))
-    lines = []
-    for row in rows:
-        head = f"{_BLOCKS[row['block_length']]}, {row['threads']} thread{'s' * (row['threads'] > 1)}"
-        for name in (*_WORK, "copy"):
-            bar = ("░" if name == "copy" else "█") * max(1, round(_WIDTH * row[f"{name}_gb_s"] / highest))
-            lines.append(f"{head:>18}  {name:<8}{bar} {row[f'{name}_gb_s']:.2f}")
-            head = ""
-    return lines

@@ -15,7 +15,6 @@ from typing import Any
 import ags1.spark
 from ags1.cli.command import OnSpark
 from ags1.cli.paths import no_file_left
-from ags1.cli.spelling import in_options
 from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg.configuration import configuration_fault
 from ags1.spark.command_session import SparkFailed, as_error, error_of_kind, locate, make_session
@@ -75,7 +74,7 @@ def _described(error: BaseException) -> str:
     text = describe(error)
     if not isinstance(error, _SAID):
         text = f"{type(error).__name__}: {text} (--traceback shows where)"
-    return in_options(" ".join(text.splitlines()))
+    return " ".join(text.splitlines())
 
 
 def _code_of(kind: str | None, function: str) -> int:
@@ -126,7 +125,7 @@ class _Job:
         path = self._arguments.pop("pin", None)
         if path is None:
             return self._run()
-        from ags1.dataset.pins import pins_of
+        from ags1.cli.dataset.datasets import load_pins, save_pins
         from ags1.spark.decryption import open_dataset
 
         # `source` of what reads a dataset, else `target`.
@@ -134,19 +133,14 @@ class _Job:
         kms = self._checked_kms() if self._arguments["kms"] is not None else None
         if kms is None:
             raise UsageError("--pin needs --kms: without it nothing of the dataset is authenticated")
-        pins = pins_of(path, locate(place))
-        self._arguments["pins"] = pins
+        pins = self._arguments["pins"] = load_pins(path, place)
         code = self._run()
         if code in (EXIT_OK, EXIT_UNPROTECTED) and not self._arguments.get("dry_run"):
             renewed = self._arguments.get("new_key_id")
-            if pins is not None and renewed is not None:
-                pins = pins.under(renewed)
-            with open_dataset(
-                locate(place, self._spark), self._arguments.get("new_kms") or kms, None, None, pins
-            ) as found:
-                if pins is None:
-                    _complain(f"{path} is new: what was found at {place} was trusted, version {found.version}")
-                found.pins.save(path)
+            known = pins if pins is None or renewed is None else pins.under(renewed)
+            new_kms = self._arguments.get("new_kms")
+            with open_dataset(locate(place, self._spark), new_kms or kms, None, None, known) as found:
+                save_pins(path, pins, found)
         return code
 
     def _run(self) -> int:
@@ -163,6 +157,8 @@ class _Job:
         if function == "verify_table":
             arguments["metadata_location"] = self._in_catalog(arguments["metadata_location"])
         result: Any = getattr(ags1.spark, function)(self._session(), **arguments)
+        if not isinstance(result, ags1.spark.Result):
+            return self._tell_of(result.to_dict(), [str(result)])
         # Files that were left out are reported, and count as found.
         if not (result.counts or result.notes) and (unmatched := self._unmatched()):
             return self.failed(unmatched, EXIT_USAGE, result)
@@ -276,7 +272,7 @@ class _Job:
         elif not result.ok or self._arguments.get("progress", True):
             where = report or "--report FILE"
             text = str(result).replace("see the rows with status 'error'", f"{where} has a row for each")
-            _print(in_options(text), None if self._arguments.get("progress", True) else sys.stderr)
+            _print(text, None if self._arguments.get("progress", True) else sys.stderr)
             for path, reason in result.notes[:_SHOWN]:
                 _complain(f"warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
@@ -325,44 +321,26 @@ class _Job:
                 output.commit()
         return report
 
-    # -- commands that have no Result ------------------------------------------------------------------------------
+    # -- commands that are no runs over many files -------------------------------------------------------------------
 
     def _clean(self) -> int:
         self._need_consent()
         arguments = dict(self._arguments)
-        target = arguments.pop("target")
+        target, dry_run = arguments.pop("target"), arguments["dry_run"]
         if arguments["kms"] is not None:
             self._checked_kms()
         removed = ags1.spark.clean(self._session_for(target), target, **arguments)
-        if self._options.json:
-            _say_json(
-                {
-                    "command": self._command,
-                    "ok": True,
-                    "error": None,
-                    "removed": removed,
-                    "dry_run": arguments["dry_run"],
-                }
-            )
-            return EXIT_OK
-        for each in removed:
-            _print(each)
-        verb = "would remove" if arguments["dry_run"] else "removed"
-        _print(f"{verb} {counted(len(removed), 'leftover')} of {target}")
-        return EXIT_OK
+        summary = f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'leftover')} of {target}"
+        return self._tell_of({"removed": removed, "dry_run": dry_run}, [*removed, summary])
 
     def _rewrap(self) -> int:
         arguments = {**self._arguments, "kms": self._checked_kms()}
         target = arguments.pop("target")
         report = ags1.spark.rewrap(self._session_for(target), target, arguments.pop("new_key_id"), **arguments)
-        if self._options.json:
-            record = {"target": target, "old_key_id": report.old_key_id, "new_key_id": report.new_key_id}
-            record |= {"dry_run": report.dry_run}
-            _say_json({"command": self._command, "ok": True, "error": None, **record})
-            return EXIT_OK
-        verb = "would put" if report.dry_run else "put"
-        _print(f"{verb} {target} under {report.new_key_id!r}, instead of {report.old_key_id!r}")
-        return EXIT_OK
+        old, new, dry_run = report.old_key_id, report.new_key_id, report.dry_run
+        fields = {"target": target, "old_key_id": old, "new_key_id": new, "dry_run": dry_run}
+        verb = "would put" if dry_run else "put"
+        return self._tell_of(fields, [f"{verb} {target} under {new!r}, instead of {old!r}"])
 
     def _convert(self, function: str) -> int:
         self._need_consent()
@@ -371,10 +349,14 @@ class _Job:
         table = self._in_catalog(arguments.pop("table"))
         report = getattr(ags1.spark, function)(self._session(), table, **arguments)
         problems = getattr(report, "problems", []) if dry_run else []
+        found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}
+        lines = [str(report)] if dry_run or arguments["progress"] else []
+        return self._tell_of(found, lines, problems[0] if problems else None)
+
+    def _tell_of(self, fields: dict[str, Any], lines: list[str], error: str | None = None) -> int:
         if self._options.json:
-            found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}
-            error = problems[0] if problems else None
-            _say_json({"command": self._command, "ok": not problems, "error": error, **found})
-        elif dry_run or arguments["progress"]:
-            _print(in_options(str(report)))
-        return EXIT_DATA if problems else EXIT_OK
+            _say_json({"command": self._command, "ok": error is None, "error": error, **fields})
+        else:
+            for each in lines:
+                _print(each)
+        return EXIT_OK if error is None else EXIT_DATA

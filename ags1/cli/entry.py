@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+from functools import partial
 
 from ags1.cli.output import OutputClosed, OutputFaults, forget_output, say_json, warn
-from ags1.cli.spelling import describe
+from ags1.cli.spelling import option_of
 from ags1.errors import Ags1Error, without_secrets
-from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, UsageError, exit_code
+from ags1.support.arguments import spell_by
+from ags1.support.exit_codes import EXIT_OUTPUT_CLOSED, EXIT_USAGE, UsageError, describe, exit_code
 from ags1.support.interrupts import (
     INTERRUPTED,
     end_from_now_on,
@@ -37,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     int
         The exit code, as :mod:`ags1.support.exit_codes` has them.
     """
+    before = spell_by(option_of)
     try:
         raise_from_now_on()
         code = _run(arguments)
@@ -50,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         end_from_now_on()
         return _fail(INTERRUPTED, interrupted_code())
+    finally:
+        spell_by(before)
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -60,6 +65,8 @@ def _run(arguments: list[str] | None) -> int:
         _prepare_streams()
         try:
             options = parse(sys.argv[1:] if arguments is None else arguments)
+            is_rekeying, has_properties = hasattr(options, "old_footer_key"), hasattr(options, "property")
+            spell_by(partial(option_of, old=is_rekeying, properties=has_properties))
             code = int(options.run(options))
         except SystemExit as exit_:
             code = int(exit_.code or 0)
@@ -117,7 +124,7 @@ def _names(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def _failed(options: Any, error: BaseException) -> int:
     """Say why a command failed: to a machine that waits for one object on standard output there."""
-    message = describe(error, old=hasattr(options, "old_footer_key"), properties=hasattr(options, "property"))
+    message = describe(error)
     subject = None if options is None else options.called.subject_of(options)
     if subject is None or not getattr(options, "json", False):
         return _fail(message, exit_code(error))

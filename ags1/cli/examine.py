@@ -14,14 +14,13 @@ from ags1.cli.keys import LENGTH_HELP, Keys
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.paths import STANDARD, Job, dataset_above, expand, refuse_reading, shown
 from ags1.cli.report import Reporter
-from ags1.cli.spelling import describe
 from ags1.cli.standard import standard_input
 from ags1.cli.transfer import work_through
 from ags1.cli.verification import VERIFY_FIELDS, verified
 from ags1.errors import Ags1Error, AuthenticationError
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside
 from ags1.streams.verify import verify_file
-from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_UNPROTECTED, UsageError
+from ags1.support.exit_codes import EXIT_DATA, EXIT_IO, EXIT_UNPROTECTED, UsageError, describe
 from ags1.support.typing import Any
 from ags1.support.words import counted, size_text
 

@@ -286,7 +286,7 @@ def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) 
 
 def _metadata_files(where: str) -> list[str] | None:
     """The metadata files in the directory of an Iceberg table; None if it is none."""
-    from ags1.iceberg.metadata.metadata_names import is_metadata_file
+    from ags1.iceberg.metadata.metadata_document import is_metadata_file
     from ags1.storage import Location, list_names
 
     try:

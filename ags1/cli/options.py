@@ -524,7 +524,6 @@ option("--threshold PERCENT", "the smallest slow-down that matters (5)", type=va
 
 option = _section("output")
 option("--format", "form of rows (table)", choices=("table", "csv", "json"), default="table")
-option("-o --output FILE", "write to this file instead of standard output")
 option(
     "--report FILE",
     "write a row for each file: FILE.parquet, or FILE.json[l] with one JSON object a line; each run replaces it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import stat
@@ -14,8 +15,12 @@ from ags1.cli.output import warn
 from ags1.cli.standard import standard_input
 from ags1.streams.metadata_files import SUFFIX
 from ags1.support.exit_codes import UsageError
-from ags1.support.typing import Any, NoReturn
+from ags1.support.typing import Any
 from ags1.support.words import LINK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STANDARD = "-"
 _TEMPORARY = ".ags1-tmp"
@@ -118,12 +123,8 @@ def expand(
             for each in _expand_url(pattern, said, only_suffix, outside):
                 found.setdefault(each.path, each)
         elif os.path.isdir(pattern):
-            below = _files_below(pattern, said, only_suffix, outside)
-            if not below:
-                kind = f"{only_suffix} files" if only_suffix else "files"
-                raise UsageError(f"there are no {kind} below the directory {pattern}")
-            for path in below:
-                found.setdefault(path, Found(path, os.path.relpath(path, pattern)))
+            for each in _below(pattern, said, only_suffix, outside):
+                found.setdefault(each.path, each)
         elif _is_glob(pattern):
             import glob
 
@@ -157,16 +158,9 @@ def places(patterns: list[str]) -> list[str]:
 
 
 def _expand_url(pattern: str, said: Namespace, only_suffix: str | None, outside: str | None) -> list[Found]:
-    from ags1.storage import Location, is_directory, list_files, match, pass_unnamed, status
+    from ags1.storage import Location, is_directory, match, status
 
     location = Location(pattern)
-
-    def leave_out(error: OSError) -> None:
-        pass_unnamed(error)
-        warn(f"ags1: warning: {error.filename} is left out: {error.strerror}")
-        said.left_out = True
-
-    on_error = leave_out if location.is_object else None
     if _GLOB.isdisjoint(pattern) and not pattern.endswith("/") and location.name:
         try:
             return [Found(pattern, base_name(pattern), status(location).size or None)]
@@ -176,16 +170,59 @@ def _expand_url(pattern: str, said: Namespace, only_suffix: str | None, outside:
         except IsADirectoryError:
             pass
     elif not _GLOB.isdisjoint(pattern):
-        entries = match(location, on_error)
+        entries = match(location, _leaving_out(location, said, None))
         if not entries:
             raise UsageError(f"no file matches {pattern}")
         return [Found(entry.path, entry.location.name, entry.size) for entry in entries]
-    elsewhere = Location(outside) if outside is not None and is_url(outside) and outside != pattern else None
-    entries = list_files(location, outside=elsewhere, on_error=on_error)
-    below = [entry for entry in entries if only_suffix is None or entry.name.endswith(only_suffix)]
-    if not below:
+    return _below(pattern, said, only_suffix, outside)
+
+
+def _below(pattern: str, said: Namespace, only_suffix: str | None, outside: str | None) -> list[Found]:
+    """The files below a directory or URL; UsageError if there are none."""
+    from ags1.storage import Location, list_files
+
+    location = Location(pattern)
+    on_error = _leaving_out(location, said, only_suffix)
+
+    def on_link(name: str) -> None:
+        path = os.path.join(pattern, name)
+        if only_suffix is None or name.endswith(only_suffix) or os.path.isdir(path):
+            _leave_out(path, f"it {LINK}", said)
+
+    elsewhere = None if outside is None or outside == pattern else Location(outside)
+    entries = list_files(location, outside=elsewhere, on_error=on_error, on_link=on_link)
+    found = [
+        Found(os.path.join(pattern, entry.name) if location.is_local else entry.path, entry.name, entry.size)
+        for entry in entries
+        if entry.name.endswith(only_suffix or "") and not (location.is_local and entry.name.endswith(_TEMPORARY))
+    ]
+    if not found:
         raise UsageError(f"there are no {f'{only_suffix} files' if only_suffix else 'files'} below {pattern}")
-    return [Found(entry.path, entry.name, entry.size) for entry in below]
+    return found
+
+
+def _leaving_out(location: Any, said: Namespace, only_suffix: str | None) -> Callable[[OSError], None] | None:
+    """What to do with an error of a listing: say what is left out, or raise it."""
+    from ags1.storage import pass_unnamed
+
+    def of_store(error: OSError) -> None:
+        pass_unnamed(error)
+        _leave_out(error.filename, str(error.strerror), said)
+
+    def of_directory(error: OSError) -> None:
+        if error.errno == errno.EINVAL:
+            # A pipe, a socket or a device. Nothing is hidden by it.
+            if str(error.filename).endswith(only_suffix or ""):
+                warn(f"ags1: warning: {error.filename} is left out: it is a pipe, a socket or a device")
+        elif error.errno != errno.ENOTDIR:
+            raise error
+
+    return of_store if location.is_object else of_directory if location.is_local else None
+
+
+def _leave_out(path: str, why: str, said: Namespace) -> None:
+    warn(f"ags1: warning: {path} is left out: {why}")
+    said.left_out = True
 
 
 def no_file_left(source: str, include: list[str] | None, exclude: list[str] | None) -> str | None:
@@ -199,48 +236,6 @@ def _is_glob(pattern: str) -> bool:
     if is_url(pattern):
         return not _GLOB.isdisjoint(pattern)
     return not _GLOB.isdisjoint(pattern) and not os.path.lexists(pattern)
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error
-
-
-def _files_below(directory: str, said: Namespace, only_suffix: str | None, outside: str | None) -> list[str]:
-    found = []
-    excluded = None
-    if outside is not None and os.path.isdir(outside):
-        excluded = os.path.realpath(outside)
-        if os.path.join(os.path.realpath(directory), "").startswith(os.path.join(excluded, "")):
-            # Source and target are one tree, or the source lies in the target: then nothing is in the way.
-            excluded = None
-    for parent, directories, names in os.walk(directory, onerror=_raise):
-        if excluded is not None:
-            directories[:] = [name for name in directories if os.path.realpath(os.path.join(parent, name)) != excluded]
-        directories.sort()
-        for name in directories:
-            _is_kept(os.path.join(parent, name), said)
-        for name in sorted(names):
-            if (only_suffix is not None and not name.endswith(only_suffix)) or name.endswith(_TEMPORARY):
-                continue
-            path = os.path.join(parent, name)
-            if _is_kept(path, said):
-                found.append(path)
-    return found
-
-
-def _is_kept(path: str, said: Namespace) -> bool:
-    """Whether it is a file or a directory; else say what is left out."""
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        # Opening it says what is wrong.
-        return True
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-        return True
-    why = LINK if stat.S_ISLNK(mode) else "is a pipe, a socket or a device"
-    warn(f"ags1: warning: {path} is left out: it {why}")
-    said.left_out = why == LINK or getattr(said, "left_out", False)
-    return False
 
 
 def sources_and_target(what: str) -> tuple[Positional | str, ...]:

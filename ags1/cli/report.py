@@ -78,9 +78,7 @@ class Reporter:
         self._done: dict[str, int] = {}
         self._sum = 0
         self._told = 0
-        self._phase: tuple[str, int, int | None] | None = None
-        self._phase_started = self._started
-        self._bar: _RichBar | _PlainBar | None = None
+        self._bar: _RichBar | None = None
         self._lock = threading.Lock()
         self._shown: Periodic | None = None
         progress = getattr(said, "progress", "auto")
@@ -105,7 +103,6 @@ class Reporter:
     def progress_of(self, name: str) -> Callable[[int, int | None], None]:
         def progress(done: int, total: int | None) -> None:
             with self._lock:
-                self._phase = None
                 self._sum += done - self._done.get(name, 0)
                 self._done[name] = done
                 if self._total is None and total is not None and self._file_count == 1:
@@ -113,14 +110,6 @@ class Reporter:
                 self._show()
 
         return progress
-
-    def phase(self, doing: str, done: int, total: int | None) -> None:
-        """Show other work from now on, which is counted in objects: `done` of at most `total`, if that is known."""
-        with self._lock:
-            if self._phase is None or self._phase[0] != doing:
-                self._phase_started = time.monotonic()
-            self._phase = doing, done, total
-            self._show()
 
     def rows(self, found: Iterable[T]) -> Iterator[T]:
         """Yield what is found. On a terminal the bar goes away before the first is printed: it shows enough."""
@@ -147,22 +136,17 @@ class Reporter:
         if self._show_bar and now >= self._next_bar:
             self._next_bar = now + _BAR_EVERY_SECONDS
             if self._bar is None:
-                self._bar = _RichBar.make(self._doing) or _PlainBar()
-            if self._phase is None:
-                self._bar.update(self._doing, self._sum, self._total, self._state(now))
+                self._bar = _RichBar.make(self._doing)
+            if self._bar is None:
+                self._show_bar = False
             else:
-                self._bar.update(*self._phase, self._state(now))
+                self._bar.update(self._doing, self._sum, self._total, self._state(now))
         elif self._show_lines and now >= self._next_line:
             self._next_line = now + _LINE_EVERY_SECONDS
-            doing = self._doing if self._phase is None else self._phase[0]
-            print(f"{doing}: {', '.join(self._state(now))}", file=sys.stderr, flush=True)
+            print(f"{self._doing}: {', '.join(self._state(now))}", file=sys.stderr, flush=True)
 
     def _state(self, now: float) -> list[str]:
         """How far the work is, the most important first."""
-        if self._phase is not None:
-            _, done, total = self._phase
-            count = counted(done, "object") if total is None else f"{done:,} of at most {counted(total, 'object')}"
-            return [count, _duration(now - self._phase_started)]
         done, total = self._sum, self._total
         if not done and total is None:
             return [_duration(now - self._started)]
@@ -316,22 +300,3 @@ class _RichBar:
         except IndexError:
             # Ctrl-C came while rich was still setting the bar up: there is nothing to take away but its hidden cursor.
             self._progress.console.show_cursor(True)
-
-
-class _PlainBar:
-    """One line that rewrites itself: what a terminal gets without rich."""
-
-    def update(self, doing: str, done: int, total: int | None, state: list[str]) -> None:
-        import shutil
-
-        room = shutil.get_terminal_size().columns - len(doing) - 3
-        sys.stderr.write(f"\r\x1b[K{doing}  {_joined(state, room)}")
-        sys.stderr.flush()
-
-    def print(self, line: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{line}\n")
-        sys.stderr.flush()
-
-    def stop(self) -> None:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

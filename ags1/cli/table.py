@@ -203,7 +203,7 @@ _dataset.add("rewrap", "datasets", "put a dataset under another master key; no f
 _dataset.add("expire", "datasets", "remove old versions, and what no version needs any more")
 _dataset.add("ls", "show", "list the files of a dataset")
 _dataset.add("cat", "show", "decrypt files of a dataset to standard output, whole or a range")
-_dataset.add("verify", "show", "authenticate every file; name what is missing, swapped, damaged or foreign", SPARK)
+_dataset.add("verify", "show", "authenticate every file; name what is missing, replaced, damaged or foreign", SPARK)
 _dataset.add("decrypt", "datasets", "decrypt a dataset into a directory", SPARK)
 _dataset.add("versions", "show", "list the versions that are kept, each with its digest")
 _dataset.add(

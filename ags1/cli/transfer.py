@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 import time
 from argparse import Namespace
 from collections import Counter
@@ -30,7 +29,6 @@ from ags1.cli.paths import (
     sources_and_target,
 )
 from ags1.cli.report import Reporter, in_time
-from ags1.cli.spelling import describe, refuses_everything
 from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import Ags1Error, AlreadyEncryptedError
 from ags1.keys import KeyMetadata
@@ -38,10 +36,14 @@ from ags1.layout import MAGIC
 from ags1.streams.files import decrypt_file, encrypt_file
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX
 from ags1.streams.opening import open as open_stream
-from ags1.support.exit_codes import UsageError, exit_code, worst_code
+from ags1.support.exit_codes import UsageError, describe, exit_code, worst_code
 from ags1.support.key_files import SECRET_EXISTS, local_path
 from ags1.support.typing import Any
 from ags1.support.words import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ags1.work.threads import SharedProgress
 
 _PENDING = ".pending"
 _REQUESTS = 32
@@ -297,7 +299,6 @@ def work_through(
     job_count: int | None = None,
     *,
     name_all: bool = False,
-    describe: Callable[[BaseException], str] = describe,
 ) -> int:
     """Call `one` for every job, some at a time; go on after a failure.
 
@@ -311,25 +312,25 @@ def work_through(
     total = None if None in sizes else sum(size or 0 for size in sizes)
     to_stdout = all(job.target != STANDARD for job in jobs)
     reporter = Reporter(work, words, total, len(jobs), to_stdout=to_stdout, name_all=name_all)
-    stopped = threading.Event()
+    shared: SharedProgress | None = None
     codes: list[int] = []
-    refusals: list[str] = []
+    fatal: list[str] = []
     untried = 0
 
-    def attempt(job: Job) -> None:
+    def attempt(job: Job, threads: int | None = None, advance: Callable[..., None] | None = None) -> None:
         nonlocal untried
-        if refusals:
+        if fatal:
             # A password that is wrong for one file is wrong for all, and each try may cost a second.
             untried += 1
             if work.json:
-                text = f"{shown(job.source)}: not tried, because of another file: {refusals[0]}"
+                text = f"{shown(job.source)}: not tried, because of another file: {fatal[0]}"
                 reporter.finished(text, {**names(job), "error": text})
             return
         report_progress = reporter.progress_of(job.source)
 
         def progress(done: int, size: int | None) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
+            if advance is not None:
+                advance(done, size)
             report_progress(done, size)
 
         try:
@@ -337,13 +338,18 @@ def work_through(
         except OutputClosed:
             raise
         except Exception as error:
-            if refuses_everything(error):
-                if refusals and not work.json:
+            from ags1.work.units import is_fatal
+
+            if shared is not None:
+                # Of what was stopped, nothing is said.
+                shared.check()
+            text = describe(error)
+            if is_fatal(error):
+                if fatal and not work.json:
                     # Under way at the same time as the one that said it.
                     untried += 1
                     return
-                refusals.append(describe(error))
-            text = describe(error)
+                fatal.append(text)
             if isinstance(error, OSError) and error.filename is None:
                 # Which of the two it was, the system did not say.
                 text = f"{shown(job.source)} -> {shown(job.target, 'standard output')}: {text}"
@@ -355,11 +361,24 @@ def work_through(
             reporter.finished(line, {**names(job), **record, "error": None})
 
     try:
-        _run_all(attempt, jobs, at_once(work.jobs, jobs) if job_count is None else job_count, stopped)
+        if len(jobs) == 1:
+            # The engine costs an import.
+            attempt(jobs[0])
+            return worst_code(codes)
+        from ags1.work import threads as on_threads
+        from ags1.work.units import OneByOne
+
+        shared = on_threads.SharedProgress(None, None)
+        threads = on_threads.Threads(min(len(jobs), at_once(work.jobs, jobs) if job_count is None else job_count))
+        with closing(
+            on_threads.run_on_threads(OneByOne(attempt, lambda job: job.size or 0), jobs, threads, shared)
+        ) as found:
+            for _ in found:
+                pass
     finally:
         reporter.close()
     if untried and not work.json:
-        warn(f"ags1: {counted(untried, 'file')} not tried: the service refuses every key")
+        warn(f"ags1: {counted(untried, 'file')} not tried: each would fail for the same reason")
     return worst_code(codes)
 
 
@@ -375,18 +394,6 @@ def at_once(wanted: int | None, jobs: list[Job]) -> int:
     # A pipe may have any length.
     sizes = [SMALL + 1 if job.size is None else job.size for job in jobs]
     return files_at_once(Location(ends[0]), sizes, 1, written=True)
-
-
-def _run_all(attempt: Callable[[Job], None], jobs: list[Job], at_once: int, stopped: threading.Event) -> None:
-    if at_once == 1 or len(jobs) == 1:
-        for job in jobs:
-            attempt(job)
-        return
-    from ags1.support.parallel import in_parallel
-
-    with closing(in_parallel(attempt, jobs, min(at_once, len(jobs)), stop=stopped.set)) as attempted:
-        for _ in attempted:
-            pass
 
 
 def _input(path: str) -> Any:

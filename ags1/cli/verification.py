@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import in_time
-from ags1.cli.spelling import in_options
 from ags1.cli.transfer import recorded
 from ags1.errors import AuthenticationError, KeyAccessError, without_secrets
 from ags1.support.exit_codes import EXIT_DATA, EXIT_KEY, EXIT_UNPROTECTED, NotProtected
@@ -50,11 +49,11 @@ def say_report(
         if each.startswith(NOTE):
             beside.insert(0, each)
         elif not said.quiet or not each.startswith(WARNING):
-            warn(f"ags1: {in_options(each)}")
+            warn(f"ags1: {each}")
     if not said.quiet:
         say(_line(report, started, more))
         for each in beside:
-            say(f"  {in_options(each)}")
+            say(f"  {each}")
     return report.exit_code
 
 

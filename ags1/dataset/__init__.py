@@ -18,7 +18,7 @@ store. docs/dataset-format.md shows each byte; :mod:`ags1.dataset.transaction` h
 
     master key in a KMS  ->  key encryption key  ->  key of the dataset  ->  a key and an identity for each file
 
-The calls to the KMS do not grow with the number of files. A file that was truncated, swapped for another,
+The calls to the KMS do not grow with the number of files. A file that was truncated, replaced by another,
 damaged, removed or added is detected and named, and so is an older manifest. A whole dataset that was restored from an
 older copy is not detected: keep :attr:`Dataset.pins` elsewhere, and pin it with ``open(..., pins=)``.
 """

@@ -10,7 +10,7 @@ import ags1.dataset.expiry as _expiry
 import ags1.dataset.maintenance as _maintenance
 from ags1.dataset._arguments import Path, check_run, kms_client, relative
 from ags1.dataset._reading import ReadableDataset
-from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, Phase, RunReport
+from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.sources import refuse_missing
 from ags1.dataset.verification import compare
@@ -138,14 +138,13 @@ class Dataset(ReadableDataset):
         prefix: str = "",
         threads: int | None = None,
         progress: Progress | None = None,
-        phase: Phase | None = None,
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> RunReport:
         """Verify every file, and encrypt again from the source each file that is missing, damaged or of wrong length.
 
-        A file whose source has changed since then is an error: use :func:`ags1.dataset.encrypt` for it. `progress` and
-        `phase` are those of :meth:`verify`; `progress` is told of the encryption too.
+        A file whose source has changed since then is an error: use :func:`ags1.dataset.encrypt` for it. `progress` is
+        that of :meth:`verify`, and is told of the encryption too.
 
         Returns
         -------
@@ -155,7 +154,7 @@ class Dataset(ReadableDataset):
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
         refuse_missing(Location(source, storage_options))
-        found = compare(self._view(), threads=threads or self._threads, progress=progress, phase=phase)
+        found = compare(self._view(), threads=threads or self._threads, progress=progress)
         options = Options(
             Filter(), threads or self._threads, "collect", progress=progress, dry_run=dry_run, again=True
         )  # fmt: skip

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 
 from ags1.dataset._arguments import Path, relative
 from ags1.dataset.entries import DatasetEntry
-from ags1.dataset.manifests import ManifestNode
+from ags1.dataset.manifests import DatasetView, ManifestNode
 from ags1.dataset.names import sort_key
-from ags1.dataset.views import DatasetView
 
 
 class Leaf:

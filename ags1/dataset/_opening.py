@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
-from ags1.dataset.access import ATTEMPTS, Access
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.pins import Pins
+from ags1.dataset.pins import ATTEMPTS, Access, Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.versions import Version, made_since, no_dataset, read_committed, read_latest

@@ -10,18 +10,16 @@ from typing import Literal, overload
 
 from ags1.dataset._arguments import Path, check_run
 from ags1.dataset._files import Files
-from ags1.dataset.access import Access
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.manifests import changes
-from ags1.dataset.pins import Pins
-from ags1.dataset.reports import Phase, RunReport
+from ags1.dataset.manifests import DatasetView, changes
+from ags1.dataset.pins import Access, Pins
+from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.verification import verify
 from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
-from ags1.dataset.views import DatasetView
 from ags1.dataset.writing import Options
 from ags1.errors import FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
@@ -212,9 +210,7 @@ class ReadableDataset(Closing):
             )
         return view.keys.open_part(entry.parts[0])
 
-    def verify(
-        self, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
-    ) -> VerifyReport:
+    def verify(self, *, threads: int | None = None, progress: Progress | None = None) -> VerifyReport:
         """Authenticate every block of every file, and compare the objects in the directory with the manifests.
 
         Parameters
@@ -223,9 +219,6 @@ class ReadableDataset(Closing):
             Threads to use; by default every usable CPU.
         progress : callable, optional
             Called as ``progress(done, total)`` with bytes of plaintext.
-        phase : callable, optional
-            Called as ``phase(doing, done, total)`` when every file has been read: `doing` says in words what is done
-            next, `done` counts objects, `total` is how many these can be at most, or None.
 
         Returns
         -------
@@ -234,11 +227,11 @@ class ReadableDataset(Closing):
             "files" and "plaintext_bytes". The subject of a finding is the path of a file, or the name of an object that
             no version names.
 
-            The codes of errors: "missing", "truncated", "extended", "replaced" (another file, or another version of
-            it), "swapped" (another file of this dataset), "damaged" (its header, or some of its blocks; of a file of
-            one block, that one), "unreadable" (an I/O error), "foreign" (an object of no run of this dataset). The
-            codes of warnings, which do no harm: "unreferenced" (a run wrote the object, and it is in no version),
-            "leftover" (a temporary file of an interrupted run).
+            The codes of errors: "missing", "truncated" and "extended" (of another length, which another file in its
+            place may have too), "replaced" (no block is its own), "damaged" (its header, or some of its blocks; of a
+            file of one block, that one), "unreadable" (an I/O error), "foreign" (an object of no run of this
+            dataset). The codes of warnings, which do no harm: "unreferenced" (a run wrote the object, and it is in no
+            version), "leftover" (a temporary file of an interrupted run).
 
         Notes
         -----
@@ -246,7 +239,7 @@ class ReadableDataset(Closing):
         stored elsewhere detects that: ``open(..., expected_version=)``.
         """
         check_run("fail", threads)
-        return verify(self._view(), threads=threads or self._threads, progress=progress, phase=phase)
+        return verify(self._view(), threads=threads or self._threads, progress=progress)
 
     def decrypt(
         self,

@@ -13,15 +13,16 @@ from itertools import chain, pairwise
 from ags1.dataset._files import Files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter
 from ags1.dataset.versions import numbers
-from ags1.dataset.views import DatasetView
 from ags1.dataset.worker import DecryptWorker, on_threads
 from ags1.dataset.writing import Options
 from ags1.errors import Ags1Error
 from ags1.storage import Location, SortedListing, TreeDirectories, Unsynced, inside, pass_unnamed, refuse_twins
 from ags1.streams.stream import Reader
+from ags1.support.arguments import spelled
 from ags1.work.threads import SharedProgress, run_on_threads
 
 _LOG = logging.getLogger("ags1.dataset")
@@ -163,7 +164,9 @@ def refuse_different(
     if count:
         differ = "file in it differs" if count == 1 else "files in it differ"
         text = f"{count:,} {differ} from what would be written, such as {example}, and nothing was written"
-        raise FileExistsError(errno.EEXIST, f"{text}: `overwrite=True` replaces the files there", target.shown)
+        raise FileExistsError(
+            errno.EEXIST, (f"{text}: {spelled('overwrite', True)} replaces the files there"), target.shown
+        )
 
 
 def _status(target: Location, entry: DatasetEntry) -> os.stat_result | None:

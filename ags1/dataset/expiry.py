@@ -18,16 +18,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
-from ags1.dataset.access import Access
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.manifests import Manifests
+from ags1.dataset.manifests import Manifests, open_root
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, version_name, version_number
+from ags1.dataset.pins import Access
 from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import ExpireReport
 from ags1.dataset.runs import remove_record
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version, kept_versions
-from ags1.dataset.views import open_root
 from ags1.errors import Ags1Error, ConflictError, FormatError
 from ags1.storage import Location, list_files, make_parent, open_output, remove, remove_directories, status
 

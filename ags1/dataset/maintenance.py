@@ -6,16 +6,15 @@ import errno
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
-from ags1.dataset.manifests import changes
+from ags1.dataset.manifests import DatasetView, changes
 from ags1.dataset.names import new_object_name, run_of, sort_key
+from ags1.dataset.pins import Access
 from ags1.dataset.reports import DatasetRewrapReport, RunReport
 from ags1.dataset.runs import Done, records
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import expired, kept_versions, made_since
-from ags1.dataset.views import DatasetView
 from ags1.errors import ConflictError
 from ags1.kms.asking import reported
 from ags1.storage import make_parent

@@ -23,7 +23,9 @@ from itertools import chain, pairwise
 
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import DatasetEntry
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import CONTROL, new_manifest_name, run_of, sort_key
+from ags1.dataset.versions import Version
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import encrypted_length
@@ -382,6 +384,32 @@ class Manifests:
 
 def _last(item: Item) -> bytes:
     return item.last if isinstance(item, ManifestNode) else item.key
+
+
+@dataclass(frozen=True)
+class DatasetView:
+    """One version of a dataset, opened."""
+
+    location: Location
+    version: Version
+    manifests: Manifests
+    root: ManifestNode | None
+    keys: DatasetKeys
+
+    @classmethod
+    def of(cls, location: Location, version: Version, keys: DatasetKeys) -> DatasetView:
+        """Check a version, and read the root of its manifests."""
+        version.authenticate(keys, f"version {version.version} of {location}")
+        manifests = Manifests(location, version.uuid)
+        return cls(location.as_root(), version, manifests, open_root(manifests, version, keys), keys)
+
+
+def open_root(manifests: Manifests, version: Version, keys: DatasetKeys) -> ManifestNode | None:
+    """The root of a version's manifests; None if it has no entry."""
+    if version.manifest is None or version.manifest_key is None:
+        return None
+    metadata = keys.open(version.manifest, version.manifest_key)
+    return manifests.root(version.manifest, metadata, version.file_count, version.plaintext_bytes)
 
 
 # -- comparing -----------------------------------------------------------------------------------------------------

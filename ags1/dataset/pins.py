@@ -10,11 +10,16 @@ make one; and an older copy, or another dataset of the same key, is authentic as
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ags1.dataset.versions import Version
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.storage import Location, inside, no_pins, read_pins, write_pins
+from ags1.support.arguments import at_least_one, spelled
+from ags1.support.typing import Any
+
+ATTEMPTS = 100
+"""How often a change is committed on top of other writers' versions, unless the caller says so."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Pins:
         if self.key_id is not None and found.key_id != self.key_id:
             raise KeyAccessError(
                 f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you know that "
-                "it was rewrapped, say the new one with `key_id=...`"
+                f"it was rewrapped, say the new one with {spelled('key_id', 'NEW')}"
             )
 
     def refuse_nothing(self, where: Location) -> None:
@@ -118,6 +123,25 @@ class Pins:
         ):
             raise no_pins(path, "dataset")
         return cls(fields["uuid"], fields["key-id"], fields["version"], fields["digest"])
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a dataset is, the KMS client of its master key, and what each version of it must be.
+
+    `attempts` is how often a change is applied on top of the versions of other writers, before ConflictError.
+    """
+
+    location: Location
+    kms: Any
+    pins: Pins = field(default_factory=Pins)
+    attempts: int = ATTEMPTS
+
+    @classmethod
+    def of(cls, location: Location, kms: Any, pins: Pins | None = None, attempts: int = ATTEMPTS) -> Access:
+        """Check the arguments of a caller. ValueError: `attempts` is below 1."""
+        at_least_one(attempts, "attempts")
+        return cls(location.as_root(), kms, Pins() if pins is None else pins, attempts)
 
 
 def pins_of(path: str, dataset: Location) -> Pins | None:

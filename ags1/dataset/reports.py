@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ags1.support.reports import Report
 from ags1.support.words import LINK
-
-Phase = Callable[[str, int, "int | None"], object]
-"""Called as ``phase(doing, done, total)`` with what is done, in words, and a number of objects; see `verify`."""
 
 
 @dataclass

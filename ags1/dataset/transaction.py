@@ -34,11 +34,11 @@ from heapq import merge
 from itertools import repeat
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes
+from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes, open_root
 from ags1.dataset.names import CONTROL, check_entry_path, sort_key, version_name
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import (
     Version,
@@ -49,10 +49,10 @@ from ags1.dataset.versions import (
     read_latest,
     read_version,
 )
-from ags1.dataset.views import open_root
 from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status
+from ags1.support.arguments import spelled
 from ags1.support.typing import Self
 
 _LOG = logging.getLogger("ags1.dataset")
@@ -128,13 +128,14 @@ class Transaction:
         else:
             pins.check(base, location)
         if key_id == "" or (base is None and key_id is None and operation == "encrypt"):
-            raise ValueError(f"{location}: a new dataset needs a master key: `key_id=ID`")
+            raise ValueError(f"{location}: a new dataset needs a master key: {spelled('key_id')}")
         if base is None and key_id is None:
             raise no_dataset(location)
         if not can_create(location) and not (single_writer if base is None else base.single_writer):
             raise UnsupportedError(
                 f"{location}: this store cannot create a file only if it is absent, so two writers could not see each "
-                "other: use another store, or promise with `single_writer=True` that there is no other writer "
+                f"other: use another store, or promise with {spelled('single_writer', True)} that there is no other "
+                "writer "
                 "(for a new dataset)"
             )
         if base is None:
@@ -168,7 +169,8 @@ class Transaction:
         if not self._promised:
             raise UnsupportedError(
                 f"{self.location}: this store says that it creates a file only if it is absent, and does not: of "
-                "several writers, one would lose its commit; use another store, or promise with `single_writer=True` "
+                f"several writers, one would lose its commit; use another store, or promise with "
+                f"{spelled('single_writer', True)} "
                 "that there is no other writer"
             )
         self._single_writer = True
@@ -398,9 +400,11 @@ class Transaction:
             raise AuthenticationError(
                 f"{self.location} is another dataset than the one that this began on: nothing was committed"
             )
-        is_mine = head.uuid == self._uuid
-        theirs = self.keys if is_mine else DatasetKeys(head.key, self._access.kms, self.location.shown)
-        head.authenticate(theirs, self.location.shown)
+        if head.uuid != self._uuid:
+            raise ConflictError(
+                f"{self.location}: another writer has made this dataset meanwhile: nothing was committed; run it again"
+            )
+        head.authenticate(self.keys, self.location.shown)
         before, digest = (0, None) if self._looked_at is None else (self._looked_at.version, self._looked_at.digest)
         since = self._refuse_fenced(self._runs, head, before) if head.version > before else []
         if not since or since[0].parent != digest:
@@ -415,10 +419,8 @@ class Transaction:
             )
         if told is not None:
             told(since)
-        if not is_mine:
-            return head, self._joined(head, theirs, since)
         with self._reading():
-            return head, self._merged(head, open_root(self.manifests, head, theirs), since)
+            return head, self._merged(head, open_root(self.manifests, head, self.keys), since)
 
     def _merged(self, head: Version, theirs: ManifestNode | None, since: list[Version]) -> ManifestNode | None:
         self._refuse_replaced(since, changes(self.manifests, self.root, theirs))
@@ -463,40 +465,6 @@ class Transaction:
                     f"{self.location}: another writer has made {other} meanwhile, so {own} cannot exist: one would be "
                     "a file where the other needs a directory; nothing was committed; run it again"
                 )
-
-    def _joined(self, head: Version, theirs: DatasetKeys, since: list[Version]) -> ManifestNode | None:
-        """Two writers have made the same new dataset: the files of this one are added to the other's version."""
-        if head.key_id != self.key.key_id:
-            raise ConflictError(
-                f"{self.location}: another writer has made this dataset meanwhile, under the master key "
-                f"{head.key_id!r}: nothing was committed; run it again, with that"
-            )
-        manifests = Manifests(self.location, head.uuid, self.unsynced)
-        begun = open_root(manifests, head, theirs)
-        self._refuse_replaced(since, ((None, each) for each in manifests.entries(begun)))
-        editor = Editor(manifests, begun, self.run.id)
-        for entry in self.manifests.entries(self._mine):
-            parts = tuple(
-                replace(part, sealed_key=theirs.seal(part.name, self.keys.open_part(part).encode()))
-                for part in entry.parts
-            )
-            found = editor.put(replace(entry, parts=parts, version=head.version + 1))
-            if found is not None and not entry.is_directory:
-                raise ConflictError(
-                    f"{self.location}: another writer has made this dataset, and {entry.path} in it, meanwhile: "
-                    "nothing was committed; run it again"
-                )
-        self._refuse_twins(
-            (each.path for each in self.manifests.entries(self._mine)),
-            (each.path for each in manifests.entries(begun)),
-        )
-        root = editor.finish()
-        # From here on it is a change of their dataset.
-        self.base, self.root, self.manifests, self.keys = head, begun, manifests, theirs
-        self.key, self._uuid = head.key, head.uuid
-        self._single_writer = head.single_writer
-        self._mine = root
-        return root
 
     def __enter__(self) -> Self:
         return self

@@ -12,19 +12,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from ags1.core.blocks import open_blocks
 from ags1.dataset.entries import DatasetEntry, Part
-from ags1.dataset.manifests import Manifests
+from ags1.dataset.manifests import DatasetView, Manifests, open_root
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
-from ags1.dataset.references import ListedReference, unnamed, walk
-from ags1.dataset.reports import Phase
+from ags1.dataset.references import unnamed, walk
 from ags1.dataset.versions import Version, kept_versions
-from ags1.dataset.views import DatasetView, open_root
 from ags1.dataset.worker import VerifyWorker, on_threads
 from ags1.errors import Ags1Error, KeyAccessError
-from ags1.keys import KeyMetadata
-from ags1.layout import BLOCK_OVERHEAD, DEFAULT_BLOCK_LENGTH, HEADER_LENGTH
-from ags1.storage import Location, PipeSource, open_source
+from ags1.storage import Location
 from ags1.storage import status as status_of
 from ags1.streams.files import Progress
 from ags1.streams.verify import verify_file
@@ -36,23 +31,10 @@ Perform = Callable[[DatasetView], Generator[UnitOutcome, None, None]]
 
 _LOG = logging.getLogger("ags1.dataset")
 
-# What is done after every file was read.
-_COMPARING = "listing what is stored"
-_REPLACEMENTS = "searching the origin of replaced objects"
-_STRANGERS = "searching the origin of foreign objects"
 
-# The origin of a swapped object is searched among the objects of its length. No more than this many are tried for the
-# objects of files, and as many for those of no file: each try reads and decrypts up to a block.
-_TRIES = 1000
-# A listing is told of once for so many objects.
-_TOLD_OBJECTS = 1000
-
-
-def verify(
-    view: DatasetView, *, threads: int | None = None, progress: Progress | None = None, phase: Phase | None = None
-) -> VerifyReport:
+def verify(view: DatasetView, *, threads: int | None = None, progress: Progress | None = None) -> VerifyReport:
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`."""
-    found = compare(view, threads=threads, progress=progress, phase=phase)
+    found = compare(view, threads=threads, progress=progress)
     version = view.version
     of_files = [each.details["plaintext_length"] for each in found if "plaintext_length" in each.details]
     report = VerifyReport(view.location.shown)
@@ -66,14 +48,14 @@ def verify(
 
 def compare(
     view: DatasetView, *, threads: int | None = None, progress: Progress | None = None,
-    perform: Perform | None = None, phase: Phase | None = None,
+    perform: Perform | None = None,
 ) -> list[Finding]:  # fmt: skip
     """All findings of :func:`verify`, in the order of paths; of other objects last.
 
     Objects that other versions name are not foreign. `perform` verifies the files outside of this process, and yields
     the outcomes of the entries that failed. KeyAccessError: there, the KMS refused.
     """
-    return _Comparison(view, phase).run(threads, progress, perform)
+    return _Comparison(view).run(threads, progress, perform)
 
 
 def _finding(path: str, code: str, text: str) -> Finding:
@@ -86,11 +68,8 @@ def _finding(path: str, code: str, text: str) -> Finding:
 @dataclass
 class _Comparison:
     view: DatasetView
-    phase: Phase | None = None
     problems: dict[str, Finding] = field(default_factory=dict)
     unexpected_files: dict[str, Finding] = field(default_factory=dict)
-    # Objects that may be copies of others: name -> length, and the path of their file.
-    suspects: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     # Versions that cannot be read, the last one first.
     unread: list[int] = field(default_factory=list)
     # Runs that have a record, so they go on, or were interrupted.
@@ -114,7 +93,6 @@ class _Comparison:
                     self.problems[outcome.unit.path] = replace(found, details=details)
         _LOG.info("%s: every file was read; what is stored is compared with the manifests", self.view.location)
         self._find_strangers()
-        self._find_origins()
         by_path = (sorted(each.values(), key=_place) for each in (self.problems, self.unexpected_files))
         findings = [each for those in by_path for each in those]
         version = self.view.version
@@ -154,30 +132,20 @@ class _Comparison:
             return _finding(path, "replaced", f"{name} is no longer a regular file")
         if size != part.file_length:
             what = f"{name} has {size:,} bytes, not {part.file_length:,}"
-            if _begins_like(place, metadata, part.file_length):
-                if size < part.file_length:
-                    return _finding(path, "truncated", f"{what}: its end is missing")
-                return _finding(path, "extended", f"{what}: bytes were added to it")
-            self.suspects[part.name] = size, path
-            if size < part.file_length and part.plaintext_length <= DEFAULT_BLOCK_LENGTH:
-                # Its only tag is missing, so a cut and a replacement look the same.
+            if size < part.file_length:
                 return _finding(path, "truncated", f"{what}: its end is missing, or it was replaced")
-            return _finding(path, "replaced", f"{what}, and begins differently: another file, or another version")
+            return _finding(path, "extended", f"{what}: bytes were added to it, or it was replaced")
         try:
             report = verify_file(place, key_metadata=metadata, threads=1)
         except OSError as error:
             return _finding(path, "unreadable", f"{name} cannot be read: {error}")
         except Ags1Error as error:
-            if _begins_like(place, metadata, part.file_length):
-                return _finding(path, "damaged", f"{name}: its header was changed: {error}")
-            self.suspects[part.name] = size, path
-            return _finding(path, "replaced", f"{name} was replaced or damaged: {error}")
+            return _finding(path, "damaged", f"{name}: its header was changed, or it was replaced: {error}")
         failed = report.having("damaged")
         if not failed:
             return None
         if report.checked["blocks"]:
             return _finding(path, "damaged", f"{name}: {failed[0].message.removeprefix(f'{report.subject}: ')}")
-        self.suspects[part.name] = size, path
         blocks = report.facts["blocks"]
         if blocks == 1:
             # One changed bit and another file look the same.
@@ -191,7 +159,7 @@ class _Comparison:
     def _find_strangers(self) -> None:
         """Report objects that no version names."""
         known: set[str] = set()
-        listed = (each for each in self._told(walk(self.view.location)) if not self._is_of_control(each.name))
+        listed = (each for each in walk(self.view.location) if not self._is_of_control(each.name))
 
         def names() -> Iterator[str]:
             known.clear()
@@ -203,18 +171,6 @@ class _Comparison:
                 found.pop(name, None)
         for name, each in found.items():
             self.unexpected_files[name] = self._unexpected(name, each.kind)
-
-    def _told(self, listed: Iterator[ListedReference]) -> Iterator[ListedReference]:
-        count = 0
-        for count, each in enumerate(listed):
-            if count % _TOLD_OBJECTS == 0:
-                self._tell(_COMPARING, count, None)
-            yield each
-        self._tell(_COMPARING, count, None)
-
-    def _tell(self, doing: str, done: int, total: int | None) -> None:
-        if self.phase is not None:
-            self.phase(doing, done, total)
 
     def _is_of_control(self, name: str) -> bool:
         """Whether this is a version, or a record of an interrupted run: no manifest names these."""
@@ -272,52 +228,7 @@ class _Comparison:
                 why = f"of run {run}, which goes on, or was interrupted"
             text = f"{name} is in no version: it is {why}; it stays for the grace time, and a later expire removes it"
             return _finding(name, "unreferenced", text)
-        if kind == "file":
-            size = _size_of(self.view.location.join(name))
-            if size is not None:
-                self.suspects[name] = size, None
         return _finding(name, "foreign", f"{name} is of no run of this dataset: it was put there")
-
-    def _find_origins(self) -> None:
-        """Find the objects of the dataset that the suspects are copies of."""
-        for of_files in (True, False):
-            by_length: dict[int, list[str]] = {}
-            for name, (length, path) in self.suspects.items():
-                if (path is not None) is of_files:
-                    by_length.setdefault(length, []).append(name)
-            if by_length:
-                self._find_among(by_length, _REPLACEMENTS if of_files else _STRANGERS)
-
-    def _find_among(self, by_length: dict[int, list[str]], doing: str) -> None:
-        for name, origin in self._origins(by_length, doing):
-            path = self.suspects[name][1]
-            if path is not None:
-                text = f"{path}: its object {name} is that of {origin}, put in its place"
-                self.problems[path] = replace(_finding(path, "swapped", text), details=self.problems[path].details)
-            else:
-                text = f"{name} is a copy of an object of {origin}, under a name of no file"
-                self.unexpected_files[name] = _finding(name, "foreign", text)
-
-    def _origins(self, by_length: dict[int, list[str]], doing: str) -> Iterator[tuple[str, str]]:
-        tries = 0
-        self._tell(doing, tries, _TRIES)
-        found: set[str] = set()
-        for entry in self.view.manifests.files(self.view.root):
-            for part in entry.parts:
-                for name in by_length.get(part.file_length, ()):
-                    if name == part.name or name in found:
-                        continue
-                    tries += 1
-                    if tries > _TRIES:
-                        return
-                    self._tell(doing, tries, _TRIES)
-                    try:
-                        metadata = self.view.keys.open_part(part)
-                    except Ags1Error:
-                        continue
-                    if _begins_like(self.view.location.join(name), metadata, part.file_length):
-                        found.add(name)
-                        yield name, entry.path
 
 
 def _place(finding: Finding) -> bytes:
@@ -332,24 +243,3 @@ def _size_of(place: Location) -> int | None:
         if error.errno not in (errno.EINVAL, errno.EISDIR):
             raise
         return None
-
-
-def _begins_like(place: Location, metadata: KeyMetadata, file_length: int) -> bool:
-    """Whether the first block of what had a length opens with a key; what comes behind does not matter."""
-    try:
-        source = open_source(place)
-    except OSError:
-        return False
-    assert not isinstance(source, PipeSource)
-    try:
-        # Whatever its header says: every object of a dataset has blocks of this length.
-        block_length = DEFAULT_BLOCK_LENGTH
-        wanted = min(min(source.size, file_length) - HEADER_LENGTH, block_length + BLOCK_OVERHEAD)
-        out = bytearray(max(0, wanted - BLOCK_OVERHEAD))
-        data = source.read(HEADER_LENGTH, wanted)
-        open_blocks(data, out, metadata.encryption_key, metadata.aad_prefix or b"", block_length, 0, 1)
-    except (Ags1Error, OSError, ValueError):
-        return False
-    finally:
-        source.close()
-    return True

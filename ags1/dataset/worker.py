@@ -32,6 +32,7 @@ from ags1.storage import Directories, Location, read_whole
 from ags1.streams.cipher import BlockCipher
 from ags1.streams.files import open_plaintext, seal_source
 from ags1.streams.reading import Plaintext
+from ags1.support.arguments import spelled
 from ags1.support.typing import Any, Buffer
 from ags1.work.threads import Threads
 from ags1.work.units import Advance, Work, attempts
@@ -40,6 +41,7 @@ SMALL = 1 << 20
 """Files of up to so many bytes of plaintext are processed together."""
 # A larger file gets all threads, after earlier units end: otherwise one thread would work alone on the last file.
 _LARGE = 32 << 20
+_BRIEF = 64 << 10
 _AHEAD = 4
 _CHECKED = 8 << 20
 _MOST_PARTS = 99_999
@@ -126,7 +128,17 @@ def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
 # -- encrypting ----------------------------------------------------------------------------------------------------
 
 
-class EncryptWorker(Work):
+class _LocalBatches(Work):
+    """Files of one tree that go to another."""
+
+    are_local: bool
+
+    def is_brief(self, batch: list[Any]) -> bool:
+        """Whether it has very small files of this machine."""
+        return self.are_local and sum(map(self.size_of, batch)) <= len(batch) * _BRIEF and self.is_small(batch[0])
+
+
+class EncryptWorker(_LocalBatches):
     """Encrypts files of a source into objects of a dataset.
 
     The sources of units are relative to `source`, the names of objects to `target`. A source that is an AGS1 stream is
@@ -139,6 +151,7 @@ class EncryptWorker(Work):
         self._target = target
         self._keys = keys
         self._again = again
+        self.are_local = source.is_local and target.is_local
 
     def is_small(self, unit: EncryptUnit) -> bool:
         """Whether it is a small file; a range is none."""
@@ -170,7 +183,7 @@ class EncryptWorker(Work):
         if not self._again and bytes(memoryview(data)[: len(layout.MAGIC)]) == layout.MAGIC:
             raise AlreadyEncryptedError(
                 f"{place_of(self._source, unit.source)} is encrypted already, as an AGS1 stream: leave it out, or "
-                "encrypt it again with `again=True`"
+                f"encrypt it again with {spelled('again', True)}"
             )
 
     def _read(self, unit: EncryptUnit) -> Buffer:
@@ -201,7 +214,7 @@ class EncryptWorker(Work):
 # -- decrypting and verifying --------------------------------------------------------------------------------------
 
 
-class ReadingWorker(Work):
+class ReadingWorker(_LocalBatches):
     """Base class of decrypting and verifying. Units are entries, or ranges of a big one.
 
     Every block of them is authenticated. The result of a unit has the name of its file, and its bytes of plaintext.
@@ -210,6 +223,7 @@ class ReadingWorker(Work):
     def __init__(self, dataset: Location, keys: DatasetKeys) -> None:
         self._dataset = dataset
         self._keys = keys
+        self.are_local = dataset.is_local
 
     def size_of(self, unit: DatasetEntry | ReadUnit) -> int:
         """Bytes of plaintext."""
@@ -321,6 +335,7 @@ class DecryptWorker(ReadingWorker):
     def __init__(self, dataset: Location, target: Location, keys: DatasetKeys) -> None:
         super().__init__(dataset, keys)
         self._target = target
+        self.are_local = dataset.is_local and target.is_local
 
     def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
         with open_target(self._target) as target:

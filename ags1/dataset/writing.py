@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 
-from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.names import CONTROL, RUNS, check_new_path, new_object_name, record_of, run_of, version_number
+from ags1.dataset.pins import Access
 from ags1.dataset.references import ListedReference, walk
 from ags1.dataset.reports import RunReport
 from ags1.dataset.runs import DatasetRun, Done, Interrupted, interrupted, records, remove_record
@@ -39,6 +39,7 @@ from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
 from ags1.storage import Location, SortedListing, Twins, directory_mode, inside
 from ags1.streams.files import Progress
+from ags1.support.arguments import spelled
 from ags1.support.words import counted
 from ags1.work.threads import SharedProgress, run_on_threads
 from ags1.work.units import UnitOutcome
@@ -226,8 +227,9 @@ class _Writing:
         report = self._report
         if report.removed and not (report.unchanged or self._found_any() or self._options.allow_empty):
             raise ValueError(
-                f"{self._source}: it has no files, so `delete=True` would remove {counted(report.removed, 'file')} of "
-                "the dataset: is it mounted, and the right one? If it is to be so, add `allow_empty=True`"
+                f"{self._source}: it has no files, so {spelled('delete', True)} would remove "
+                f"{counted(report.removed, 'file')} of "
+                f"the dataset: is it mounted, and the right one? If it is to be so, add {spelled('allow_empty', True)}"
             )
 
     def _note_others(self) -> None:
@@ -292,7 +294,7 @@ class _Writing:
             if control and version_number(name) is not None and not self._options.again:
                 raise AlreadyEncryptedError(
                     f"{self._source.join(inner)} in the source is a dataset, so its files are encrypted already: "
-                    "exclude it, or encrypt it again with `again=True`"
+                    f"exclude it, or encrypt it again with {spelled('again', True)}"
                 )
             yield found
 
@@ -334,7 +336,9 @@ class _Writing:
                 if entry is None or replace(entry, version=made.version) != made:
                     self._take(partial(self._transaction.put, made))
             elif self._options.delete and not found.source and found.error is None:
-                raise ValueError(f"{self._source} is a file: with `delete=True`, the dataset would lose all others")
+                raise ValueError(
+                    f"{self._source} is a file: with {spelled('delete', True)}, the dataset would lose all others"
+                )
             elif found.error is not None:
                 # If it is a directory, the files below it are unknown.
                 self._unread = f"{found.path}/" if found.path else ""
@@ -390,7 +394,7 @@ class _Writing:
             new, kept = (path, above) if is_new else (above, path)
             text = (
                 f"is new in the source, and the dataset still has {kept}, which the source no longer has, so a file "
-                "would have the name of a directory: leave that out with `delete=True`, or remove it first"
+                f"would have the name of a directory: leave that out with {spelled('delete', True)}, or remove it first"
             )
             raise FileExistsError(errno.EEXIST, text, new)
 

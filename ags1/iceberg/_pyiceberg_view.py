@@ -15,6 +15,7 @@ from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import Transform
 
 from ags1.errors import without_secrets
+from ags1.support.arguments import spelled
 
 _COLUMN_SIZES = [each.name for each in DATA_FILE_TYPE[3].fields].index("column_sizes")
 Newest: TypeAlias = Callable[[Any, Any], "tuple[Any, str, Any]"]
@@ -115,7 +116,7 @@ class _Catalog(NoopCatalog):
         if self._newest is None:
             raise PermissionError(
                 f"{without_secrets(table.metadata_location)}: the table was opened by its metadata file, and no "
-                "catalog says which is the newest: open it with `load_table` to change it"
+                f"catalog says which is the newest: open it with {spelled('load_table')} to change it"
             )
         return self._newest
 

@@ -20,15 +20,15 @@ from ags1.expected import Expected
 from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_io import EncryptedFileIO, client_of, file_io_at
-from ags1.iceberg.maintenance.table_maintenance import TableMaintenance
 from ags1.iceberg.metadata.locations import io_properties_of, moving
 from ags1.iceberg.metadata.metadata_document import text_hash
-from ags1.iceberg.scan.appends import appends_between
-from ags1.iceberg.scan.parsing import metadata_text
+from ags1.iceberg.metadata.variant import metadata_text
+from ags1.iceberg.scan.planning import appends_between
 from ags1.iceberg.scan.projection import LINEAGE
 from ags1.iceberg.scan.row_filter import RowFilter, parsed
 from ags1.iceberg.scan.table_scan import EncryptedTableScan
-from ags1.iceberg.writing.table_changes import TableChanges
+from ags1.iceberg.table_changes import TableChanges
+from ags1.support.arguments import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def load_table(
     return EncryptedTable(state.metadata_location, file_io, found)
 
 
-class EncryptedTable(TableChanges, TableMaintenance):
+class EncryptedTable(TableChanges):
     """An open table. :func:`load_table` and :func:`open_table` make it.
 
     Attributes
@@ -239,7 +239,7 @@ class EncryptedTable(TableChanges, TableMaintenance):
         if self.catalog_table is None:
             raise ValueError(
                 f"{without_secrets(self.metadata_location)}: the table was opened by its metadata file, and no catalog "
-                "says which is the newest: open it with `load_table`"
+                f"says which is the newest: open it with {spelled('load_table')}"
             )
         self.__dict__.update(self.at(self.catalog_table.load() if state is None else state).__dict__)
         # What PyIceberg changes, this table shows.
@@ -346,9 +346,15 @@ class EncryptedTable(TableChanges, TableMaintenance):
         if columns is not None and (isinstance(columns, str) or not columns):
             raise ValueError("columns must be a sequence of at least one name")
         if sum(each is not None for each in (snapshot_id, as_of, ref, from_snapshot)) > 1:
-            raise ValueError("give one of `snapshot_id`, `as_of`, `ref` and `from_snapshot`")
+            raise ValueError(
+                f"give one of {spelled('snapshot_id')}, {spelled('as_of')}, {spelled('ref')} and "
+                f"{spelled('from_snapshot')}"
+            )
         if to_snapshot is not None and from_snapshot is None:
-            raise ValueError("give `from_snapshot` with `to_snapshot`, or `snapshot_id` for all rows of a snapshot")
+            raise ValueError(
+                f"give {spelled('from_snapshot')} with {spelled('to_snapshot')}, or {spelled('snapshot_id')} for all "
+                "rows of a snapshot"
+            )
         metadata = appends = None
         if from_snapshot is not None:
             appends = appends_between(self.table.metadata, from_snapshot, to_snapshot)

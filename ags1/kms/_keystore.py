@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 
 from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.kms._base import Refusal
+from ags1.support.arguments import spelled
 from ags1.support.typing import Any
 
 LARGEST = 16 << 20
@@ -106,19 +107,21 @@ class Protection:
         if header["kind"] == "password":
             if password is None:
                 raise Refusal(
-                    "it is protected by a password: give `password_file`, or the variable AGS1_KMS_PASSWORD"
+                    f"it is protected by a password: give {spelled('password_file')}, or the variable AGS1_KMS_PASSWORD"
                     + (", not a key file" if key is not None else "")
                 )
             return cls(header, _derive(header, password))
         if key is None:
-            raise Refusal("it is protected by a key file: give it as `key_file`")
+            raise Refusal(f"it is protected by a key file: give it as {spelled('key_file')}")
         return cls(header, key)
 
     @classmethod
     def _of_several(cls, header: dict[str, Any], password: str | bytes | None, key: Key | None) -> Protection:
         kind = "key-file" if key is not None else "password"
         if key is None and password is None:
-            raise Refusal("it is protected by several secrets: give `password_file` or `key_file`")
+            raise Refusal(
+                f"it is protected by several secrets: give {spelled('password_file')} or {spelled('key_file')}"
+            )
         for number, entry in enumerate(header["secrets"]):
             if entry["kind"] != kind:
                 continue

@@ -16,6 +16,7 @@ from ags1.kms import _keystore
 from ags1.kms._base import KeyManagementClient, Refusal, Unusable
 from ags1.kms._keystore import check_key_id as check_key_id
 from ags1.kms.memory import MemoryKms, open_wrapped, seal_wrapped, unknown_key
+from ags1.support.arguments import spelled
 from ags1.support.key_files import parse_key, read_key_file
 from ags1.support.secrets import Secret
 from ags1.support.typing import Any
@@ -278,7 +279,9 @@ class LocalKms(KeyManagementClient):
         given = _Given(password, password_file, key_file)
         del password
         if given.is_empty:
-            raise ValueError("a new password is needed, as password or `password_file`, or a `key_file`")
+            raise ValueError(
+                f"a new password is needed, as password or {spelled('password_file')}, or a {spelled('key_file')}"
+            )
         protection = self._call(given.protect, "change its password")
         with self._changing("change its password") as store:
             assert store.protection is not None
@@ -316,7 +319,9 @@ class LocalKms(KeyManagementClient):
         given = _Given(password, password_file, key_file)
         del password
         if given.is_empty:
-            raise ValueError("another password is needed, as password or `password_file`, or a `key_file`")
+            raise ValueError(
+                f"another password is needed, as password or {spelled('password_file')}, or a {spelled('key_file')}"
+            )
         action = "add a secret"
         protection = self._call(given.protect, action)
         with self._changing(action) as store:
@@ -355,7 +360,7 @@ class LocalKms(KeyManagementClient):
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
-        return seal_wrapped(key, _versions(self._load("; `LocalKms.create` makes a new one"), key_id)[0])
+        return seal_wrapped(key, _versions(self._load(f"; {spelled('LocalKms.create')} makes a new one"), key_id)[0])
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         return open_wrapped(wrapped, *_versions(self._load(), key_id))
@@ -470,7 +475,7 @@ class _Given:
 
     def __init__(self, password: str | bytes | None, password_file: Path | None, key_file: Path | None) -> None:
         if sum(each is not None for each in (password, password_file, key_file)) > 1:
-            raise ValueError("give one of password, `password_file` and `key_file`")
+            raise ValueError(f"give one of password, {spelled('password_file')} and {spelled('key_file')}")
         self._password = password
         self._password_file = password_file
         self._key_file = key_file
@@ -510,7 +515,10 @@ class _Given:
             return _keystore.Protection.by_key(key)
         password = self.password(PASSWORD_VARIABLE)
         if password is None:
-            raise Refusal(f"it needs a password, as `password_file` or in {PASSWORD_VARIABLE}, or a `key_file`")
+            raise Refusal(
+                f"it needs a password, as {spelled('password_file')} or in {PASSWORD_VARIABLE}, or a "
+                f"{spelled('key_file')}"
+            )
         return _keystore.Protection.by_password(password)
 
 

@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from ags1.errors import AlreadyEncryptedError
+from ags1.spark.engine.captured import settings_of
 from ags1.spark.engine.column_keys import ColumnRecord, Wanted, is_empty, keys_for, newest_key
 from ags1.spark.engine.column_work import (
     ANY_ROW_KEY,
@@ -27,16 +28,11 @@ from ags1.spark.engine.column_work import (
 )
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import kms_reference
-from ags1.spark.engine.sessions import Session
-from ags1.storage import in_order
-from ags1.support.arguments import one_of
+from ags1.storage import Location, in_order
+from ags1.support.arguments import one_of, spelled
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from ags1.storage import Location
 
 _FORMS = ("ags1", "gcm")
 _AT_ONCE = 16
@@ -52,7 +48,6 @@ def encrypt_columns(
     keys: str | os.PathLike[str],
     form: Literal["ags1", "gcm"] = "ags1",
     row_key: str | None = None,
-    deterministic: bool = False,
 ) -> DataFrame:
     """Encrypt columns of a DataFrame, also of a streaming one, value by value; nulls stay null.
 
@@ -81,13 +76,12 @@ def encrypt_columns(
         Column whose value in the same row is authenticated with each value, such as a primary key. Then a value that is
         moved to another row is detected, as one that is moved to another column always is. It has no nulls, and must
         have the same value, name and type for decryption.
-    deterministic : bool
-        Refused if true: equal values never have equal ciphertext.
 
     Returns
     -------
     DataFrame
-        The columns are binary; metadata of their fields has the key ``ags1.encrypted``.
+        The columns are binary, and equal values never have equal ciphertext. Metadata of the fields has the key
+        ``ags1.encrypted``.
 
     Raises
     ------
@@ -96,7 +90,7 @@ def encrypt_columns(
         JSON.
     ValueError, TypeError
         A wrong argument: a column that does not exist, whose name two columns have, or that has another type, a column
-        that Spark does not give to Arrow, `deterministic`. No key has been written.
+        that Spark does not give to Arrow. No key has been written.
     KeyAccessError
         The KMS refused a master key.
     OSError
@@ -113,12 +107,6 @@ def encrypt_columns(
     ...     people, {"ssn": "pii", "notes": "pii"}, kms="aws:", keys="s3a://vault/_column_keys", row_key="id"
     ... )
     """
-    if deterministic:
-        raise ValueError(
-            "deterministic: AES-GCM has a fresh nonce for each value, and without one it is broken, so equal values "
-            "have no equal ciphertext to join by. Join before encryption or by another column, or add a column with "
-            "HMAC-SHA-256 of the value under a key of its own, and join by that"
-        )
     kms = kms_reference(kms)
     one_of(form, _FORMS, "form")
     chosen = _Chosen.of(df, columns, row_key)
@@ -372,7 +360,7 @@ class _Chosen:
         for name, key_id in columns.items():
             if not isinstance(key_id, str):
                 raise TypeError(f"the master key of column {name!r} must be a str, not {type(key_id).__name__}")
-        case_sensitive = Session(df.sparkSession).setting("spark.sql.caseSensitive") or "false"
+        case_sensitive = settings_of(df.sparkSession).get("spark.sql.caseSensitive", "false")
         made = cls(df.schema, case_sensitive.lower() == "true", {}, None)
         for each in made.schema:
             _arrow_type(each)
@@ -475,7 +463,7 @@ def _recorded(table: Location, kms: str, opening: Opening, keys: str | os.PathLi
         where = os.fspath(keys)
         if key is None and is_empty(table):
             raise FileNotFoundError(
-                errno.ENOENT, "there is no key table: `keys` is where encrypt_columns wrote one", where
+                errno.ENOENT, f"there is no key table: {spelled('keys')} is where encrypt_columns wrote one", where
             )
         raise ValueError(f"{where} has no key of the column {name!r}, to say its type: give types=")
     opening.check(key)

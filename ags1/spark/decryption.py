@@ -10,11 +10,9 @@ cannot write into the middle of a file: there, one task decrypts all of it.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import ags1.dataset as datasets
@@ -22,15 +20,14 @@ from ags1.dataset import Dataset, DatasetEntry, Pins
 from ags1.dataset.decrypting import made_before, refuse_different, refuse_twin_files
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.targets import LocalTarget
-from ags1.dataset.worker import cut_entry
 from ags1.layout import encrypted_length
 from ags1.spark.encryption import by_file, joined
-from ags1.spark.engine.dataset_work import DecryptWork, packed
+from ags1.spark.engine.dataset_work import DecryptWork, units_of
 from ags1.spark.engine.decryption_records import DecryptionRecords
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.planning import PART_BYTES, Unit
 from ags1.spark.engine.progress import Progress
-from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.results import Recorder, Result
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import Sealer, dataset_keys, kms_client, kms_reference
 from ags1.storage import Location, TreeDirectories, Unsynced, identity_of, inside, list_files, pass_unnamed, remove
@@ -114,7 +111,7 @@ def decrypt_files(
     KeyAccessError
         The master key could not be used, or is not `key_id`.
     ValueError
-        The target lies in the dataset, or the dataset where one of its files would be put.
+        The target lies in the dataset, or the dataset where files of it would be put.
     """
     kms = kms_reference(kms)
     one_of(on_error, ("fail", "collect"), "on_error")
@@ -123,12 +120,14 @@ def decrypt_files(
     if inside(here, there) is not None:
         raise ValueError(f"the target {there} lies in the dataset: plaintext would be among encrypted files")
     wanted = Filter(include, exclude)
-    started = time.monotonic()
-    recorder = Recorder(spark, "decrypt")
+    recorder = Recorder(spark, "decrypt", on_error)
     with open_dataset(here, kms, expected_version, key_id, pins) as dataset:
         below = inside(there, here)
-        if below is not None:
-            _refuse_files_below(below, dataset, wanted, there)
+        if below is not None and dataset.files.is_directory(below):
+            raise ValueError(
+                f"files below {below}/ would be put into the dataset, which lies in the target {there}: choose a "
+                "target beside it"
+            )
         refuse_twin_files(dataset.files, wanted, there)
         engine = Engine(
             spark,
@@ -146,18 +145,8 @@ def decrypt_files(
             if there.is_local or not done:
                 entries = (each for each in dataset.files if wanted.accepts(each.path) and each.path not in done)
                 refuse_different(there.as_root(), entries, lambda entry: dataset.open(entry.path))
-        _Decrypting(dataset, there.as_root(), wanted, engine, recorder, records, on_error, resume).run()
-    return recorder.close(time.monotonic() - started)
-
-
-def _refuse_files_below(directory: str, dataset: Dataset, wanted: Filter, target: Location) -> None:
-    """Refuse files and empty directories that would come into the dataset."""
-    for entry in chain(dataset.files.below(directory), dataset.files.directories(directory)):
-        if wanted.accepts(entry.path):
-            raise ValueError(
-                f"{entry.path} would be put into the dataset, which lies in the target {target}: choose a target "
-                "beside it, or exclude it"
-            )
+        _Decrypting(dataset, there.as_root(), wanted, engine, recorder, records, resume).run()
+    return recorder.close()
 
 
 @dataclass(eq=False, repr=False)
@@ -168,7 +157,6 @@ class _Decrypting:
     engine: Engine
     recorder: Recorder
     records: DecryptionRecords
-    on_error: str
     resume: bool
 
     def __post_init__(self) -> None:
@@ -196,25 +184,17 @@ class _Decrypting:
                 for rows in waves:
                     shared = set(self._begun)
                     outcomes = [self._joined(path, each) for path, each in by_file(rows).items()]
-                    self.recorder.add(outcomes)
                     # The tasks have recorded the others.
                     self.records.write(
                         (each.path, each.plaintext_length)
                         for each in outcomes
                         if each.status == "ok" and each.path in shared
                     )
-                    self._raise_first(outcomes)
+                    self.recorder.add(outcomes)
             self._unsynced.sync()
-            failed = [Outcome.failed(Unit(path, 0), error) for path, error in self._failed]
-            self.recorder.add(failed)
-            self._raise_first(failed)
+            self.recorder.add(Outcome.failed(Unit(path, 0), error) for path, error in self._failed)
             self.records.remove()
             directories.finish()
-
-    def _raise_first(self, outcomes: list[Outcome]) -> None:
-        failed = next((each for each in outcomes if each.status == "error"), None)
-        if failed is not None and self.on_error == "fail":
-            raise_for(failed, "decrypt", self.recorder.close(0.0))
 
     def _units(self, directories: TreeDirectories) -> Generator[Unit, None, None]:
         there = self._there()
@@ -235,22 +215,19 @@ class _Decrypting:
         # In a store, that would be a request for each file.
         return not self.target.is_local or identity_of(self.target.join(path)) == identity
 
-    def _cut(self, entry: DatasetEntry) -> Iterator[Unit]:
+    def _cut(self, entry: DatasetEntry) -> list[Unit]:
         """The units of a file: ranges, if it is big and several tasks can fill it."""
         size, name = entry.plaintext_length, self.records.name_of_file()
-        ranges = cut_entry(entry, self.engine.part_bytes, name) if size > self.engine.part_bytes else []
-        if len(ranges) > 1 and self.target.is_local:
+        units = units_of(entry, self.engine.part_bytes if self.target.is_local else size, name)
+        if len(units) > 1:
             try:
                 with closing(LocalTarget(self.target.path)) as target:
                     target.begin(name, size, entry.mode)
             except OSError:
                 # The task that gets the whole file meets the same error, and reports it in a row.
-                pass
-            else:
-                self._begun[entry.path] = entry, name
-                yield from (Unit(entry.path, each.size, each, each.start, size) for each in ranges)
-                return
-        yield Unit(entry.path, size, packed(entry))
+                return units_of(entry, size)
+            self._begun[entry.path] = entry, name
+        return units
 
     def _joined(self, path: str, outcomes: list[Outcome]) -> Outcome:
         """The outcome of a file; one whose ranges are all there is renamed to its path."""

@@ -10,14 +10,12 @@ unique names, which no version names.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.dataset.access import Access
-from ags1.dataset.pins import Pins
+from ags1.dataset.pins import Access, Pins
 from ags1.dataset.runs import DatasetRun
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.worker import EncryptUnit, cut
@@ -28,7 +26,7 @@ from ags1.spark.engine.dataset_work import EncryptWork
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.planning import PART_BYTES
 from ags1.spark.engine.progress import Progress
-from ags1.spark.engine.results import Recorder, Result, error_of, raise_for
+from ags1.spark.engine.results import Recorder, Result, error_of
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
 from ags1.storage import Location, inside
@@ -124,7 +122,6 @@ def encrypt_files(
     _refuse_overlap(here, there)
     wanted = Filter(include, exclude)
     check_arguments(spark, parallelism, part_bytes)
-    started = time.monotonic()
     recorder = Recorder(spark, "encrypt")
     reported(recorder.result, kms_client(kms))
 
@@ -139,11 +136,11 @@ def encrypt_files(
     )  # fmt: skip
     report, _ = write_files(here, Access.of(there, kms_client(kms), pins), "", key_id, "encrypt", options)
     if report.unchanged:
-        recorder.count("unchanged", report.unchanged)
+        recorder.result.counts["unchanged"] = report.unchanged
     recorder.result.version = report.version
     recorder.result.links = len(report.links)
     recorder.result.notes += [(path, f"was left out: it {reason}") for path, reason in report.skipped] + report.notes
-    return recorder.close(time.monotonic() - started)
+    return recorder.close()
 
 
 def _refuse_overlap(source: Location, target: Location) -> None:
@@ -170,7 +167,7 @@ class _Encrypting:
             row = Outcome(path, status="error", error=str(error), kind=type(error).__name__)
         self.recorder.add([row])
         if error is not None and self.on_error == "fail":
-            raise_for(row, "encrypt", self.recorder.close(0.0))
+            self.recorder.fail(row)
 
     def perform(self, run: DatasetRun, units: Iterator[EncryptUnit]) -> Generator[UnitOutcome | None, None, None]:
         """DatasetRun units; see :class:`ags1.dataset.writing.Options`."""
@@ -193,7 +190,7 @@ class _Encrypting:
                 # The whole wave is durable now.
                 yield None
                 if refused is not None:
-                    raise_for(refused, "encrypt", self.recorder.close(0.0))
+                    self.recorder.fail(refused)
 
     def _cut(self, units: Iterator[EncryptUnit], part_bytes: int) -> Generator[EncryptUnit, None, None]:
         for unit in units:

@@ -15,7 +15,6 @@ Key metadata travel to the workers sealed under a key that the KMS wraps, and a 
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -30,29 +29,34 @@ from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.journal import Journal
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places
-from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, file_io_at
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.maintenance.compaction import compact
-from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
-from ags1.iceberg.maintenance.selection import Bin
+from ags1.iceberg.maintenance.rewriting import Bin, RewriteJob, Rewritten
 from ags1.iceberg.metadata.locations import io_properties_of
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.metadata.metadata_document import is_metadata_file
 from ags1.iceberg.walk.table_verification import FileChecker, table_findings
 from ags1.iceberg.walk.table_walk import Snapshots, TableWalk, walk
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.spark.engine.catalogs import find_table
-from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
-from ags1.spark.engine.iceberg_work import Job, TableMoving, TableVerifying, outcome_of, unit_of
+from ags1.spark.engine.iceberg_work import (
+    Job,
+    TableCompacting,
+    TableMoving,
+    TableVerifying,
+    rewritten_of,
+    unit_of,
+    unit_of_bin,
+)
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.progress import phase_lines
-from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.results import Recorder, Result, outcome_of, raise_for
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import Sealer, kms_client, kms_reference
 from ags1.spark.engine.unsealed import has_secrets, without_secrets
-from ags1.support.arguments import at_least_one, one_of
+from ags1.support.arguments import at_least_one, one_of, spelled
 from ags1.support.reports import VerifyReport
 
 # Names of the arguments that both the function and its plan have.
@@ -358,12 +362,11 @@ def verify_table(
         if not is_metadata_file(metadata_location):
             metadata_location = newest_metadata(place.text, properties)
         file_io = EncryptedFileIO(properties, kms=client, expected=expected.within(properties))
-    recorder = Recorder(spark, "verify")
-    started = time.monotonic()
+    recorder = Recorder(spark, "verify", on_error, keeps=False, failures=("error",))
     phase_lines("verify", progress)("reading the manifests", 0, None)
     try:
         found = walk(metadata_location, file_io, snapshot_id)
-        _record(recorder, _read_outcomes(found, file_io), on_error)
+        recorder.add(_read_outcomes(found, file_io))
         if found.encrypted or allow_plaintext:
             expected = replace(file_io.expected, allowed_locations=file_io.locations.roots)
             given = dict(file_io.properties)
@@ -373,9 +376,9 @@ def verify_table(
             engine = Engine(spark, work, parallelism=parallelism, progress=progress, seal=seal)
             with closing(engine.run(unit_of(file) for _, file in sorted(found.files.items()))) as waves:
                 for outcomes in waves:
-                    _record(recorder, outcomes, on_error)
+                    recorder.add(outcomes)
     finally:
-        recorder.close(time.monotonic() - started)
+        recorder.close()
     return recorder.result
 
 
@@ -390,7 +393,7 @@ def _sealer(
     if table_key_id is None:
         raise ValueError(
             f"{found.location}: the table does not name its master key, and the keys of its files must travel under "
-            "one: give `transfer_key_id`"
+            f"one: give {spelled('transfer_key_id')}"
         )
     # Below a key encryption key of the table, as long as that is young enough: who may only unwrap can verify too.
     return Sealer.create(kms, table_key_id, found.keys.to_list())
@@ -406,14 +409,6 @@ def _read_outcomes(found: TableWalk, file_io: EncryptedFileIO) -> Iterator[Outco
         checker = FileChecker(file_io, 1)
         for file in [*found.manifest_lists.values(), *found.manifests.values()]:
             yield outcome_of(file.path, file.size, checker.read(file))
-
-
-def _record(recorder: Recorder, outcomes: Any, on_error: str) -> None:
-    rows = list(outcomes)
-    recorder.add(rows)
-    failed = next((each for each in rows if each.status == "error"), None)
-    if failed is not None and on_error == "fail":
-        raise_for(failed, "verify", recorder.result, keeps=False)
 
 
 def convert(
@@ -436,7 +431,7 @@ def convert(
         table = catalog_table(catalog, identifier, storage_options=properties)
     if options.pop("dry_run"):
         if change == "rekey" and not options["data_keys"]:
-            raise ValueError("`dry_run` is for new data keys: give `data_keys=True`")
+            raise ValueError(f"{spelled('dry_run')} is for new data keys: give {spelled('data_keys', True)}")
         chosen = {each: options[each] for each in _OF_PLANS[change]}
         expire = options.get("expire", False) or "expire" in options.get("steps", ())
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", expire=expire, **chosen)

@@ -6,10 +6,9 @@ import os
 from typing import Any
 
 import ags1.dataset.maintenance as datasets
-from ags1.dataset.access import Access
 from ags1.dataset.expiry import expire
 from ags1.dataset.names import RUNS
-from ags1.dataset.pins import Pins
+from ags1.dataset.pins import Access, Pins
 from ags1.dataset.reports import DatasetRewrapReport
 from ags1.dataset.runs import records, remove_record
 from ags1.dataset.versions import numbers, read_latest

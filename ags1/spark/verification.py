@@ -1,36 +1,31 @@
 """Verify a dataset over a cluster: every block of every file, and find foreign files.
 
-ags1.dataset.verification   --leaves-->   engine  --tasks read entries,-->  what failed, and how
+ags1.dataset.verification   --entries-->  engine  --tasks-->  what failed, and how
 judges, lists, compares                             authenticate files
-
-The driver reads a manifest leaf that has much to verify, and cuts its big files into ranges.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Generator
 from contextlib import closing
 from typing import Any
 
 from ags1.dataset.entries import DatasetEntry
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.pins import Pins
 from ags1.dataset.verification import compare
-from ags1.dataset.versions import latest_number, read_version
-from ags1.dataset.views import DatasetView
-from ags1.dataset.worker import cut_entry
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.dataset.versions import read_version
 from ags1.spark.decryption import open_dataset, sealer_of
 from ags1.spark.encryption import by_file, joined
-from ags1.spark.engine.dataset_work import VerifyWork, packed, rows_of
+from ags1.spark.engine.dataset_work import VerifyWork, units_of
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.planning import PART_BYTES, Unit
-from ags1.spark.engine.progress import Progress, phase_lines
+from ags1.spark.engine.progress import Progress
 from ags1.spark.engine.results import Recorder, Result, error_of
 from ags1.spark.engine.runner import Engine, Outcome, check_arguments
 from ags1.spark.engine.sealing import dataset_keys, kms_reference
-from ags1.storage import Location, list_names
+from ags1.storage import Location
 from ags1.support.reports import ERROR, Finding
 from ags1.work.units import UnitOutcome
 
@@ -54,8 +49,7 @@ def verify_files(
     spark : SparkSession
         Classic or Connect.
     source : path or URL
-        A dataset; or an encrypted Iceberg table, by its ``metadata.json`` or its directory, for which this function
-        calls :func:`~ags1.spark.verify_table`.
+        A dataset.
     kms : str
         What :func:`ags1.kms.load` takes; each worker makes its own client from it.
     key_id : str, optional
@@ -73,58 +67,35 @@ def verify_files(
     Returns
     -------
     Result
-        A row with the status "error" for each file that is missing, truncated, extended, replaced, swapped, damaged
+        A row with the status "error" for each file that is missing, truncated, extended, replaced, damaged
         or unreadable, and for each foreign file; its error begins with that word. Objects that no version names, left
         by interrupted runs and repeated tasks, have the status "left out".
 
     Raises
     ------
     FileNotFoundError
-        There is neither a dataset nor a table.
+        There is no dataset.
     KeyAccessError, FormatError, AuthenticationError
         The dataset itself cannot be opened.
     """
     kms = kms_reference(kms)
     here = locate(source, spark)
-    if _is_table(here):
-        if expected_version is not None or pins is not None:
-            raise ValueError(
-                "`expected_version` is for datasets, and so are pins: a table is pinned by the name of its "
-                "metadata.json"
-            )
-        from ags1.spark.iceberg import verify_table
-
-        return verify_table(
-            spark, os.fspath(source), kms=kms, table_key_id=key_id, parallelism=parallelism, progress=progress
-        )
     check_arguments(spark, parallelism, part_bytes)
-    started = time.monotonic()
     recorder = Recorder(spark, "verify")
     with open_dataset(here, kms, expected_version, key_id, pins) as dataset:
         version = read_version(here, dataset.version)
         # What was read again is what was opened.
         dataset.pins.check(version, here)
         engine = Engine(
-            spark, VerifyWork(here, version, kms), parallelism=parallelism, progress=progress,
+            spark, VerifyWork(here, version.key, kms), parallelism=parallelism, progress=progress,
             seal=sealer_of(dataset, kms), part_bytes=part_bytes,
         )  # fmt: skip
         verifying = _Verifying(engine, recorder)
         view = DatasetView.of(here, version, dataset_keys(version.key, kms, here))
-        found = compare(view, perform=verifying.perform, phase=phase_lines("verify", progress))
+        found = compare(view, perform=verifying.perform)
         recorder.result.version = dataset.version
         recorder.add(verifying.row(here, each) for each in found)
-    return recorder.close(time.monotonic() - started)
-
-
-def _is_table(location: Location) -> bool:
-    if is_metadata_file(location.path):
-        return True
-    if latest_number(location):
-        return False
-    try:
-        return any(is_metadata_file(name) for name in list_names(location.join("metadata")))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    return recorder.close()
 
 
 class _Verifying:
@@ -133,7 +104,7 @@ class _Verifying:
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
         self._engine = engine
         self._recorder = recorder
-        # Of files that are not part of a leaf's unit.
+        # Of files that are under way.
         self._entries: dict[str, DatasetEntry] = {}
         # Of files that failed: they are judged when all others are known.
         self._failed: dict[str, Outcome] = {}
@@ -143,37 +114,19 @@ class _Verifying:
         with closing(self._units(view)) as units, closing(self._engine.run(units)) as waves:
             for rows in waves:
                 for path, each in by_file(rows).items():
-                    entry = self._entries.pop(path, None)
-                    for row in rows_of(each[0]) if entry is None else [joined(each, entry.plaintext_length)]:
-                        if row.status == "error":
-                            self._failed[row.path] = row
-                            found = entry or view.manifests.find(view.root, row.path)
-                            yield UnitOutcome(found, None, error_of(row), row.seconds)
-                        else:
-                            self._recorder.add([row])
+                    entry = self._entries.pop(path)
+                    row = joined(each, entry.plaintext_length)
+                    if row.status == "error":
+                        self._failed[path] = row
+                        yield UnitOutcome(entry, None, error_of(row), row.seconds)
+                    else:
+                        self._recorder.add([row])
 
     def _units(self, view: DatasetView) -> Generator[Unit, None, None]:
-        """Leaves of manifests, which tasks read; of those with much to verify, each file or its ranges."""
-        part_bytes = self._engine.part_bytes
-        for leaf in view.manifests.leaves(view.root):
-            if leaf.file_count == 0:
-                # It has empty directories only.
-                continue
-            if leaf.plaintext_bytes <= part_bytes:
-                path = leaf.first.decode("utf-8", "surrogateescape")
-                yield Unit(path, leaf.plaintext_bytes, files=leaf.file_count)
-                continue
-            for entry in view.manifests.children(leaf):
-                assert isinstance(entry, DatasetEntry)
-                if entry.is_directory:
-                    continue
-                self._entries[entry.path] = entry
-                size = entry.plaintext_length
-                if size <= part_bytes:
-                    yield Unit(entry.path, size, packed(entry))
-                    continue
-                for each in cut_entry(entry, part_bytes):
-                    yield Unit(entry.path, each.size, each, each.start, size)
+        """Each file, or its ranges."""
+        for entry in view.manifests.files(view.root):
+            self._entries[entry.path] = entry
+            yield from units_of(entry, self._engine.part_bytes)
 
     def row(self, location: Location, finding: Finding) -> Outcome:
         path = finding.subject

@@ -46,7 +46,7 @@ from ags1.storage.location import Location, inside, is_url, located
 from ags1.storage.outputs import FsspecOutput, LocalOutput, Output, open_output
 from ags1.storage.pin_files import no_pins, read_pins, write_pins
 from ags1.storage.planned import PlannedSource
-from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead, SequentialSource
+from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead
 from ags1.storage.same_file import is_same, refuse_same, refuse_writing_into
 from ags1.storage.side_by_side import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once
 from ags1.storage.sorted_listing import SortedListing
@@ -60,11 +60,18 @@ from ags1.storage.sources import (
     octets,
     open_regular,
     open_source,
+    read_identified,
+    read_whole,
 )
 from ags1.storage.stored_file import StoredFile
-from ags1.storage.tree_directories import TreeDirectories, directories_like, directory_mode, make_parent_like
-from ags1.storage.twins import Twins, refuse_twins
-from ags1.storage.whole import read_identified, read_whole
+from ags1.storage.tree_directories import (
+    TreeDirectories,
+    Twins,
+    directories_like,
+    directory_mode,
+    make_parent_like,
+    refuse_twins,
+)
 
 __all__ = [
     "REQUESTS_AT_ONCE",
@@ -89,7 +96,6 @@ __all__ = [
     "ReadAhead",
     "RemoteFiles",
     "Request",
-    "SequentialSource",
     "SortedListing",
     "Source",
     "StoredFile",

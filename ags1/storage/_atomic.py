@@ -10,6 +10,7 @@ which any exit but SIGKILL or a power cut removes.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import stat
 import weakref
@@ -163,7 +164,7 @@ def _mode_of(base: str, directory: int, follows: bool) -> int | None:
 
 
 def _create(base: str, directory: int, permissions: int) -> tuple[int, str | None]:
-    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+    if _names_descriptors():
         try:
             if _links_unnamed(base, directory):
                 return os.open(".", _UNNAMED, permissions, dir_fd=directory), None
@@ -172,6 +173,11 @@ def _create(base: str, directory: int, permissions: int) -> tuple[int, str | Non
             pass
     temporary = temporary_name(base)
     return os.open(temporary, _CREATE, permissions, dir_fd=directory), temporary
+
+
+@functools.cache
+def _names_descriptors() -> bool:
+    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
 
 
 # Whether an unnamed file can get a name, by the number of the device: some file systems have no hard links.

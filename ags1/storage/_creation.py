@@ -13,7 +13,7 @@ from ags1.storage._requests import in_order
 from ags1.storage.directories import Directories
 from ags1.storage.listing import remove
 from ags1.storage.location import Location
-from ags1.storage.whole import read_whole
+from ags1.storage.sources import read_whole
 
 # fsspec file systems whose rename never replaces a file, and reports whether it renamed anything.
 _RENAMING = frozenset({"webhdfs"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import threading
 import time
@@ -22,9 +21,9 @@ import ags1.storage._sdk_listing as _sdk_listing
 from ags1.errors import TruncatedError
 from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import UnnamedError, changed, naming
-from ags1.storage._opaque_keys import CONTROL, is_path
+from ags1.storage._opaque_keys import is_path
 from ags1.storage._requests import Request, on_request_thread, start, within
-from ags1.storage.location import Location
+from ags1.storage.location import Location, or_options
 from ags1.support.interrupts import NOTICE_SECONDS
 
 TYPE_CHECKING = False
@@ -45,10 +44,9 @@ _ABORT_SECONDS = 5.0
 _REFUSED_RANGE = ("status code: 416", "InvalidRange", "non-partial")
 # A conditional request is not repeated by the client.
 _CREATE_ATTEMPTS = 3
-_DELETED_AT_ONCE = 1000
+_DELETED_AT_ONCE = _PAGE = 1000
 # What obstore says of a key in a listing.
 _NO_PATH = ("empty path segment", "parsing path segment", "parsing Path")
-_NAMED_KEY = re.compile(r'Path "(.*)"(?: contained empty|: Encountered illegal)', re.DOTALL)
 _PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE)
 
 
@@ -225,17 +223,17 @@ def list_objects(location: Location, on_error: Callable[[OSError], object] | Non
     """Keys below a prefix that ends in ``/`` (or is empty), with length, etag and time, in the service's order.
 
     obstore's listing ends at a key that is no path. Then the SDK of the service lists what is behind the last key. In
-    S3, such keys are listed with the others. Elsewhere, `on_error` is called with an UnnamedError for each. Without an
-    SDK, `on_error` is called with what is wrong, and the listing goes on (:func:`_around`).
+    S3, such keys are listed with the others. Elsewhere, `on_error` is called with an UnnamedError for each.
 
-    OSError EINVAL: there is such a key, this is not S3, and there is no `on_error`. EIO: pages come a second time, so
-    the listing would not end. ETIMEDOUT: the next 1000 keys take longer than ten times the timeout.
+    OSError EINVAL: there is such a key, this is not S3, and there is no `on_error`. EIO: the listing has no end, or is
+    not the one that was asked for. ETIMEDOUT: the next 1000 keys take longer than ten times the timeout. ImportError:
+    there is such a key, and the SDK is missing.
     """
     last, prefix = "", location.path.rstrip("/")
     try:
-        for found in _listed_paths(location, prefix):
-            last = max(last, found[0])
-            yield found
+        for found in _checked(location, prefix, _paths(location, prefix)):
+            last = max(last, found["path"])
+            yield (found["path"], *_meta(found))
         return
     except OSError as error:
         if not _is_no_path(error):
@@ -243,23 +241,25 @@ def list_objects(location: Location, on_error: Callable[[OSError], object] | Non
         fault = error
     if location.scheme != "s3" and on_error is None:
         raise _unlistable(location, fault) from None
-    try:
-        for each in _by_sdk(location, prefix, last):
-            if location.scheme == "s3" or is_path(each["path"]):
-                if each["size"] or not each["path"].endswith("/"):
-                    yield (each["path"], *_meta(each))
-            elif on_error is not None and (each["size"] or not is_path(each["path"].removesuffix("/"))):
-                on_error(_unnamed(location, each["path"]))
-    except ImportError:
-        if on_error is None or location.scheme == "s3":
-            raise
-        yield from _around(location, prefix, last, on_error)
+    for each in _by_sdk(location, prefix, last):
+        if location.scheme == "s3" or is_path(each["path"]):
+            if each["size"] or not each["path"].endswith("/"):
+                yield (each["path"], *_meta(each))
+        elif on_error is not None and (each["size"] or not is_path(each["path"].removesuffix("/"))):
+            on_error(_unnamed(location, each["path"]))
 
 
 def _by_sdk(location: Location, directory: str, after: str = "", *, deep: bool = True) -> Iterator[Any]:
     listed = _opaque_keys if location.scheme == "s3" else _sdk_listing
-    with naming(location.shown):
-        yield from listed.list_objects(location, directory and f"{directory}/", after, deep=deep)
+    pages = listed.pages(location, directory and f"{directory}/", after, deep=deep)
+    before = ""
+    for each in _checked(location, directory, pages):
+        if each["path"] == before:
+            # Only obstore lists two keys under one name.
+            raise _faulty(location, f"lists {before} twice")
+        before = each["path"]
+        if before > after:
+            yield each
 
 
 def _unnamed(location: Location, key: str) -> UnnamedError:
@@ -267,85 +267,8 @@ def _unnamed(location: Location, key: str) -> UnnamedError:
     return UnnamedError(errno.EINVAL, text, _in_bucket(location, key).shown)
 
 
-def _around(location: Location, directory: str, done: str, on_error: Callable[[OSError], object]) -> Iterator[Listed]:
-    """List a directory from the key `done` on, around keys that are no paths, with nothing but obstore.
-
-    obstore returns nothing of a page with such a key. So directories are listed one by one. In the directory of such a
-    key, the listing goes on behind it, and keys before it on its page are not found. These keys begin with a character
-    before ``/`` if the key has an empty part, ``.`` or ``..``: `on_error` gets EINVAL for such a key, else EIO.
-    """
-    above, after, last = f"{directory}/" if directory else "", "", done
-    while True:
-        try:
-            for found in _listed_paths(location, directory, after):
-                if found[0] >= done:
-                    last = max(last, found[0])
-                    yield found
-            return
-        except OSError as error:
-            key = _key_of(error)
-        done = last
-        if not after:
-            try:
-                level = _level(location, directory)
-            except OSError as error:
-                nearest = _key_of(error)
-                key = key if key.startswith(nearest) else nearest
-            else:
-                yield from ((each["path"], *_meta(each)) for each in level["objects"] if each["path"] >= done)
-                for below in level["common_prefixes"]:
-                    yield from _around(location, below, done, on_error)
-                return
-        part = key[len(above) :].partition("/")[0]
-        behind = _behind(key, above + part)
-        if behind <= after:
-            # The service does not know where a listing is to begin.
-            on_error(_not_listed(location, key, errno.EIO, f"all others in {above}"))
-            return
-        if is_path(part):
-            # Another key, of this directory, keeps it from being listed without what is below.
-            yield from _around(location, above + part, done, on_error)
-            on_error(_not_listed(location, key, errno.EIO, f"others in {above} before {part}"))
-        elif part in ("", ".", ".."):
-            on_error(
-                _not_listed(location, key, errno.EINVAL, f"others in {above} that begin with a character before /")
-            )
-        else:
-            on_error(_not_listed(location, key, errno.EIO, f"others in {above} before {part}"))
-        after = behind
-        try:
-            yield (after, *head(_in_bucket(location, after)))
-        except FileNotFoundError:
-            continue
-
-
-def _behind(key: str, whole: str) -> str:
-    """The first path behind all keys that are no paths because of the same part as this one, which ends `whole`."""
-    control = CONTROL.search(whole)
-    if control is not None:
-        return f"{whole[: control.start()]} "
-    return f"{whole} " if key == whole else f"{whole}0"
-
-
-def _key_of(error: OSError) -> str:
-    """The key of which obstore says that it is no path."""
-    found = _NAMED_KEY.search(str(error.__context__)) if _is_no_path(error) else None
-    if found is None:
-        raise error
-    return found[1]
-
-
 def _in_bucket(location: Location, key: str) -> Location:
     return Location(f"{location.text.partition('://')[0]}://{location.container}/{key}", location.storage_options)
-
-
-def _not_listed(location: Location, key: str, number: int, others: str) -> OSError:
-    extra = "gcp" if location.scheme == "gs" else "azure"
-    text = (
-        f"obstore cannot list an object of this name, and perhaps {others}: copy it to another name, and remove it, or "
-        f"pip install 'ags1[{extra}]', whose SDK lists every name"
-    )
-    return OSError(number, text, _in_bucket(location, key).shown)
 
 
 def _is_no_path(error: OSError) -> bool:
@@ -360,25 +283,31 @@ def _unlistable(location: Location, error: OSError) -> OSError:
     return OSError(errno.EINVAL, text, location.shown)
 
 
-def _listed_paths(location: Location, directory: str, after: str = "") -> Iterator[Listed]:
+def _paths(location: Location, directory: str) -> Iterator[Any]:
     client = client_of(location)
     import obstore
 
-    batches = obstore.list(client, directory or None, offset=after or None, chunk_size=1000)
-    # Batches have one length, so pages that come again and again begin a second batch with the same key.
+    return iter(obstore.list(client, directory or None, chunk_size=_PAGE))
+
+
+def _checked(location: Location, directory: str, pages: Iterator[Any]) -> Iterator[Any]:
+    """The objects of a listing page by page, where each is below the directory, and no page comes again."""
+    # Pages have one length, so pages that come again and again begin a second page with the same key.
     begun: set[str] = set()
-    while True:
-        batch = _limited(location, lambda: next(batches, None))
-        if batch is None:
-            return
-        if batch:
-            key = batch[0]["path"]
-            if key in begun:
-                text = f"the store lists {key} again and again, so its listing has no end: have the store repaired"
-                raise OSError(errno.EIO, text, location.shown)
-            begun.add(key)
-        for found in batch:
-            yield (found["path"], *_meta(found))
+    above = directory and f"{directory}/"
+    while page := _limited(location, lambda: next((each for each in pages if each), None)):
+        if (first := page[0]["path"]) in begun:
+            raise _faulty(location, f"lists {first} again and again, so its listing has no end")
+        begun.add(first)
+        for found in page:
+            # obstore lists the mark of a directory without its slash.
+            if not found["path"].startswith(above) and found["path"] != directory:
+                raise _faulty(location, f"lists {found['path']}, which is not below what was asked for")
+            yield found
+
+
+def _faulty(location: Location, what: str) -> OSError:
+    return OSError(errno.EIO, f"the store {what}: have the store repaired", location.shown)
 
 
 def _level(location: Location, directory: str) -> Any:
@@ -398,19 +327,8 @@ def list_names(location: Location) -> list[str]:
     except OSError as error:
         if not _is_no_path(error):
             raise
-    try:
-        names = [each["path"][skipped:] for each in _by_sdk(location, prefix, deep=False)]
-    except ImportError:
-        if location.scheme == "s3":
-            raise
-        names = [key[skipped:] for key, *_ in _around(location, prefix, "", _refuse_loss)]
+    names = [each["path"][skipped:] for each in _by_sdk(location, prefix, deep=False)]
     return [name for name in names if name and "/" not in name]
-
-
-def _refuse_loss(error: OSError) -> None:
-    """No file whose directory is listed for its names has one that begins with a character before ``/``."""
-    if error.errno != errno.EINVAL:
-        raise error
 
 
 def _limited(location: Location, call: Callable[[], Result]) -> Result:
@@ -426,7 +344,7 @@ def _limited(location: Location, call: Callable[[], Result]) -> Result:
         except TimeoutError:
             text = (
                 f"the store returned no end and no 1000 names of its listing in {seconds:.0f} s: try again, or "
-                "have the store repaired, or set a longer timeout in `storage_options`"
+                f"have the store repaired{or_options(', or set a longer timeout in ')}"
             )
             raise OSError(errno.ETIMEDOUT, text, location.shown) from None
 

@@ -19,12 +19,12 @@ from ags1.support.recently_used import RecentlyUsed
 # Bytes of an object of unknown length that stay in memory.
 _SPOOLED = 64 << 20
 _clients = RecentlyUsed(8)
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_path(key: str) -> bool:
     """Whether obstore names an object of this key."""
-    return all(part not in ("", ".", "..") for part in key.split("/")) and not CONTROL.search(key)
+    return all(part not in ("", ".", "..") for part in key.split("/")) and not _CONTROL.search(key)
 
 
 def client_of(location: Location) -> Any:
@@ -58,16 +58,14 @@ def client_of(location: Location) -> Any:
     return _clients.get((repr(sorted(settings.items())), repr(common), profile), make), location.container
 
 
-def list_objects(location: Location, prefix: str, after: str = "", *, deep: bool = True) -> Iterator[Any]:
+def pages(location: Location, prefix: str, after: str = "", *, deep: bool = True) -> Iterator[list[Any]]:
     """Objects below a prefix, behind a key, as obstore's listing has them; without `deep`, those directly below it."""
     client, bucket = client_of(location)
     delimiter = {} if deep else {"Delimiter": "/"}
-    pages = client.get_paginator("list_objects_v2").paginate(
+    listed = client.get_paginator("list_objects_v2").paginate(
         Bucket=bucket, Prefix=prefix, StartAfter=after, **delimiter
     )
-    for page in pages:
-        for each in page.get("Contents", ()):
-            yield _meta(each, each["Size"], path=each["Key"])
+    return ([_meta(each, each["Size"], path=each["Key"]) for each in page.get("Contents", ())] for page in listed)
 
 
 def head(store: Any, key: str) -> Any:

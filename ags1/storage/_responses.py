@@ -10,7 +10,7 @@ import errno
 import os
 import re
 
-from ags1.storage.location import Location
+from ags1.storage.location import Location, or_options
 
 BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 408: errno.ETIMEDOUT, 504: errno.ETIMEDOUT}
 # obstore has exception types for missing objects and for conditions that were not met.
@@ -59,7 +59,6 @@ _VARIABLES = {
     "az": _AZURE,
     "abfss": _AZURE,
 }
-_OPTIONS = ", or `storage_options`"
 
 
 def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
@@ -72,13 +71,13 @@ def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
     variables = _VARIABLES[location.scheme] if location is not None else None
     credentials, endpoint = variables or ("the credentials of the store", "the endpoint of the store")
     if _NO_ACCOUNT in text or any(each in text for each in _METADATA_SERVERS):
-        return errno.EACCES, f"no credentials were found: set {credentials}{_OPTIONS}"
+        return errno.EACCES, f"no credentials were found: set {credentials}{or_options()}"
     request = _REQUEST.search(text)
     if request is not None and ("kind: Connect" in debug or "BadScheme" in debug):
         number, reason = _no_connection(debug)
-        return number, f"{request[1]} cannot be reached: {reason}; check {endpoint}{_OPTIONS}"
+        return number, f"{request[1]} cannot be reached: {reason}; check {endpoint}{or_options()}"
     if _REDIRECTED in text:
-        return errno.EACCES, f"{_OTHER_REGION}{_OPTIONS}"
+        return errno.EACCES, f"{_OTHER_REGION}{or_options()}"
     response = _STATUS.search(text)
     if response is None and _ONE_OF_SEVERAL not in text:
         return None
@@ -87,13 +86,13 @@ def explained(error: BaseException, name: str | None) -> tuple[int, str] | None:
         container = location.container.partition("@")[0] if location is not None else ""
         return errno.ENOENT, f"no such {_NO_CONTAINER[code]} {container}".rstrip()
     if code in _ELSEWHERE and (region := _first(_REGION, text)):
-        return errno.EACCES, f"{_OTHER_REGION} to {region}{_OPTIONS}"
+        return errno.EACCES, f"{_OTHER_REGION} to {region}{or_options()}"
     if code in _NOT_ALLOWED:
-        return errno.EACCES, f"access refused ({code}): the credentials of {credentials}{_OPTIONS} may not do this"
+        return errno.EACCES, f"access refused ({code}): the credentials of {credentials}{or_options()} may not do this"
     if response is None:
         return None
     if code in _REFUSED or BY_STATUS.get(status) == errno.EACCES:
-        return errno.EACCES, f"access refused ({code or response[1].strip()}): check {credentials}{_OPTIONS}"
+        return errno.EACCES, f"access refused ({code or response[1].strip()}): check {credentials}{or_options()}"
     return None if status in _TYPED else (BY_STATUS.get(status, errno.EIO), _status_text(response, code))
 
 

@@ -6,6 +6,7 @@ ImportError: the SDK is missing, and the extra that has it is named.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -13,21 +14,32 @@ from collections.abc import Iterator
 from typing import Any
 
 from ags1.storage._clients import client_of, is_true, timeout_of
-from ags1.storage.location import Location
+from ags1.storage._errors import as_os_error
+from ags1.storage.location import Location, shown
 
 _PAGE = 1000
+# A name has at most 1024 characters. Google's service sends up to 1000 names a page, Azure's 5000.
+_MOST_BYTES = 64 << 20
+_RETRIES = 3
 
 
-def list_objects(location: Location, prefix: str, after: str = "", *, deep: bool = True) -> Iterator[dict[str, Any]]:
-    """Objects below a prefix, behind a key; without `deep`, those directly below it."""
+def pages(location: Location, prefix: str, after: str = "", *, deep: bool = True) -> Iterator[list[dict[str, Any]]]:
+    """Objects below a prefix, behind a key at most; without `deep`, those directly below it.
+
+    OSError: the service redirects, refuses, or sends what is no page of a listing.
+    """
     listed = _google if location.scheme == "gs" else _azure
-    return (each for each in listed(location, prefix, after, None if deep else "/") if each["path"] > after)
+    try:
+        yield from listed(location, prefix, after, None if deep else "/")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise as_os_error(error) or OSError(errno.EIO, "the store sends a listing that cannot be read") from error
 
 
-def _google(location: Location, prefix: str, after: str, delimiter: str | None) -> Iterator[dict[str, Any]]:
+def _google(location: Location, prefix: str, after: str, delimiter: str | None) -> Iterator[list[dict[str, Any]]]:
     try:
         from google.auth.credentials import AnonymousCredentials
         from google.cloud.storage import Client
+        from google.cloud.storage.retry import DEFAULT_RETRY
         from google.oauth2 import credentials as user_credentials
         from google.oauth2.service_account import Credentials
     except ImportError as error:
@@ -50,20 +62,23 @@ def _google(location: Location, prefix: str, after: str, delimiter: str | None) 
     with Client(
         project="ags1", credentials=credentials, client_options={"api_endpoint": endpoint} if endpoint else None
     ) as client:
-        client._http.proxies.update(_proxies(location))
+        _limit(client._http).proxies.update(_proxies(location))
         found = client.list_blobs(
             location.container, prefix=prefix, start_offset=after or None, delimiter=delimiter, page_size=_PAGE,
             fields="items(name,size,updated),nextPageToken", timeout=timeout_of(location.storage_options),
+            retry=DEFAULT_RETRY if _retries(location) else None,
         )  # fmt: skip
-        for each in found:
+        for page in found.pages:
             # The etag of this interface is another than that of the one which obstore uses: length and time are left.
-            yield {"path": each.name, "size": each.size, "e_tag": None, "last_modified": each.updated}
+            yield [_listed(each.name, each.size, None, each.updated) for each in page]
 
 
-def _azure(location: Location, prefix: str, after: str, delimiter: str | None) -> Iterator[dict[str, Any]]:
+def _azure(location: Location, prefix: str, after: str, delimiter: str | None) -> Iterator[list[dict[str, Any]]]:
     try:
+        from azure.core.pipeline.transport import RequestsTransport
         from azure.identity import ClientSecretCredential, DefaultAzureCredential
         from azure.storage.blob import BlobProperties, ContainerClient
+        from requests import Session
     except ImportError as error:
         raise _missing(location, "azure-storage-blob", "azure") from error
     settings = _settings(location)
@@ -80,15 +95,57 @@ def _azure(location: Location, prefix: str, after: str, delimiter: str | None) -
         settings.get("endpoint") or f"https://{settings.get('account_name')}.blob.core.windows.net",
         settings["container_name"],
         credential,
-        connection_timeout=seconds, read_timeout=seconds, proxies=_proxies(location),
+        connection_timeout=seconds, read_timeout=seconds, proxies=_proxies(location), retry_total=_retries(location),
+        transport=RequestsTransport(session=_limit(Session()), connection_timeout=seconds, read_timeout=seconds),
     ) as client:  # fmt: skip
         walk = client.list_blobs if delimiter is None else client.walk_blobs
-        for each in walk(name_starts_with=prefix, results_per_page=_PAGE):
+        for page in walk(name_starts_with=prefix, results_per_page=_PAGE).by_page():
             # Else it is the name of a directory.
-            if isinstance(each, BlobProperties):
-                yield {
-                    "path": each.name, "size": each.size, "e_tag": each.etag, "last_modified": each.last_modified
-                }  # fmt: skip
+            blobs = (each for each in page if isinstance(each, BlobProperties))
+            yield [_listed(each.name, each.size, each.etag, each.last_modified) for each in blobs]
+
+
+def _listed(path: str, size: int, etag: str | None, modified: Any) -> dict[str, Any]:
+    if size < 0 or not isinstance(path, str):
+        raise ValueError(f"{path!r} has a size of {size}")
+    return {"path": path, "size": size, "e_tag": etag, "last_modified": modified}
+
+
+def _limit(session: Any) -> Any:
+    """Have a session of requests follow no redirect, which could take credentials along, and read bounded bodies."""
+    from requests.adapters import HTTPAdapter
+
+    class Limited(HTTPAdapter):
+        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
+            response = super().send(request, *arguments, **{**options, "stream": True})
+            try:
+                response._content = _body_of(response)
+            except BaseException:
+                response.close()
+                raise
+            return response
+
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, Limited())
+    return session
+
+
+def _body_of(response: Any) -> bytes:
+    if 300 <= response.status_code < 400:
+        target = shown(response.headers.get("Location") or "nowhere")
+        text = f"the server redirects to {target}, and no redirect is followed: give the address there if you trust it"
+        raise OSError(errno.EACCES, text, shown(response.url))
+    body = bytearray()
+    for piece in response.iter_content(1 << 16):
+        body += piece
+        if len(body) > _MOST_BYTES:
+            text = f"the server sends a page of more than {_MOST_BYTES:,} bytes of a listing: have the store repaired"
+            raise OSError(errno.EIO, text, shown(response.url))
+    return bytes(body)
+
+
+def _retries(location: Location) -> int:
+    return min(_RETRIES, int(location.storage_options.get("max_retries", _RETRIES)))
 
 
 class _Token:

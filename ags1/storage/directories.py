@@ -102,23 +102,27 @@ class Directories(Closing):
 
     def open_regular(self, name: str) -> int:
         """Open a regular file to read it. OSError EINVAL: it is a link, a pipe, a socket or a device."""
+        return self._open_regular(name)[0]
+
+    def _open_regular(self, name: str) -> tuple[int, int]:
+        """The descriptor of a regular file, and its length."""
         descriptor = self.open(name, READ)
         try:
-            mode = os.fstat(descriptor).st_mode
-            if stat.S_ISDIR(mode):
+            found = os.fstat(descriptor)
+            if stat.S_ISDIR(found.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "Is a directory", self.path(name))
-            if not stat.S_ISREG(mode):
+            if not stat.S_ISREG(found.st_mode):
                 raise self._no_file(name)
         except BaseException:
             os.close(descriptor)
             raise
-        return descriptor
+        return descriptor, found.st_size
 
     def read(self, name: str, most: int) -> bytes:
         """Read up to `most` bytes of a regular file. OSError EINVAL: as of :meth:`open_regular`."""
-        descriptor = self.open_regular(name)
+        descriptor, size = self._open_regular(name)
         try:
-            return read_descriptor(descriptor, most)
+            return read_descriptor(descriptor, size, most)
         except OSError as error:
             raise self.named(error, name) from None
         finally:
@@ -268,9 +272,8 @@ def change_mode(place: int | str, mode: int, directory: int | None = None) -> No
         os.chmod(place, mode, dir_fd=directory)
 
 
-def read_descriptor(descriptor: int, most: int) -> bytes:
-    """Read up to `most` bytes of a regular file, from its position on."""
-    size = os.fstat(descriptor).st_size
+def read_descriptor(descriptor: int, size: int, most: int) -> bytes:
+    """Read up to `most` bytes of a regular file that had this size."""
     # One byte more shows whether the file grew; for an unchanged one, one call is enough.
     pieces = [os.read(descriptor, min(most, size + 1))]
     done = len(pieces[0])

@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from ags1.support.arguments import spelled
 from ags1.support.typing import Any
 
 # A URL with one slash would be a local directory, and success would say that it is in the bucket.
@@ -47,6 +48,12 @@ def shown(url: str) -> str:
     if url.partition("://")[0].lower() in ("s3", "s3a", "s3n", "gs", "gcs", "az", "abfs", "abfss"):
         return _PASSWORD.sub(r"\1", url)
     return _QUERY.sub(r"\1?...", _USER.sub("://", url))
+
+
+def or_options(before: str = ", or ") -> str:
+    """The end of an advice to set a variable of the environment; "" for a reader who has no other way."""
+    found = spelled("storage_options")
+    return before + found if found else ""
 
 
 class Location:
@@ -108,7 +115,9 @@ class Location:
             self.scheme = scheme
             self.container, _, self.path = rest.partition("/")
             if _PASSWORD.match(given):
-                raise ValueError(f"{shown(given)}: a bucket has no user and password: give them in `storage_options`")
+                raise ValueError(
+                    f"{shown(given)}: a bucket has no user and password: give them in the environment{or_options()}"
+                )
             if not self.container:
                 raise ValueError(f"{shown(given)} names no bucket: write {scheme}://BUCKET/NAME")
         else:

@@ -23,7 +23,6 @@ from functools import partial
 
 from ags1.storage._budget import Budget
 from ags1.storage._requests import Request, start
-from ags1.storage.sources import Source
 from ags1.support.typing import Buffer
 
 # Bytes of one request. A budget of 64 MiB holds sixteen: with 20 ms and 90 MB/s for each connection they reach 1 GB/s;
@@ -241,49 +240,3 @@ class ReadAhead:
             if self._is_growing and self._started % _ALIKE == 0:
                 self._length += max(self._shortest, self._longest // _ALIKE // self._block_length * self._block_length)
                 self._length = min(self._length, self._longest)
-
-
-class SequentialSource(Source):
-    """A remote source that requests its next pieces while it is read from front to back.
-
-    For one thread at a time. All bytes are copied once.
-
-    Parameters
-    ----------
-    source : Source
-        Not closed here.
-    """
-
-    is_remote = True
-
-    def __init__(self, source: Source) -> None:
-        self.name = source.name
-        self.size = source.size
-        self._source = source
-        budget = Budget(None)
-        self._ahead = ReadAhead(
-            self._fetch, source.size, _SEQUENTIAL_STEP, SEQUENTIAL_PIECE, budget.limit // SEQUENTIAL_PIECE, budget
-        )  # fmt: skip
-
-    def _fetch(self, offset: int, length: int, memory: object) -> Buffer:
-        return self._source.read(offset, length)
-
-    def read(self, offset: int, size: int) -> Buffer:
-        """The range; bytes that were read ahead are not fetched again."""
-        if offset + size > self.size:
-            return self._source.read(offset, size)
-        out = bytearray(size)
-        with memoryview(out) as view:
-            self._ahead.begin_at(offset, size)
-            done = 0
-            while done < size:
-                count = self._ahead.read_into(offset + done, view[done:])
-                if not count:
-                    view[done:] = memoryview(self._source.read(offset + done, size - done)).cast("B")
-                    count = size - done
-                done += count
-        return out
-
-    def close(self) -> None:
-        """Drop the data that is read ahead; the source below stays open."""
-        self._ahead.drop()

@@ -10,6 +10,7 @@ from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.streams.stream import Reader, Writer
 from ags1.streams.text import TextWriter, check_text_options
+from ags1.support.arguments import spelled
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
@@ -128,7 +129,9 @@ def open(
             raise ValueError(f"binary mode doesn't take an {name} argument")
     if key_metadata is not None:
         if key is not None or aad_prefix != b"":
-            raise TypeError("give `key_metadata`, or `key` and `aad_prefix`, not both")
+            raise TypeError(
+                f"give {spelled('key_metadata')}, or {spelled('key')} and {spelled('aad_prefix')}, not both"
+            )
         if not isinstance(key_metadata, KeyMetadata):
             key_metadata = KeyMetadata.decode(key_metadata)
         key = key_metadata.encryption_key
@@ -136,7 +139,7 @@ def open(
         if length is None:
             length = key_metadata.file_length
     if key is None:
-        raise TypeError("a key is needed: give `key` (16, 24 or 32 bytes) or `key_metadata`")
+        raise TypeError(f"a key is needed: give {spelled('key')} (16, 24 or 32 bytes) or {spelled('key_metadata')}")
     if mode in _READING or mode in _READING_TEXT:
         reader = Reader(
             file, key, aad_prefix=aad_prefix, length=length, threads=threads, storage_options=storage_options,

@@ -1,12 +1,43 @@
-"""Checks of arguments; the messages name the argument."""
+"""Checks of arguments, whose messages name the argument, and the names of arguments in messages."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from collections.abc import Callable
+    from typing import TypeAlias, TypeVar
 
     T = TypeVar("T")
+    Spelling: TypeAlias = Callable[[str, object], str | None]
+
+_spelling: Spelling | None = None
+
+
+def spelled(name: str, value: object = ...) -> str:
+    """An argument, one value of it, or a function, as the reader of a message writes it: `name`, or `name=value`.
+
+    Where a command shows the message (:func:`spell_by`), it is an option.
+    """
+    found = None if _spelling is None else _spelling(name, value)
+    if found is not None:
+        return found
+    return f"`{name}`" if value is ... else f"`{name}={value!r}`"
+
+
+def spell_by(spelling: Spelling | None) -> Spelling | None:
+    """Let messages of this process, from now on, name arguments in another way; return how they did it before.
+
+    The function gets the name and the value of an argument, and Ellipsis for no value. It returns None for a name that
+    it does not know.
+    """
+    global _spelling
+    before, _spelling = _spelling, spelling
+    return before
+
+
+def spelling() -> Spelling | None:
+    """How messages of this process name arguments, for processes that work for it."""
+    return _spelling
 
 
 def one_of(value: T, choices: tuple[T, ...], what: str) -> T:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 from ags1.core.blocks import usable_cpus
@@ -13,6 +15,9 @@ from ags1.storage import Location, files_at_once
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
 from ags1.work.units import UnitOutcome, Work, is_fatal
+
+# A thread that works for less than this part of the time waits for something.
+_WAITS = 4
 
 Progress: TypeAlias = Callable[[int, int | None], object]
 
@@ -116,6 +121,8 @@ def run_on_threads(
 ) -> Generator[UnitOutcome, None, None]:
     """Yield the outcomes of units, in order; with one at once, no thread is started.
 
+    The first batches are done on the calling thread as long as they are brief: several threads would wait for the GIL.
+
     Units are taken on the calling thread, a bounded number ahead of the outcomes. With ``on_error="fail"`` the first
     failure is raised. With "collect" a failure is an outcome, unless every other unit would fail as well (a full disk,
     a KMS that refuses all calls). After an error, or when the iterator is closed, no unit is started; those under way
@@ -138,12 +145,19 @@ def run_on_threads(
         return found
 
     def batches() -> Generator[list[UnitOutcome], None, None]:
-        if threads.at_once <= 1:
-            yield from map(outcomes, work.batches(units))
-            return
-        found = in_parallel(
-            outcomes, work.batches(units), threads.at_once, ahead=threads.ahead, alone=is_large, stop=progress.stop
-        )
+        waiting = work.batches(units)
+        for batch in waiting:
+            if threads.at_once > 1 and not work.is_brief(batch):
+                waiting = chain([batch], waiting)
+                break
+            began, worked = time.monotonic(), time.thread_time()
+            done = outcomes(batch)
+            waits = time.thread_time() - worked < (time.monotonic() - began) / _WAITS
+            yield done
+            if threads.at_once > 1 and waits:
+                # As for a disk behind a network.
+                break
+        found = in_parallel(outcomes, waiting, threads.at_once, ahead=threads.ahead, alone=is_large, stop=progress.stop)
         with closing(found):
             yield from found
 

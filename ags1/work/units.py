@@ -72,6 +72,10 @@ class Work:
         """Whether a unit is done together with others."""
         return False
 
+    def is_brief(self, batch: list[Any]) -> bool:
+        """Whether a batch is mostly calls of Python and of the system, which several threads do no faster than one."""
+        return False
+
     def one(self, unit: Any, threads: int | None, advance: Advance) -> Any:
         """Do one unit on so many threads, and return its result."""
         raise NotImplementedError

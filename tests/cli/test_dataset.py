@@ -347,12 +347,12 @@ def test_verify_names_each_problem_and_what_is_harmless_is_none(vault: Path, run
     Path("vault/foreign").write_bytes(b"x")
     result = run("dataset", "verify", "vault")
     assert result.code == 1
-    assert "ags1: error: swapped: a.txt: its object" in result.err
+    assert "ags1: error: extended: a.txt (" in result.err
     assert "ags1: error: missing: sub/empty" in result.err
     assert "ags1: error: foreign: foreign is of no run of this dataset" in result.err
     assert result.out.endswith("version 1: DAMAGED (3 errors)\n")
     record = run("dataset", "verify", "vault", "--json").records[0]
-    assert sorted(each["code"] for each in record["findings"]) == ["foreign", "missing", "swapped", "unreferenced"]
+    assert sorted(each["code"] for each in record["findings"]) == ["extended", "foreign", "missing", "unreferenced"]
     assert record["error"] == "DAMAGED (3 errors)"
 
 

@@ -259,7 +259,7 @@ def test_verify_as_json_has_the_documented_fields(run: Run, encrypted: Path) -> 
         (("-",), "standard input cannot be verified: give a file, or decrypt it to /dev/null"),
         (("plain.ags1", "plain", "--length", "5"), "--length is the length of one file"),
         ((".",), ""),
-        (("empty",), "there are no .ags1 files below the directory empty"),
+        (("empty",), "there are no .ags1 files below empty"),
     ],
 )
 def test_verify_refuses_what_cannot_be_verified(

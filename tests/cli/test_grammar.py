@@ -100,7 +100,7 @@ def test_every_command_has_an_example_and_what_can_be_long_has_a_bar(parser: Com
         assert "--progress" in parser.options()
     # Bytes, rows with --format, and what is itself the input of another program.
     rows = ("iceberg files", "iceberg scan", "parquet cat", "parquet head")
-    if action not in ("keygen", "cat", "dataset cat", "completion", *rows):
+    if action not in ("keygen", "cat", "dataset cat", "iceberg cat", "completion", *rows):
         assert "--json" in parser.options()
 
 

@@ -16,11 +16,10 @@ pytest.importorskip("pyiceberg")
 from ags1.cli import main
 from ags1.cli.iceberg.opening import warnings_as_lines
 from ags1.cli.parser import parse, whole_parser
-from ags1.cli.spelling import describe
 from ags1.errors import FormatError, KeyAccessError
-from ags1.iceberg.files.file_io import EncryptedFileIO, UntrustedLengthWarning
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, UntrustedLengthWarning
 from ags1.keys import Key, KeyMetadata
+from ags1.support.exit_codes import describe
 from tests.checks import KEY
 from tests.cli.conftest import Run
 

@@ -74,15 +74,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_bench_measures_even_a_little_as_a_table_and_a_picture(run: Run) -> None:
+def test_bench_measures_even_a_little(run: Run) -> None:
     for size in ("1", "1K", "100K"):
         result = run("bench", "--bytes", size)
         assert (result.code, result.err) == (0, "")
         lines = result.out.splitlines()
         assert lines[2].split() == ["block", "length", "threads", "encrypt", "decrypt", "copy", "in", "cache"]
-        count = 4 * len({1, ags1.backend()["threads"]})
-        assert lines[3 + count] == ""
-        assert len([line for line in lines if "█" in line or "░" in line]) == 3 * count
+        assert len([line for line in lines[3:] if line[:1] == " "]) == 4 * len({1, ags1.backend()["threads"]})
 
 
 @pytest.mark.usefixtures("quick")
@@ -99,7 +97,6 @@ def test_bench_as_json_has_the_numbers(run: Run) -> None:
 def test_bench_keeps_figures_and_compares_with_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples are made up: what is kept is what is compared, beside the copies of the same hour."""
     from ags1 import bench
-    from ags1.cli import bench as cli_bench
 
     now = {"copy": 1.0, "encrypt": 2.0, "decrypt": 2.0, "cached": 1.0}
     monkeypatch.setattr(
@@ -127,7 +124,6 @@ def test_bench_keeps_figures_and_compares_with_them(run: Run, tmp_path: Path, mo
     path.unlink()
     bench.append(path, wide)
     assert run("bench", "--bytes", "1M", "--baseline", path).code == 8
-    assert cli_bench.picture([{"block_length": 1024, "threads": 1, **{f"{name}_gb_s": 1.0 for name in now}}])
 
 
 def test_bench_refuses_the_figures_of_another_machine_and_says_in_what_it_differs(run: Run, tmp_path: Path) -> None:

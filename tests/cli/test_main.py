@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1.cli.spelling import describe
-from ags1.support.exit_codes import exit_code
+from ags1.support.exit_codes import describe, exit_code
 from tests.checks import KEY, run_python
 from tests.cli.conftest import PLAIN, Run
 

@@ -86,9 +86,9 @@ def test_a_directory_is_narrowed_by_a_suffix(here: Path) -> None:
 
 def test_an_empty_directory_is_an_error(here: Path) -> None:
     (here / "empty").mkdir()
-    with pytest.raises(UsageError, match="there are no files below the directory empty"):
+    with pytest.raises(UsageError, match="there are no files below empty"):
         expand(["empty"])
-    with pytest.raises(UsageError, match=r"there are no \.ags1 files below the directory empty"):
+    with pytest.raises(UsageError, match=r"there are no \.ags1 files below empty"):
         expand(["empty"], only_suffix=".ags1")
 
 
@@ -214,7 +214,8 @@ def test_a_list_of_one_file_goes_into_a_directory_too(here: Path) -> None:
 
 def test_a_tree_goes_into_the_same_tree(here: Path) -> None:
     make_tree(here)
-    assert Job("tree/sub/a.txt", "out/sub/a.txt.ags1", "sub/a.txt.ags1") in pairs("tree", target="out")
+    found = [job._replace(size=None) for job in pairs("tree", target="out")]
+    assert Job("tree/sub/a.txt", "out/sub/a.txt.ags1", "sub/a.txt.ags1") in found
 
 
 def test_many_files_for_one_file_are_refused_with_what_the_target_is(here: Path) -> None:
@@ -306,7 +307,7 @@ def test_a_list_may_have_globs_and_directories(here: Path) -> None:
     make_tree(here)
     (here / "list").write_text("tree/sub\n?\n")
     found = [job.source for job in pairs(target="out", files_from="list")]
-    assert found == ["tree/sub/a.txt", "tree/sub/empty", "tree/sub/deep/b.bin", "a", "b"]
+    assert found == ["tree/sub/a.txt", "tree/sub/deep/b.bin", "tree/sub/empty", "a", "b"]
 
 
 def test_an_empty_list_is_an_error(here: Path) -> None:

@@ -90,25 +90,6 @@ def test_a_log_gets_a_line_every_ten_seconds_if_it_is_asked_for(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_other_work_is_shown_in_its_own_words_until_bytes_are_told_again(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = reporter(total=None, file_count=1, progress="always")
-    progress = found.progress_of("a")
-    progress(500, 500)
-    for done, total, line in (
-        (7, None, "searching: 7 objects, 10 s\n"),
-        (9, 1000, "searching: 9 of at most 1,000 objects, 20 s\n"),
-    ):
-        found.phase("searching", done - 1, total)
-        clock.now += 10
-        found.phase("searching", done, total)
-        assert capsys.readouterr().err == line
-    clock.now += 10
-    progress(500, 500)
-    assert capsys.readouterr().err.startswith("working: 100 %")
-
-
 def test_that_time_passes_is_shown_where_nothing_says_what_is_done(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,16 +230,11 @@ def pipe(work: Path) -> Path:
 
 
 COMMAND = [sys.executable, "-m", "ags1"]
-WITHOUT_RICH = [
-    sys.executable,
-    "-c",
-    "import sys; sys.modules['rich'] = None; from ags1.cli import main; sys.exit(main(sys.argv[1:]))",
-]
 needs_rich = pytest.param(COMMAND, id="rich", marks=pytest.mark.skipif(not report._RichBar.make("x"), reason="no rich"))
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("command", [needs_rich, pytest.param(WITHOUT_RICH, id="plain")])
+@pytest.mark.parametrize("command", [needs_rich])
 def test_a_pipe_of_unknown_length_has_a_bar_that_goes_away(pipe: Path, command: list[str]) -> None:
     terminal = Terminal([*command, "encrypt", "pipe", "out", "--key-file", "k"])
     written = feed(terminal, pipe, r"encrypting[^\r\n]*B  [\d.]+ \w?B/s")
@@ -274,7 +250,7 @@ def test_a_pipe_of_unknown_length_has_a_bar_that_goes_away(pipe: Path, command: 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
-@pytest.mark.parametrize("command", [needs_rich, pytest.param(WITHOUT_RICH, id="plain")])
+@pytest.mark.parametrize("command", [needs_rich])
 def test_a_bar_fits_its_terminal(pipe: Path, command: list[str], columns: int) -> None:
     terminal = Terminal([*command, "encrypt", "pipe", "out", "--key-file", "k", "-q", "--progress", "always"], columns)
     feed(terminal, pipe, r"encrypting.*\r.*encrypting.*\r")

@@ -6,15 +6,14 @@ from pathlib import Path
 
 from ags1 import kms
 from ags1.codec import decrypt, encrypt
-from ags1.dataset.access import Access
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.manifests import Manifests
+from ags1.dataset.manifests import Manifests, open_root
 from ags1.dataset.names import new_object_name, sort_key
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version
-from ags1.dataset.views import open_root
 from ags1.storage import Location, make_parent, open_output
 
 KEY_ID = "lake"

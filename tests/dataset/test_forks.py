@@ -14,7 +14,7 @@ import pytest
 from ags1 import dataset
 from ags1.dataset.joined import open_parts
 from ags1.iceberg import create_table
-from ags1.iceberg.files import file_keys
+from ags1.iceberg.files import file_io
 from ags1.support.forks import ForkSafeLock
 from tests.checks import HANG_SECONDS, MIB, in_child
 from tests.dataset.conftest import fresh
@@ -71,6 +71,6 @@ def test_a_child_opens_the_files_of_a_table_that_threads_of_its_parent_were_read
     file = table.files().column("path")[0].as_py()
     table_file = table.io.keys.find(file)
     assert table_file is not None
-    for lock in (table.io.keys._lock, file_keys._tables._lock):
+    for lock in (table.io.keys._lock, file_io._tables._lock):
         with held_by_a_thread(lock):
             assert in_child(lambda: repr(table.io.keys.find(file)).encode()) == repr(table_file).encode()

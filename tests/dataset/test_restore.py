@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ags1 import dataset
-from ags1.dataset.access import Access
 from ags1.dataset.expiry import expire
 from ags1.dataset.maintenance import restore
+from ags1.dataset.pins import Access
 from ags1.dataset.versions import numbers, read_latest
 from ags1.errors import ConflictError, KeyAccessError
 from ags1.storage import Location

@@ -12,10 +12,10 @@ import pytest
 
 import ags1.dataset.transaction as module
 import ags1.dataset.versions as versions
-from ags1.dataset.access import Access
 from ags1.dataset.expiry import expire
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import version_name
+from ags1.dataset.pins import Access
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest, read_version
 from ags1.errors import AuthenticationError, ConflictError, FormatError, UnsupportedError
@@ -102,18 +102,15 @@ def test_a_file_that_both_removed_is_removed(tmp_path: Path) -> None:
     assert contents(tmp_path, last(tmp_path)) == {"b": b"2", "c": b"3"}
 
 
-def test_two_writers_make_one_dataset(tmp_path: Path) -> None:
-    one, other, third = begin(tmp_path), begin(tmp_path), begin(tmp_path)
+def test_of_two_writers_who_make_one_dataset_the_second_is_refused(tmp_path: Path) -> None:
+    one, other = begin(tmp_path), begin(tmp_path)
     put_all(one, {"a": b"1"})
     put_all(other, {"b": b"2"})
-    put_all(third, {"c": b"3"})
-    first, second = one.commit(), other.commit()
-    commit(tmp_path, {"d": b"4"})
-    third.commit()
-    assert first is not None
-    assert second is not None
-    assert second.uuid == first.uuid == last(tmp_path).uuid
-    assert contents(tmp_path, last(tmp_path)) == {"a": b"1", "b": b"2", "c": b"3", "d": b"4"}
+    one.commit()
+    with pytest.raises(ConflictError, match="another writer has made this dataset meanwhile"):
+        other.commit()
+    commit(tmp_path, {"b": b"2"})
+    assert contents(tmp_path, last(tmp_path)) == {"a": b"1", "b": b"2"}
 
 
 def test_a_lost_answer_of_the_commit_is_settled_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +137,7 @@ def _append(root: str, index: int, barrier: object) -> None:
 
 
 def test_eight_processes_lose_nothing(tmp_path: Path) -> None:
+    commit(tmp_path, {"first": b"0"})
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_append, args=(str(tmp_path), index, None)) for index in range(8)]
     for each in workers:
@@ -148,8 +146,8 @@ def test_eight_processes_lose_nothing(tmp_path: Path) -> None:
         each.join()
     assert [each.exitcode for each in workers] == [0] * 8
     expected = {f"{index}/{number}": b"%d %d" % (index, number) for index in range(8) for number in range(3)}
-    assert contents(tmp_path, last(tmp_path)) == expected
-    assert last(tmp_path).version == 24
+    assert contents(tmp_path, last(tmp_path)) == {"first": b"0", **expected}
+    assert last(tmp_path).version == 25
 
 
 def test_a_fenced_run_commits_nothing(tmp_path: Path) -> None:

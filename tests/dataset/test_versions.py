@@ -14,9 +14,9 @@ import ags1.dataset.expiry as expiry
 import ags1.dataset.transaction as module
 from ags1 import dataset
 from ags1.audit import audit
-from ags1.dataset.access import Access
 from ags1.dataset.expiry import expire
 from ags1.dataset.names import new_object_name
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import latest_number, numbers, read_committed, read_latest

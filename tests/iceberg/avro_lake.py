@@ -25,9 +25,9 @@ from pyiceberg.types import NestedField
 import ags1
 from ags1.expected import Expected
 from ags1.iceberg import EncryptedFileIO
-from ags1.iceberg.files.file_keys import KnownFile
-from ags1.iceberg.scan._reading import EncryptedArrowScan
+from ags1.iceberg.files.file_io import KnownFile
 from ags1.iceberg.scan.row_filter import RowFilter
+from ags1.iceberg.scan.table_scan import EncryptedArrowScan
 from ags1.keys import KeyMetadata
 
 KEY = bytes(range(16))

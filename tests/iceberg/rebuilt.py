@@ -134,7 +134,7 @@ class RebuiltTable:
         else:
             keys = EncryptionKeys.from_table_metadata(self.document)
             self.snapshot["key-id"] = keys.add_manifest_list_key(key, self._kms, self._master)
-            self.document = keys.to_table_metadata(self.document)  # type: ignore[assignment]
+            self.document = keys.to_table_metadata(self.document)
             self.snapshot = self.document["snapshots"][0]
         return self.write_metadata()
 

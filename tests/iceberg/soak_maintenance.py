@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ags1.iceberg import CompactionOptions, EncryptedTable, clean, load_table
-from ags1.iceberg.metadata.metadata_names import VERSION_HINT
+from ags1.iceberg.metadata.metadata_document import VERSION_HINT
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
 from tests.iceberg.kills import Bomb, ended, in_child

@@ -60,7 +60,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from ags1.avro.schemas import iceberg_schema, parse
 from ags1.errors import FormatError
 from ags1.iceberg.scan import _avro_files
-from ags1.iceberg.scan._reading import EncryptedArrowScan
+from ags1.iceberg.scan.table_scan import EncryptedArrowScan
 from tests.iceberg.avro_lake import Lake, avro_bytes, data_file, nullable, optional, record
 
 # A name of a column, its Avro type, its Iceberg type, a value in Avro, and the same in Arrow where it is another.

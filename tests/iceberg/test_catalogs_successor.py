@@ -15,7 +15,7 @@ from ags1.errors import ConflictError, FormatError
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.catalogs.file import newest_metadata, next_name
 from ags1.iceberg.catalogs.successor import NewMetadata, first, javas_hash, successor
-from ags1.iceberg.metadata.metadata_names import version_of
+from ags1.iceberg.metadata.metadata_document import version_of
 from ags1.iceberg.writing.metadata import TableMetadata
 from tests.iceberg.catalog_cases import changed, fields_of
 

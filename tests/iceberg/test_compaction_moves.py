@@ -20,11 +20,10 @@ from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.maintenance import rewriting
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.metadata.manifests import ADDED, DATA, ManifestEntry
-from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.commit import TableFiles, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms import MemoryKms
 from ags1.parquet import EncryptionConfig, encrypt_file
 from ags1.parquet.native.thrift import I64, Struct

@@ -13,7 +13,7 @@ import pytest
 import ags1
 from ags1 import FormatError, KeyAccessError, KeyMetadata, TruncatedError
 from ags1.iceberg import EncryptedFileIO, UntrustedLengthWarning
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import KnownFile
 from ags1.iceberg.metadata.locations import local_path
 from ags1.kms import MemoryKms
 from ags1.parquet import encrypt_file

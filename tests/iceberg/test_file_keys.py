@@ -14,8 +14,8 @@ import pytest
 from ags1 import Ags1Error, FormatError, KeyAccessError, KeyMetadata
 from ags1.expected import Expected
 from ags1.iceberg import EncryptionKeys
-from ags1.iceberg.files import file_keys as module
-from ags1.iceberg.files.file_keys import KnownFile, TableFileKeys
+from ags1.iceberg.files import file_io as module
+from ags1.iceberg.files.file_io import KnownFile, TableFileKeys
 from ags1.iceberg.metadata.metadata_document import claims_encryption
 from ags1.kms import MemoryKms
 

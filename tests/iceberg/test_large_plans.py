@@ -33,7 +33,7 @@ _METRICS = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds",
 MEASURE = """
 import re, sys
 from ags1.iceberg import load_table
-from ags1.iceberg.conversion.contents import Contents
+from ags1.iceberg.conversion.manifests import Contents
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.kms import MemoryKms

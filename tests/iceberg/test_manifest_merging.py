@@ -12,9 +12,9 @@ import pytest
 from ags1.iceberg import EncryptedTable, create_table
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.manifests import DATA, EXISTING
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms import MemoryKms
 from ags1.storage import Location
 

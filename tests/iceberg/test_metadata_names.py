@@ -16,7 +16,7 @@ from ags1.errors import ConflictError, FormatError
 from ags1.iceberg import EncryptedTable, clean, create_table, encrypt_table, expire_snapshots, load_table, rekey_table
 from ags1.iceberg.catalogs.file import newest_metadata
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
-from ags1.iceberg.metadata.metadata_names import is_metadata_file, version_of
+from ags1.iceberg.metadata.metadata_document import is_metadata_file, version_of
 from ags1.kms import MemoryKms
 from tests import checks
 

@@ -16,8 +16,8 @@ import pytest
 from ags1 import FormatError, KeyAccessError
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg import EncryptedTable, EncryptionKeys, open_table
-from ags1.iceberg.scan import _reading
-from ags1.iceberg.scan._reading import EncryptedArrowScan
+from ags1.iceberg.scan import table_scan
+from ags1.iceberg.scan.table_scan import EncryptedArrowScan
 from ags1.kms import MemoryKms
 from tests.iceberg.canonical import arrow_rows, sorted_rows
 from tests.iceberg.spark_tables import DEFINITIONS
@@ -299,7 +299,7 @@ def test_batches_come_from_a_window_of_files(
     at_once: int, spark_tables: SparkTables, table_kms: MemoryKms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of local files as many are open as there are CPUs; of files in a store, more."""
-    monkeypatch.setattr(_reading, "_files_at_once", lambda tasks: at_once)
+    monkeypatch.setattr(table_scan, "_files_at_once", lambda tasks: at_once)
     found = opened(spark_tables["events"], table_kms)
     scan = found.scan(snapshot_id=spark_tables["events"].snapshots[1].id)
     tasks = scan.plan_files() * 50
@@ -336,11 +336,11 @@ def test_batches_come_from_a_window_of_files(
 def test_files_in_a_store_are_opened_side_by_side(path: str, remote: bool) -> None:
     def at_once(size: int) -> int:
         task: Any = SimpleNamespace(file=SimpleNamespace(file_path=path, file_size_in_bytes=size))
-        return _reading._files_at_once([task] * 3)
+        return table_scan._files_at_once([task] * 3)
 
     assert at_once(2 << 20) == (max(16, usable_cpus()) if remote else usable_cpus())
     assert at_once(1 << 10) == (max(32, usable_cpus()) if remote else usable_cpus())
-    assert _reading._files_at_once([]) == 1
+    assert table_scan._files_at_once([]) == 1
 
 
 def test_scans_of_one_table_in_several_threads(spark_tables: SparkTables, table_kms: MemoryKms) -> None:
@@ -429,7 +429,6 @@ def rewrapped(table: SparkTable, directory: Path) -> Path:
     """Metadata whose keys are under another master key, without those that nothing needs."""
     keys = EncryptionKeys.from_table_metadata(table.document)
     changed = keys.prune(table.document).rewrap(MemoryKms({**_masters()}), "keyB").to_table_metadata(table.document)
-    assert isinstance(changed, dict)
     # Java unwraps all keys with the one that the property names.
     changed["properties"] = {**changed["properties"], "encryption.key-id": "keyB"}
     path = directory / "00099-changed.metadata.json"

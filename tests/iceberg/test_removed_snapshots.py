@@ -34,7 +34,7 @@ from ags1.iceberg import (
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry, journal, operations, removed_snapshots
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
-from ags1.iceberg.files.file_keys import TableFileKeys
+from ags1.iceberg.files.file_io import TableFileKeys
 from ags1.kms import MemoryKms
 from ags1.spark.engine.iceberg_work import _own
 from tests.iceberg import test_leaks as leaks

@@ -35,9 +35,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from ags1.iceberg.scan._value_range import of_file, of_partition, of_summaries
-from ags1.iceberg.scan.row_filter import RowFilter
-from ags1.iceberg.writing.single_values import raw_of
+from ags1.iceberg.scan.row_filter import RowFilter, of_file, of_partition, of_summaries
+from ags1.iceberg.writing.partitioning import raw_of
 from tests.iceberg.avro_lake import optional, required
 from tests.iceberg.delete_lake import DeleteLake
 
@@ -100,7 +99,7 @@ def test_a_file_whose_numbers_are_small_but_for_nan_is_read(tmp_path: Path) -> N
 
 
 def test_row_groups_in_which_nothing_can_pass_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ags1.iceberg.scan._reading as scanning
+    import ags1.iceberg.scan.table_scan as scanning
 
     schema = Schema(required(1, "id", LongType()), optional(2, "s", StringType()), optional(3, "d", DoubleType()))
     lake = DeleteLake(tmp_path, schema)

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from ags1.errors import FormatError
-from ags1.iceberg.scan import _reading, _row_groups
+from ags1.iceberg.scan import _row_groups, table_scan
 from ags1.iceberg.scan._row_groups import RowGroups
 from ags1.parquet.structure.page_sizes import longest_value, page_sizes
 from tests.checks import every
@@ -181,7 +181,7 @@ def test_batches_are_yielded_before_the_file_was_read(tmp_path: Path, monkeypatc
     monkeypatch.setattr(RowGroups, "_decode", counting)
     monkeypatch.setattr(_row_groups, "_MOST_ROWS", 10)
     monkeypatch.setattr(_row_groups, "_BATCH_BYTES", 800)
-    monkeypatch.setattr(_reading, "WAITING", 4000)
+    monkeypatch.setattr(table_scan, "WAITING", 4000)
     scan = lake.open().scan()
     with scan.to_record_batches() as reader:
         assert reader.read_next_batch().num_rows == 10

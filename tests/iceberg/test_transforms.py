@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from pyiceberg import transforms, types
 
-from ags1.iceberg.writing.transforms import transformed
+from ags1.iceberg.writing.partitioning import transformed
 
 KINDS: dict[Any, pyarrow.DataType] = {
     types.IntegerType(): pyarrow.int32(),

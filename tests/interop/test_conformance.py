@@ -1,4 +1,4 @@
-"""Other implementations read the conformance cases otherwise only where docs/compatibility.md says so."""
+"""Other implementations read the conformance cases otherwise only where tests/vectors/README.md says so."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
 from ags1.iceberg import EncryptedKey, EncryptionKeys
+from ags1.iceberg.catalogs.successor import NewMetadata, java_text
 from ags1.kms import MemoryKms
 from tests.checks import every
 from tests.conformance import loader
@@ -36,7 +37,7 @@ def from_entries(entries: list[str], **more: Any) -> EncryptionKeys:
 
 def to_entries(keys: EncryptionKeys) -> list[str]:
     """The JSON of each entry."""
-    return [entry.to_json() for entry in keys]
+    return [java_text(entry.to_dict()) for entry in keys]
 
 
 def java_opens(peer: JavaPeer, keys: EncryptionKeys, table_key_id: str, *key_ids: str) -> list[ags1.KeyMetadata]:
@@ -180,9 +181,10 @@ def test_we_write_javas_entries_with_its_bytes(java_peer: JavaPeer) -> None:
     ids=["empty", "base64", "empty-property", "control-characters", "backslashes"],
 )
 def test_odd_texts_are_spelled_as_java_spells_them(java_peer: JavaPeer, entry: EncryptedKey) -> None:
-    assert java_peer.rewrite_keys([entry.to_json()]) == [entry.to_json()]
+    ours = java_text(entry.to_dict())
+    assert java_peer.rewrite_keys([ours]) == [ours]
     # Also where they arrive in another spelling.
-    assert java_peer.rewrite_keys([json.dumps(entry.to_dict())]) == [entry.to_json()]
+    assert java_peer.rewrite_keys([json.dumps(entry.to_dict())]) == [ours]
 
 
 def test_java_reads_no_null_properties_and_ags1_never_writes_them(java_peer: JavaPeer) -> None:
@@ -261,9 +263,7 @@ def test_both_open_every_snapshot_of_a_table_of_javas_writing(java_peer: JavaPee
 def test_a_table_that_java_wrote_comes_back_with_javas_bytes(java_peer: JavaPeer, tmp_path: Path) -> None:
     path, _ = encrypted_table(java_peer, tmp_path)
     keys = EncryptionKeys.from_table_metadata(path)
-    assert keys.to_table_metadata(path) == path.read_bytes()
-    as_dict = keys.to_table_metadata(json.loads(path.read_text()))
-    assert json.dumps(as_dict, ensure_ascii=False, separators=(",", ":")).encode() == path.read_bytes()
+    assert java_text(keys.to_table_metadata(path)).encode() == path.read_bytes()
 
 
 def test_a_list_is_added_where_java_writes_it(java_peer: JavaPeer, tmp_path: Path) -> None:
@@ -273,8 +273,7 @@ def test_a_list_is_added_where_java_writes_it(java_peer: JavaPeer, tmp_path: Pat
     assert "encryption-keys" not in path.read_text()
     keys = EncryptionKeys()
     keys.add_manifest_list_key(key_metadata(16), MemoryKms(MASTERS), "keyA")
-    ours = keys.to_table_metadata(path)
-    assert isinstance(ours, bytes)
+    ours = NewMetadata(keys.to_table_metadata(path), path.name).data
     path.write_bytes(ours)
     assert java_peer.rewrite_table(path).encode() == ours
 
@@ -286,9 +285,8 @@ def test_java_opens_a_table_that_ags1_rewrapped_and_pruned(java_peer: JavaPeer, 
     changed = keys.prune(path).rewrap(old, "keyC", MemoryKms({"keyC": MASTERS["keyC"]}))
     assert len(keys) == 7
     assert len(changed) == 5
-    written = changed.to_table_metadata(path)
-    assert isinstance(written, bytes)
-    path.write_bytes(written.replace(b'"encryption.key-id":"keyA"', b'"encryption.key-id":"keyC"'))
+    written = java_text(changed.to_table_metadata(path))
+    path.write_text(written.replace('"encryption.key-id":"keyA"', '"encryption.key-id":"keyC"'))
     assert java_reads_snapshots(java_peer, path, 4, {"keyC": MASTERS["keyC"]}) == wanted
     assert java_peer.rewrite_table(path).encode() == path.read_bytes()
     # The same list goes on: Java adds under the key encryption key that we re-wrapped.
@@ -301,9 +299,7 @@ def test_java_needs_the_property_that_says_which_master_key_it_is(java_peer: Jav
     # It unwraps every key encryption key with encryption.key-id, and not with what the entry names.
     path, _ = encrypted_table(java_peer, tmp_path)
     changed = EncryptionKeys.from_table_metadata(path).rewrap(MemoryKms(MASTERS), "keyC")
-    written = changed.to_table_metadata(path)
-    assert isinstance(written, bytes)
-    path.write_bytes(written)
+    path.write_text(java_text(changed.to_table_metadata(path)))
     with pytest.raises(JavaError, match="GCM tag check failed"):
         java_reads_snapshots(java_peer, path, 1, MASTERS)
 

@@ -80,7 +80,8 @@ under_address() {
 under_thread() {
     # Without address randomisation: older run-time libraries cannot live with as much of it as new kernels have.
     (cd "$work/thread" && env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)" \
-        TSAN_OPTIONS=exitcode=66:halt_on_error=0:second_deadlock_stack=1 PYTHONPATH="$work/thread" \
+        TSAN_OPTIONS=exitcode=66:halt_on_error=0:second_deadlock_stack=1:suppressions=$root/tests/sanitize/thread.supp \
+        PYTHONPATH="$work/thread" \
         timeout 240 setarch -R "$@")
 }
 

@@ -244,7 +244,6 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_written(
         (lambda: encrypt(frame, {"text": "lake"}, **keys, form="GCM"), ValueError, "form must be"),
         (lambda: encrypt(frame, {"text": "lake"}, **keys, row_key="text"), ValueError, "is encrypted itself"),
         (lambda: encrypt(frame, {"text": "lake"}, **keys, row_key="none"), ValueError, "no column 'none'"),
-        (lambda: encrypt(frame, {"text": "lake"}, **keys, deterministic=True), ValueError, "deterministic: .*HMAC"),
         (lambda: encrypt(frame, {"text": "lake"}, keys=keys["keys"], kms=KEY), TypeError, "kms must be a URL"),
         (lambda: encrypt(frame, {"text": "nobody"}, **keys), ags1.KeyAccessError, "nobody"),
         (lambda: encrypt(frame, {"text": "lake", "data": 5}, **keys), TypeError, "key of column 'data' must be a str"),

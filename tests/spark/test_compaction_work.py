@@ -14,17 +14,15 @@ pytest.importorskip("pyiceberg")
 
 from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg import CompactionOptions, CompactionReport, EncryptedTable, clean, create_table
-from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import KnownFile, SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.maintenance import compaction, rewriting
 from ags1.iceberg.maintenance.compaction import compact
-from ags1.iceberg.maintenance.rewriting import RewriteJob, Rewritten
-from ags1.iceberg.maintenance.selection import Bin
+from ags1.iceberg.maintenance.rewriting import Bin, RewriteJob, Rewritten
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.writing.change import WriteTarget
 from ags1.kms import MemoryKms
-from ags1.spark.engine.compaction_work import TableCompacting, rewritten_of, unit_of_bin
+from ags1.spark.engine.iceberg_work import TableCompacting, rewritten_of, unit_of_bin
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import Outcome
 from ags1.spark.engine.sealing import Sealer
@@ -47,7 +45,7 @@ class Keys(MemoryKms):
 
 
 def once(work: TableCompacting, units: list[Unit]) -> Iterable[Outcome]:
-    return work.run(units, lambda files, size: None)
+    return work.run(units)
 
 
 class Elsewhere:

@@ -20,7 +20,7 @@ from ags1 import parquet
 from ags1.expected import Expected
 from ags1.iceberg.conversion.journal import KIND, Journal, moved, remove_run
 from ags1.iceberg.conversion.work import FileResult, FileTask, Places, key_of
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import KnownFile
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.walk.table_walk import TableFile
 from ags1.spark import iceberg as on_spark
@@ -45,7 +45,7 @@ def _unit(source: Path, target: Path, rows: int, job: Job) -> Unit:
 def _run(units: list[Unit], kms_url: str) -> list[Outcome]:
     # As they travel.
     found: list[Unit] = pickle.loads(pickle.dumps(units))
-    return list(TableMoving("encrypt", kms_url).run(found, lambda files, size: None))
+    return list(TableMoving("encrypt", kms_url).run(found))
 
 
 def _begun(journals: Path, kms_url: str) -> Job:
@@ -104,7 +104,7 @@ def test_a_task_that_verifies_reads_where_the_driver_may_and_nowhere_else(tmp_pa
         file = TableFile(KnownFile(str(path), "data", "parquet", None, path.stat().st_size))
         unit: Unit = pickle.loads(pickle.dumps(unit_of(file)))
         expected = Expected(allow_plaintext=True, allowed_locations=allowed)
-        (outcome,) = TableVerifying({}, metadata, expected).run([unit], lambda files, size: None)
+        (outcome,) = TableVerifying({}, metadata, expected).run([unit])
         assert ("only the table's own files name it" in str(outcome.error)) is is_refused, outcome.error
         assert outcome.status != "ok"
 

@@ -299,16 +299,9 @@ def test_no_plaintext_comes_into_the_dataset(spark: SparkSession, tmp_path: Path
     dataset.encrypt(write_tree(tmp_path / "raw", contents), vault, kms_url, "lake").close()
     before = read_tree(vault)
     options: dict[str, Any] = {"kms": kms_url, "progress": False}
-    with pytest.raises(ValueError, match="vault/a would be put into the dataset, which lies in the target"):
+    with pytest.raises(ValueError, match="files below vault/ would be put into the dataset, which lies in the target"):
         ags1.spark.decrypt_files(spark, vault, tmp_path / "above", **options)
     assert read_tree(vault) == before
-    assert ags1.spark.decrypt_files(spark, vault, tmp_path / "above", exclude="vault/*", **options).ok
-    assert (tmp_path / "above" / "a").read_bytes() == b"1"
-    (tmp_path / "raw/vault/none").mkdir()
-    dataset.encrypt(tmp_path / "raw", vault, kms_url, "lake").close()
-    with pytest.raises(ValueError, match="vault/none/ would be put into the dataset"):
-        ags1.spark.decrypt_files(spark, vault, tmp_path / "above", exclude="vault/a", **options)
-    assert not (vault / "none").exists()
 
 
 def test_files_that_no_directory_can_hold_together_are_refused_before_anything_is_written(

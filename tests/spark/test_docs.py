@@ -77,6 +77,10 @@ def test_the_trial_class_compiles_and_opens_what_a_local_keystore_wrapped(
 
 
 def test_the_commands_for_an_environment_are_shell(tmp_path: Path) -> None:
-    blocks = _blocks("docs/spark.md", "sh")
-    assert blocks
+    blocks = [
+        each
+        for each in _blocks("docs/guides/spark-clusters.md", "")
+        if each.startswith(("python -m", "PYSPARK", "spark-"))
+    ]
+    assert len(blocks) == 3
     run_shell("\n".join(["if false; then", *blocks, "fi"]), tmp_path)

@@ -359,7 +359,7 @@ def test_a_full_disk_fails_every_file_that_is_left_once(
         write(self, name, data)
 
     monkeypatch.setattr(LocalTarget, "write_new", full)
-    outcomes = list(work.run(units, lambda *told: None))
+    outcomes = list(work.run(units))
     assert sorted(each.path for each in outcomes) == sorted(contents)
     failed = [each for each in outcomes if each.status == "error"]
     assert len(failed) == count - count // 2

@@ -6,11 +6,10 @@ import functools
 import importlib
 import importlib.util
 import itertools
-import struct
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark import decryption, encryption, parquet, verification
 from ags1.spark.engine import captured, parquet_run, planning, progress, runner
 from ags1.spark.engine.planning import Unit, gathered
-from ags1.spark.engine.progress import Counters, Meter
+from ags1.spark.engine.progress import Meter
 from ags1.spark.engine.results import Recorder
 from ags1.spark.engine.runner import Engine, Outcome
 from ags1.spark.engine.sealing import Opener, Sealer, kms_client, kms_reference
@@ -115,11 +114,8 @@ def test_a_wave_is_some_seconds_of_work() -> None:
 
 
 def test_a_wave_has_so_many_files_that_their_outcomes_fit_into_memory() -> None:
-    units = [Unit(f"{index:03}", 512, files=512) for index in range(512)]
-    waves = [sum(unit.files for unit in wave) for wave in gathered(units, 10_000)]
-    assert sum(waves) == 512 * 512
-    assert waves[0] <= 16_000 + 512
-    assert max(waves) <= 100_000 + 512
+    units = [Unit(f"{index:06}", 1) for index in range(200_000)]
+    assert [len(wave) for wave in gathered(units, 10_000)] == [16_000, 64_000, 100_000, 20_000]
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 8))
@@ -289,66 +285,46 @@ def test_a_process_asks_the_kms_once_for_a_run(kms_url: str, monkeypatch: pytest
 # -- progress ------------------------------------------------------------------------------------------------
 
 
-def meter(monkeypatch: pytest.MonkeyPatch, counters: Counters, seconds: float) -> Meter:
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    made = Meter("encrypt", counters)
-    now[0] += seconds
-    return made
-
-
 def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(Counters(True)) as counters:
-        made = meter(monkeypatch, counters, 4.0)
-        made.expect(1500, 4 << 30)
-        assert made.line() == "ags1 encrypt: 0 of 1,500 files and more, 0 B, 0 B/s"
-        assert counters.path is not None
-        Path(counters.path).write_bytes(struct.pack("<QQ", 1200, 1 << 30) + bytes(16) + b"torn")
-        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files and more, 1.1 GB, 268.4 MB/s"
-        made.listed()
-        assert made.line() == "ags1 encrypt: 1,200 of 1,500 files, 1.1 GB of 4.3 GB, 268.4 MB/s, 13 s left"
-        # A task that begins anew takes nothing back, and nobody has done more than there is.
-        Path(counters.path).write_bytes(bytes(16))
-        assert made.line().startswith("ags1 encrypt: 1,200 of 1,500 files, 1.1 GB of 4.3 GB")
-        Path(counters.path).write_bytes(struct.pack("<QQ", 9999, 1 << 40))
-        assert made.line() == "ags1 encrypt: 1,500 of 1,500 files, 4.3 GB of 4.3 GB, 1.1 GB/s"
-    assert not Path(counters.path).exists()
+    now, over = [100.0], [0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    made = Meter("encrypt", lambda: over[0])
+    now[0] += 4.0
+    made.expect(1500, 4 << 30)
+    made.begun(4, 1500, 4 << 30)
+    assert made.line() == "ags1 encrypt: 0 of 1,500 files and more, 0 B, 0 B/s"
+    over[0] = 1
+    assert made.line() == "ags1 encrypt: 375 of 1,500 files and more, 1.1 GB, 268.4 MB/s"
+    made.listed()
+    assert made.line() == "ags1 encrypt: 375 of 1,500 files, 1.1 GB of 4.3 GB, 268.4 MB/s, 13 s left"
+    over[0] = 4
+    assert made.line() == "ags1 encrypt: 1,500 of 1,500 files, 4.3 GB of 4.3 GB, 1.1 GB/s"
 
 
-def test_without_a_file_that_tasks_can_write_waves_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(Counters(False)) as counters:
-        made = meter(monkeypatch, counters, 1.0)
-        made.expect(2, 100)
-        made.listed()
-        assert made.read() == (0, 0, 100)
-        made.finished(1, 60)
-        assert made.read() == (1, 60, 100)
-        assert made.line() == "ags1 encrypt: 1 of 2 files, 60 B of 100 B, 60 B/s, 1 s left"
+def test_where_nobody_knows_the_tasks_waves_are_counted() -> None:
+    made = Meter("encrypt", lambda: None)
+    made.expect(2, 100)
+    made.begun(1, 2, 100)
+    made.listed()
+    assert made.read() == (0, 0, 100)
+    made.finished(1, 60)
+    assert made.read() == (1, 60, 100)
 
 
-def test_a_wave_that_is_over_is_not_counted_twice() -> None:
-    with closing(Counters(True)) as counters:
-        made = Meter("encrypt", counters)
-        made.expect(10, 1000)
-        assert counters.path is not None
-        Path(counters.path).write_bytes(struct.pack("<QQ", 4, 400))
-        assert made.read() == (4, 400, None)
-        made.finished(4, 400)
-        assert made.read() == (4, 400, None)
-
-
-def test_on_a_cluster_tasks_that_are_over_are_counted() -> None:
+def test_tasks_that_are_over_are_counted_once() -> None:
     over = [0]
-    with closing(Counters(False)) as counters:
-        made = Meter("encrypt", counters, lambda: over[0])
-        for tasks, files in ((4, 100), (10, 1000)):
-            made.expect(files, 1000 * files)
-            made.begun(tasks, files, 1000 * files)
-        found = []
-        for count in (0, 1, 4, 9, 3):
-            over[0] = count
-            found.append(made.read()[0])
-        assert found == [0, 25, 100, 600, 600]
+    made = Meter("encrypt", lambda: over[0])
+    for tasks, files in ((4, 100), (10, 1000)):
+        made.expect(files, 1000 * files)
+        made.begun(tasks, files, 1000 * files)
+    found = []
+    for count in (0, 1, 4, 9, 3):
+        over[0] = count
+        found.append(made.read()[0])
+    # A task that begins anew takes nothing back.
+    assert found == [0, 25, 100, 600, 600]
+    made.finished(100, 100_000)
+    assert made.read()[0] == 600
 
 
 @pytest.mark.parametrize(
@@ -490,8 +466,9 @@ def test_a_result_has_all_rows_and_is_made_a_dataframe_when_asked(spark: SparkSe
             Outcome("c", status="error", error="no \udcfe", kind="OSError"),
         ]
     )
-    recorder.count("unchanged", 7)
-    result = recorder.close(2.0)
+    result = recorder.close()
+    result.counts["unchanged"] = 7
+    result.seconds = 2.0
     assert not result.ok
     assert result.counts == {"ok": 2, "error": 1, "unchanged": 7}
     assert result.errors == [("c", "no \udcfe")]
@@ -513,7 +490,7 @@ def test_a_result_has_all_rows_and_is_made_a_dataframe_when_asked(spark: SparkSe
 
 
 def test_an_empty_result_has_an_empty_dataframe(spark: SparkSession) -> None:
-    result = Recorder(spark, "encrypt").close(0.0)
+    result = Recorder(spark, "encrypt").close()
     assert result.ok
     assert result.dataframe.count() == 0
     assert result.dataframe.columns == list(result.table().column_names)

@@ -16,8 +16,8 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset
-from ags1.dataset.access import Access
 from ags1.dataset.names import new_object_name, run_of
+from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done, interrupted
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
@@ -253,7 +253,7 @@ class Zombie:
 
     def write(self) -> list[Done]:
         """Do everything, once more."""
-        outcomes = list(self.work.run(self.units, lambda files, size: None))
+        outcomes = list(self.work.run(self.units))
         assert {each.status for each in outcomes} == {"ok"}
         by_path = {each.path: each for each in self.units}
         return [Done(each.path, each.detail, by_path[each.path].identity, run=self.run.id) for each in outcomes]
@@ -317,7 +317,7 @@ def test_an_object_that_a_task_writes_after_the_commit_is_unreferenced(
     before = read_tree(vault)
     # The same task once more, as a twin does that is slower than the run.
     ((work, units),) = kept
-    assert {each.status for each in work.run(units, lambda files, size: None)} == {"ok"}
+    assert {each.status for each in work.run(units)} == {"ok"}
     after = read_tree(vault)
     assert {path: after[path] for path in before} == before
     new = [path for path in after if path not in before and not path.startswith("_ags1/runs/")]

@@ -69,7 +69,7 @@ def explained(frame):
 def looked_at(result):
     frame = explained(result.dataframe)
     texts.append(repr(result) + str(result) + str(frame.collect()) + repr(vars(result)))
-    said[result._verb] = result.counts
+    said[result.verb] = result.counts
     return result
 
 vault = out + "/vault"

@@ -68,7 +68,7 @@ def units_of(location: Location) -> list[Unit]:
 
 
 def run(work: Any, location: Location) -> dict[str, Outcome]:
-    return {each.path: each for each in work.run(units_of(location), lambda files, size: None)}
+    return {each.path: each for each in work.run(units_of(location))}
 
 
 def transferring(verb: str, source: Location, target: Location, how: TransferSettings) -> TreeTask:
@@ -236,7 +236,7 @@ def test_a_kms_is_asked_once_for_all_files_of_a_process(lake: Lake, calls: list[
     # Each bin of units comes with a copy of the work.
     for unit in units_of(lake.source):
         work = pickle.loads(pickle.dumps(lake.encrypting()))
-        assert [each.status for each in work.run([unit], lambda files, size: None)] == ["ok"]
+        assert [each.status for each in work.run([unit])] == ["ok"]
     assert sorted(calls) == ["lake", "lake", "lake2", "lake2"], "each new key is wrapped, and opened again"
     calls.clear()
     # Another process has no key in its cache.
@@ -257,7 +257,7 @@ def test_a_forked_process_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_travels_is_names(lake: Lake) -> None:
     work = lake.encrypting()
-    list(work.run(units_of(lake.source), lambda files, size: None))
+    list(work.run(units_of(lake.source)))
     data = pickle.dumps(work)
     assert pickle.loads(data).function.__self__.target == lake.vault
     key = Path(lake.kms.partition("key_file=")[2].replace("%2F", "/")).read_bytes()
@@ -278,7 +278,7 @@ def test_two_attempts_at_a_file_at_once_leave_one_whole_file(lake: Lake) -> None
     def attempt() -> None:
         start.wait()
         for _ in range(3):
-            outcomes.extend(lake.encrypting(resume=False).run([unit], lambda files, size: None))
+            outcomes.extend(lake.encrypting(resume=False).run([unit]))
 
     threads = [threading.Thread(target=attempt) for _ in range(4)]
     for thread in threads:
@@ -363,14 +363,12 @@ def test_copies_are_the_same_bytes_and_are_made_once(lake: Lake) -> None:
     how = TransferSettings(None, lake.writing)
     work = TreeTask("copy", lake.source, tree_work(lake.source, lake.vault, how).copy)
     units = [each for each in units_of(lake.source) if each.path.endswith(".txt")]
-    told: list[tuple[int, int]] = []
-    (outcome,) = work.run(units, lambda files, size: told.append((files, size)))
+    (outcome,) = work.run(units)
     assert (outcome.status, outcome.plaintext_length, outcome.file_length) == ("ok", 13, 13)
     assert Path(lake.vault.join("p=1/notes.txt")).read_bytes() == b"what is this?"
-    assert (sum(files for files, _ in told), sum(size for _, size in told)) == (1, 13)
-    assert [each.status for each in work.run(units, lambda files, size: None)] == ["skipped"]
+    assert [each.status for each in work.run(units)] == ["skipped"]
     work.function = tree_work(lake.source, lake.vault, replace(how, resume=False)).copy
-    assert [each.status for each in work.run(units, lambda files, size: None)] == ["ok"]
+    assert [each.status for each in work.run(units)] == ["ok"]
 
 
 # -- errors --------------------------------------------------------------------------------------------------------
@@ -434,19 +432,9 @@ def test_a_column_whose_key_cannot_be_had_is_an_error_or_allowed(tmp_path: Path)
 def test_a_file_that_vanished_is_an_error_of_its_own(lake: Lake) -> None:
     units = units_of(lake.source)
     (lake.path / "a.parquet").unlink()
-    found = {each.path: each for each in lake.encrypting().run(units, lambda files, size: None)}
+    found = {each.path: each for each in lake.encrypting().run(units)}
     assert (found["a.parquet"].status, found["a.parquet"].kind) == ("error", "FileNotFoundError")
     assert found["p=1/000000_0"].status == "ok"
-
-
-def test_progress_adds_up_to_all_files_and_bytes(lake: Lake) -> None:
-    add(lake.path, "large.parquet", plain(100_000))
-    units = units_of(lake.source)
-    told: list[tuple[int, int]] = []
-    list(lake.encrypting().run(units, lambda files, size: told.append((files, size))))
-    assert sum(files for files, _ in told) == len(units)
-    assert sum(size for _, size in told) == sum(each.size for each in units)
-    assert min(size for _, size in told) >= 0
 
 
 # -- remote file systems -------------------------------------------------------------------------------------------
@@ -488,7 +476,7 @@ def test_an_object_that_was_replaced_meanwhile_is_noticed(lake: Lake, memory: An
     lake.source, lake.vault = locate("memory://place/lake"), locate("memory://place/vault")
     units = units_of(lake.source)
     memory.pipe("/place/lake/a.parquet", plain(99))
-    (outcome,) = lake.encrypting().run(units, lambda files, size: None)
+    (outcome,) = lake.encrypting().run(units)
     assert "was changed since it was listed" in str(outcome.error)
     assert not memory.exists("/place/vault/a.parquet")
 

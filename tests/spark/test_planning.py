@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,23 +22,9 @@ def test_no_bin_has_much_more_than_its_share(found: list[int], bins: int) -> Non
     packed = pack(units, bins)
     weights = [sum(map(weight_of, each)) for each in packed]
     share = sum(weights) / bins
-    # What list scheduling can promise: the share, and one more piece, which is a unit or small ones together.
-    assert max(weights) <= share + max(map(weight_of, units)) + share / 64 + 1
-    assert all([each.path for each in units] == sorted(each.path for each in units) for units in packed)
-
-
-@given(st.lists(st.integers(0, 64).map(lambda size: size * MIB), min_size=1, max_size=7), st.integers(1, 3))
-def test_the_heaviest_bin_is_hardly_more_than_a_third_over_the_best_there_is(found: list[int], bins: int) -> None:
-    units = [Unit(str(index), size) for index, size in enumerate(found)]
-    best = min(heaviest(units, choice, bins) for choice in itertools.product(range(bins), repeat=len(units)))
-    assert max(sum(map(weight_of, each)) for each in pack(units, bins)) <= best * (4 / 3) * (1 + 1 / 16)
-
-
-def heaviest(units: Sequence[Unit], choice: Sequence[int], bins: int) -> int:
-    weights = [0] * bins
-    for unit, number in zip(units, choice, strict=True):
-        weights[number] += weight_of(unit)
-    return max(weights)
+    assert max(weights) <= share + max(map(weight_of, units)) + 1
+    assert [each for some in packed for each in some] == units
+    assert all(packed)
 
 
 @given(st.lists(sizes, min_size=1, max_size=50), st.integers(1, 500))
@@ -54,10 +37,3 @@ def test_full_rounds_of_all_slots() -> None:
     assert bin_count([Unit(str(index), 0) for index in range(1000)], 8) == 8
     assert bin_count([Unit(str(index), GIB) for index in range(32)], 8) == 16
     assert bin_count([Unit(str(index), GIB) for index in range(1000)], 8) == 32
-
-
-def test_neighbours_stay_together() -> None:
-    units = [Unit(f"{index:05}", 100) for index in range(10_000)]
-    for each in pack(units, 4):
-        steps = sum(int(after.path) - int(before.path) != 1 for before, after in itertools.pairwise(each))
-        assert steps <= 64

@@ -1,4 +1,4 @@
-"""The environment travels to executors as an archive, as docs/spark.md says: a real one, and they have no other."""
+"""The environment travels to executors as a real archive, as the guide of clusters says, and they have no other."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ spark.stop()
 
 
 def documented(program: str) -> list[str]:
-    """The arguments of a program of the environment, as docs/spark.md has them."""
-    lines = (ROOT / "docs/spark.md").read_text().splitlines()
+    """The arguments of a program of the environment, as the guide of clusters has them."""
+    lines = (ROOT / "docs/guides/spark-clusters.md").read_text().splitlines()
     line = next(each for each in lines if each.startswith(f"environment/bin/{program} "))
     return shlex.split(line, comments=True)[1:]
 

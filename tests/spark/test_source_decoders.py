@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
+import json
 from typing import Any
 
 import fastavro
@@ -16,9 +17,10 @@ from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, write_table
 from ags1.spark.source.decoders import Plain, decoder_for
-from ags1.spark.source.decoders.avro import schema_of
+from ags1.spark.source.decoders.avro import types_of
 from ags1.spark.source.decoders.types import conformed, spark_schema, spark_type
 from ags1.spark.source.options import SourceOptions
+from ags1.support.avro_encoding import container_start, encoded_block
 from tests.checks import flip
 from tests.spark.source_files import END, options, plain, rows, rows_cut_everywhere
 
@@ -142,16 +144,35 @@ def test_avro_columns_are_found_by_name_and_cast() -> None:
     schema = pa.schema([("none", pa.int32()), ("I", pa.int64()), ("day", pa.string())])
     found = rows(plain(avro_file("null")), options(decode="avro"), schema, [0, END])
     assert found[:2] == [{"none": None, "I": 0, "day": "2026-01-01"}, {"none": None, "I": 1, "day": None}]
-    batches = decoder_for(options(decode="avro")).read(plain(avro_file()), 0, END, pa.schema([]))
+    batches = decoder_for(options(decode="avro")).read(plain(avro_file()), 0, END, [])
     assert sum(batch.num_rows for batch in batches) == 12
 
 
 def test_a_record_inside_itself_is_an_error() -> None:
     schema = {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}
     with pytest.raises(FormatError, match=r"f: the Avro schema has a record inside itself, 'T'"):
-        schema_of(schema, "f")
+        types_of({"avro.schema": json.dumps(schema).encode()}, "f")
     with pytest.raises(FormatError, match="but a record is needed"):
-        schema_of("string", "f")
+        types_of({"avro.schema": b'"string"'}, "f")
+
+
+def test_a_value_of_a_union_stands_in_the_member_of_its_branch() -> None:
+    branches = ["int", "null", "long", "bytes", {"type": "fixed", "name": "F", "size": 1}]
+    union = {"type": "record", "name": "R", "fields": [{"name": "u", "type": branches}]}
+    # A block of five rows: the number of the branch, and the value.
+    block = bytes([0, 2, 2, 4, 2, 6, 2, 5, 8, 5])
+    marker = bytes(16)
+    header = container_start({"avro.schema": json.dumps(union).encode(), "avro.codec": b"null"}, marker)
+    file = plain(header + encoded_block(5, block, marker))
+    schema = decoder_for(options(decode="avro")).schema_of(file)
+    found = [row["u"] for row in rows(file, options(decode="avro"), schema, [0, END])]
+    assert [each and {name: value for name, value in each.items() if value is not None} for each in found] == [
+        {"member0": 1},
+        None,
+        {"member1": 1},
+        {"member2": b"\x05"},
+        {"member3": b"\x05"},
+    ]
 
 
 def test_damaged_avro_is_an_error_without_the_rows() -> None:
@@ -246,8 +267,8 @@ def test_row_groups_are_splits(given: dict[str, Any]) -> None:
 def test_parquet_columns_that_are_wanted() -> None:
     data = parquet()
     assert rows(plain(data), PARQUET, pa.schema([("U", pa.int64())]), [0, END])[99] == {"U": 99}
-    for schema in (pa.schema([]), pa.schema([("none", pa.int64())])):
-        batches = decoder_for(PARQUET).read(plain(data), 0, END, schema)
+    for columns in ([], ["none"]):
+        batches = decoder_for(PARQUET).read(plain(data), 0, END, columns)
         assert sum(batch.num_rows for batch in batches) == 100
 
 

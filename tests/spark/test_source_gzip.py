@@ -81,7 +81,7 @@ def test_a_gzip_file_is_one_split() -> None:
 
 
 def test_bytes_of_a_gzip_file_are_cut_as_all_others() -> None:
-    tasks = plan([ListedFiles("a.gz", 0, 5 * MIB, 5 * MIB + 1000)], options(split_bytes="1m"))
+    tasks = list(plan([ListedFiles("a.gz", 0, 5 * MIB, 5 * MIB + 1000)], options(split_bytes="1m")))
     assert len(tasks) == 5
 
 
@@ -161,7 +161,7 @@ def peak(file: Plain, **given: Any) -> int:
     before = pa.total_allocated_bytes()
     most = 0
     try:
-        for batch in decoder_for(options(**given)).read(file, 0, END, VALUE):
+        for batch in decoder_for(options(**given)).read(file, 0, END, VALUE.names):
             del batch
             most = max(most, pa.total_allocated_bytes() - before)
         return most + tracemalloc.get_traced_memory()[1]

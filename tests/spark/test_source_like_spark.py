@@ -15,6 +15,7 @@ import pyarrow as pa
 from ags1.errors import FormatError
 from ags1.spark.source._directories import constant, inferred, values_of
 from ags1.spark.source.decoders import decoder_for
+from ags1.spark.source.decoders.types import conformed
 from ags1.spark.source.options import SourceOptions
 from tests.spark.source_files import END, options, plain, rows
 
@@ -73,7 +74,8 @@ def ours(data: bytes, schema: pa.Schema, chosen: SourceOptions) -> list[str]:
     """The rows of a file by the decoder."""
     decoder = decoder_for(chosen)
     file = plain(data, 1 << 16, "00000")
-    batches = list(decoder.read(file, 0, END, schema))
+    read = decoder.read(file, 0, END, schema.names)
+    batches = [conformed(batch, schema, file.name) for batch in read]
     return values(pa.Table.from_batches(batches, schema))
 
 

@@ -53,7 +53,6 @@ def test_a_key_in_place_of_a_reference_is_not_repeated() -> None:
         ({"wholetext": "yes", "decode": "text"}, "wholetext must be true or false, not 'yes'"),
         ({"split_bytes": "much"}, "split_bytes must be a number of bytes, such as 268435456 or 256m"),
         ({"threads": "0"}, "threads must be a number from 1"),
-        ({"content": "false", "columns": "path"}, "contradict each other"),
         ({"columns": "a,a"}, "names a column twice"),
         ({"aad_prefix": "a", "aad_prefix_hex": "00"}, "only one of aad_prefix and aad_prefix_hex"),
         ({"aad_prefix_hex": "0x"}, "must be hexadecimal"),

@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,33 @@ import pytest
 import ags1
 from ags1 import dataset
 from ags1.dataset import manifests
+from ags1.dataset.selection import Filter
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.keys import KeyMetadata
 from ags1.kms import load
-from ags1.spark.source import _inputs
-from ags1.spark.source._directories import constant, inferred, is_hidden, values_of
-from ags1.spark.source._inputs import DatasetFiles, ListedFiles, SourceFileKeys, cached_input, open_input
-from ags1.spark.source._splits import END, Split, packed, plan, plan_leaves, splits_of, unpacked
+from ags1.spark.source import _inputs, _splits
+from ags1.spark.source._directories import constant, inferred, values_of
+from ags1.spark.source._inputs import (
+    END,
+    ListedFiles,
+    SourceFileKeys,
+    Split,
+    cached_input,
+    is_hidden,
+    open_input,
+    opened_task,
+    packed,
+)
 from ags1.spark.source.options import SourceOptions
 from tests.checks import KEY, PREFIX, every
 from tests.spark.source_files import options
 
 MIB = 1 << 20
+
+
+def plan(files: Iterable[ListedFiles], chosen: SourceOptions) -> list[list[Split]]:
+    return list(_splits.plan(files, chosen))
+
 
 # -- splits ----------------------------------------------------------------------------------------------------------
 
@@ -72,10 +88,11 @@ def test_no_files_are_no_tasks_and_an_empty_file_is_one() -> None:
 def test_splits_travel_without_loss() -> None:
     name = os.fsdecode(b"caf\xe9 \xc3\xa9")
     splits = [Split(ListedFiles(name, 3, 5, 41), 0, END), Split(ListedFiles("b", 0, 7, 43), 7, 9)]
-    assert unpacked(packed("uuid 7", splits)) == ("uuid 7", splits)
+    chosen = SourceOptions.parse({"path": "f", "keyref": "env:NAME"})
+    assert opened_task(packed("files", splits), chosen)[1] == splits
 
 
-# -- leaves ----------------------------------------------------------------------------------------------------------
+# -- datasets --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -106,78 +123,31 @@ LEAFY: list[dict[str, object]] = [
     {"prefix": "k=3/none"},
     {"include": "*.txt", "exclude": "k=1", "split_bytes": "2m"},
     {"include": "nothing"},
-    {"content": False, "min_partitions": 9},
     {"decode": "text", "split_bytes": "1m"},
 ]
 
 
 @every("given", LEAFY)
-def test_places_in_leaves_are_the_splits_of_all_files(leafy: Path, kms_url: str, given: dict[str, object]) -> None:
+def test_all_files_of_a_dataset_are_in_one_task_each(leafy: Path, kms_url: str, given: dict[str, object]) -> None:
+    with dataset.open(leafy, kms_url) as opened:
+        entries = {each.path: each.plaintext_length for each in opened.files}
     source = open_input(options(path=leafy, kms=kms_url, **given))
-    assert isinstance(source, DatasetFiles)
-    chosen = source._options
-    expected = plan(source.files(), chosen)
-    places = plan_leaves(source, chosen)
-    tasks = [list(splits_of(task, source)) for task in places]
-    # Leaves that are not read are not divided, so tasks may end elsewhere.
-    flat = [(each.file, each.start, each.end) for task in tasks for each in task]
+    chosen = source._options  # type: ignore[attr-defined]
+    flat = [(each.file, each.start, each.end) for task in plan(source.files(), chosen) for each in task]
     files = list(dict.fromkeys(file for file, _, _ in flat))
-    assert files == list(source.files())
+    wanted = Filter(chosen.include or None, chosen.exclude or None)
+    assert [(each.path, each.length) for each in files] == [
+        (path, length)
+        for path, length in entries.items()
+        if wanted.accepts(path)
+        and (not chosen.prefix or path.startswith(f"{chosen.prefix}/"))
+        and (chosen.decode == "binary" or not is_hidden(path))
+    ]
     for file in files:
-        ranges = [(start, end) for each, start, end in flat if each is file or each == file]
+        ranges = [(start, end) for each, start, end in flat if each == file]
         assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
         assert ranges[-1][1] == END
-    assert len(expected) * 0.5 - 1 <= len(tasks) <= len(expected) * 2 + 1
-    # What travels does not grow with the number of files.
-    assert sum(map(len, places)) <= 2 * 300 / 4 + sum(map(len, expected))
     source.close()
-
-
-def test_leaves_of_small_files_are_not_read_by_the_driver(
-    leafy: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = open_input(options(path=leafy, kms=kms_url, prefix="k=0"))
-    assert isinstance(source, DatasetFiles)
-    read: list[str] = []
-    sizes = dataset.Leaf.sizes
-    monkeypatch.setattr(dataset.Leaf, "sizes", lambda leaf, **more: read.append(leaf.first) or sizes(leaf, **more))
-    (*_, last) = (leaf for leaf, _ in source.leaves(lambda leaf: False))
-    # The last one has files of the next directory too.
-    assert set(read) <= {last.first}
-    read.clear()
-    assert plan_leaves(source, source._options)
-    assert set(read) <= {last.first}
-    source.close()
-
-
-def test_the_metadata_of_many_files_is_one_batch_and_no_file_is_opened(
-    leafy: Path, kms_url: str, tmp_path: Path
-) -> None:
-    pytest.importorskip("pyspark")
-    from ags1.spark.source._reader import read_splits
-
-    with dataset.open(leafy, kms_url) as opened:
-        expected = [
-            {"path": each.path, "length": each.plaintext_length, "file_length": each.file_length,
-             "blocks": max(1, -(-each.plaintext_length // MIB)), "k": int(each.path[2])}
-            for each in opened.files
-        ]  # fmt: skip
-    # Only its manifests are there.
-    shutil.copytree(leafy / "_ags1", tmp_path / "vault/_ags1")
-    kinds = {"path": pa.string(), "length": pa.int64(), "file_length": pa.int64(), "blocks": pa.int64()}
-    schema = pa.schema({**kinds, "k": pa.int32()})
-
-    def batches(**given: object) -> list[pa.RecordBatch]:
-        source = open_input(options(path=tmp_path / "vault", kms=kms_url, content=False, **given))
-        assert isinstance(source, DatasetFiles)
-        tasks = plan_leaves(source, source._options)
-        return [each for task in tasks for each in read_splits(source, task, schema, source._options)]
-
-    (batch,) = batches()
-    assert batch.to_pylist() == expected
-    several = batches(batch_bytes=2000)
-    assert 5 < len(several) < 40
-    assert pa.Table.from_batches(several).to_pylist() == expected
 
 
 # -- directories -----------------------------------------------------------------------------------------------------
@@ -454,7 +424,7 @@ def test_a_dataset_is_opened_once_for_a_process_and_again_when_it_changed(
 
 def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_url: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from ags1.spark.source._reader import read_splits
+    from ags1.spark.source._reader import Rows
 
     chosen = options(path=vault, kms=kms_url, decode="text", include="a.txt")
     source = open_input(chosen)
@@ -462,7 +432,7 @@ def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_u
     (tmp_path / "raw" / "a.txt").write_text("A.TXT")
     with load(kms_url) as client:
         dataset.encrypt(tmp_path / "raw", vault, client, "lake").close()
-    (batch,) = read_splits(source, task, pa.schema([("value", pa.string())]), chosen)
+    (batch,) = Rows(pa.schema([("value", pa.string())]), chosen).of(source, task)
     assert batch.column(0).to_pylist() == ["a.txt"]
     source.close()
 
@@ -470,7 +440,7 @@ def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_u
 def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None:
     pytest.importorskip("pyspark")
     from ags1.parquet import EncryptionConfig, write_table
-    from ags1.spark.source._reader import arrow_schema, infer_schema, read_splits
+    from ags1.spark.source._reader import Rows, arrow_schema, infer_schema
 
     (tmp_path / "t" / "k=1").mkdir(parents=True)
     table = pa.table({"id": range(100)})
@@ -481,14 +451,14 @@ def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None
     assert schema.names == ["id", "k"]
     source = open_input(chosen)
     (task,) = plan(source.files(), chosen)
-    batches = list(read_splits(source, task, arrow_schema(schema), chosen))
+    batches = list(Rows(arrow_schema(schema), chosen).of(source, task))
     assert pa.Table.from_batches(batches).to_pylist() == [{"id": number, "k": 1} for number in range(100)]
     pq.write_table(table, tmp_path / "t" / "k=1" / "b.parquet")
     with pytest.raises(FormatError, match=r"b\.parquet"):
-        list(read_splits(source, plan(source.files(), chosen)[0], arrow_schema(schema), chosen))
+        list(Rows(arrow_schema(schema), chosen).of(source, plan(source.files(), chosen)[0]))
     allowed = options(path=tmp_path / "t", kms=kms_url, decode="parquet", allow_plaintext=True)
     source = open_input(allowed)
-    batches = list(read_splits(source, plan(source.files(), allowed)[0], arrow_schema(schema), allowed))
+    batches = list(Rows(arrow_schema(schema), allowed).of(source, plan(source.files(), allowed)[0]))
     assert sum(batch.num_rows for batch in batches) == 200
 
 
@@ -496,7 +466,7 @@ def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(
     """Whoever can write there can remove them, and put encrypted Parquet files of any other key in their place."""
     pytest.importorskip("pyspark")
     from ags1.parquet import EncryptionConfig, write_table
-    from ags1.spark.source._reader import arrow_schema, infer_schema, read_splits
+    from ags1.spark.source._reader import Rows, arrow_schema, infer_schema
 
     (tmp_path / "t").mkdir()
     with load(kms_url) as client:
@@ -514,10 +484,10 @@ def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(
     source = open_input(right)
     (task,) = plan(source.files(), right)
     schema = arrow_schema(infer_schema(right))
-    assert [batch.to_pylist() for batch in read_splits(source, task, schema, right)] == [[{"id": 1}]]
+    assert [batch.to_pylist() for batch in Rows(schema, right).of(source, task)] == [[{"id": 1}]]
     wrong = chosen(aad_prefix_hex="00")
     with pytest.raises(AuthenticationError, match="it is another file"):
-        list(read_splits(open_input(wrong), task, schema, wrong))
+        list(Rows(schema, wrong).of(open_input(wrong), task))
     shutil.rmtree(tmp_path / "t")
     dataset.encrypt(__file__, tmp_path / "t", kms_url, "lake").close()
     with pytest.raises(ValueError, match="the option aad_prefix is for single files, and this is a dataset"):

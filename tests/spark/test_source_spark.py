@@ -139,14 +139,6 @@ def test_bytes_are_those_of_the_file(read: Read, lake: Path, kms_url: str) -> No
         assert b"".join(pieces[offset] for offset in sorted(pieces)) == reader.read()
 
 
-def test_metadata_without_a_key_for_any_file(read: Read) -> None:
-    frame = read(content=False, include="big/*,empty/*")
-    assert [tuple(row) for row in frame.orderBy("path").collect()] == [
-        ("big/log.txt", 13 * (3 * MIB // 13), 13 * (3 * MIB // 13) + 8 + 3 * 28, 3),
-        ("empty/e", 0, 36, 1),
-    ]
-
-
 def test_directories_are_columns_of_their_types(read: Read) -> None:
     frame = read(decode="text", prefix="text")
     assert dict(frame.dtypes) == {"value": "string", "year": "int"}

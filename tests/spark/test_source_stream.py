@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +16,6 @@ from ags1.kms import load
 
 pytest.importorskip("pyspark")
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import ags1.spark
 from ags1.spark.source import _inputs, _stream
@@ -63,10 +59,6 @@ class Lake:
         """Run the query until it has all that there is; the rows of each batch."""
         reader = self.spark.readStream.format("ags1").options(**{"kms": self.kms_url, "decode": "text", **options})
         return followed(reader.load(self.path), self.checkpoint)
-
-    def rest(self, **options: Any) -> list[list[str]]:
-        """The same, also where Spark stops after one batch."""
-        return [rows for batches in iter(lambda: self.read(**options), []) for rows in batches]
 
 
 def followed(frame: Any, checkpoint: Path) -> list[list[str]]:
@@ -114,43 +106,11 @@ def test_a_limit_makes_several_batches_and_one_that_failed_is_read_again_alone(l
     assert lake.read() + lake.read() == [["2"], ["3"]]
 
 
-def test_within_limits_a_batch_that_failed_in_the_middle_of_a_version_is_read_again_and_then_the_rest(
-    lake: Lake,
-) -> None:
-    lake.add(a="1", b="2", c="3")
-    batches: list[list[str]] = []
-    while len(batches) < 2:
-        batches += lake.read(maxFilesPerTrigger=1)
-    for name in (f"{len(batches) - 1}", f".{len(batches) - 1}.crc"):
-        (lake.checkpoint / "commits" / name).unlink(missing_ok=True)
-    rest = lake.rest(maxFilesPerTrigger=1)
-    assert rest[0] == batches[-1]
-    assert batches[:-1] + rest == [["1"], ["2"], ["3"]]
-
-
 def test_latest_begins_with_what_comes_from_now_on(lake: Lake) -> None:
     lake.add(a="old")
     assert lake.read(starting_version="latest") in ([], [[]])
     lake.write("new")
     assert lake.read(starting_version="latest") == [["new"]]
-
-
-@pytest.mark.parametrize("option", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
-def test_batches_within_limits_are_those_of_sparks_own_source(lake: Lake, option: str, tmp_path: Path) -> None:
-    draw = random.Random(option)
-    limit, number = {"maxFilesPerTrigger": 2, "maxBytesPerTrigger": 2000}[option], 0
-    for _ in range(2):
-        for _ in range(draw.randint(4, 6)):
-            number += 1
-            values = [f"{number}.{row}" for row in range(draw.randint(1, 200))]
-            path = lake.raw / f"{number:03}.parquet"
-            pq.write_table(pa.table({"value": values}), path, compression="none", use_dictionary=False)
-            os.utime(path, (1_700_000_000 + number,) * 2)
-        lake.add()
-        plain = lake.spark.readStream.schema("value string").option(option, limit).parquet(str(lake.raw))
-        expected = followed(plain, tmp_path / "plain-checkpoint")
-        assert len(expected) > 1
-        assert lake.rest(decode="parquet", **{option: limit}) == expected
 
 
 # -- without Spark -----------------------------------------------------------------------------------------------------

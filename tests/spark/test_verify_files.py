@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +15,12 @@ pytest.importorskip("pyspark")
 import ags1.spark
 from ags1 import dataset
 from ags1.cli import main
-from ags1.dataset.access import Access
 from ags1.dataset.keys import DatasetKeys
+from ags1.dataset.manifests import DatasetView
 from ags1.dataset.names import new_object_name, new_run, sort_key
+from ags1.dataset.pins import Access
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_version
-from ags1.dataset.views import DatasetView
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.spark.engine.sealing import kms_client
 from ags1.storage import Location
@@ -79,19 +78,6 @@ def test_a_whole_dataset_is_found_whole(spark: SparkSession, vault: Path, kms_ur
     assert read_tree(vault) == before
 
 
-def test_the_driver_says_what_it_does_when_no_task_runs(
-    spark: SparkSession, vault: Path, kms_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART)
-    said = [
-        line for line in capsys.readouterr().err.splitlines() if line.startswith("ags1 ") and " files, " not in line
-    ]
-    assert said == ["ags1 verify: listing what is stored"]
-    ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART, progress=lambda *told: None)
-    assert "listing" not in capsys.readouterr().err
-
-
 def test_empty_directories_are_no_files(spark: SparkSession, vault: Path, kms_url: str, tmp_path: Path) -> None:
     # Leaves of directories only, and leaves that a task and the driver read with files among them.
     for name in (*(f"none/{index:03}" for index in range(40)), "many/0", "huge.bin.d", "large.bin.d"):
@@ -132,7 +118,7 @@ def test_what_is_wrong_is_named_and_nothing_else(spark: SparkSession, vault: Pat
         "huge.bin", "large.bin", "other.bin", "copy", "stranger", "new/stranger", late,
     }  # fmt: skip
     assert set(expected.values()) == {
-        "damaged", "truncated", "extended", "missing", "replaced", "swapped", "foreign", "unreferenced",
+        "damaged", "truncated", "extended", "missing", "foreign", "unreferenced",
     }  # fmt: skip
     assert verified(spark, vault, kms_url) == expected
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from ags1.spark.engine.dataset_work import DecryptWork, EncryptWork
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import Outcome
 from ags1.work.units import UnitOutcome
-
-Tell = Callable[[int, int], None]
 
 
 def attempt() -> int:
@@ -56,7 +54,7 @@ class Echo:
     good: int = 0
     verb: str = "echo"
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[Unit]) -> Iterator[Outcome]:
         for index, unit in enumerate(units):
             if index == len(units) // 2 and attempt() < self.good:
                 if self.fault == "kill":
@@ -64,7 +62,6 @@ class Echo:
                 if self.fault == "refuse":
                     raise KeyAccessError("AwsKms refused to unwrap with lake: no permission")
                 raise ValueError("a task that fails")
-            tell(1, unit.size)
             detail = {"pid": os.getpid(), "data": unit.data}
             yield Outcome(unit.path, f"at {unit.path}", unit.size, start=unit.start, detail=detail)
 
@@ -76,7 +73,7 @@ class Waiting:
     signals: str
     verb: str = "wait"
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[Unit]) -> Iterator[Outcome]:
         Path(self.signals, "waiting").touch()
         await_file(str(Path(self.signals, "go")))
         yield from (Outcome(unit.path) for unit in units)
@@ -91,18 +88,18 @@ class Interrupted(EncryptWork):
     signals: str = ""
     found: list[UnitOutcome] = field(default_factory=list)
 
-    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
-        yield from self._one_by_one(units, tell)
+    def run(self, units: list[EncryptUnit]) -> Iterator[Outcome]:
+        yield from self._one_by_one(units)
         super()._record(self.opener.keys(), self.found)
 
     def _record(self, keys: RunKeys, found: list[UnitOutcome]) -> None:
         # The task is not over yet.
         self.found += found
 
-    def _one_by_one(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+    def _one_by_one(self, units: list[EncryptUnit]) -> Iterator[Outcome]:
         self.found = []
         for unit in units:
-            yield from super().run([unit], tell)
+            yield from super().run([unit])
             if (unit.path, unit.start) != (self.path, 0) or attempt() > 0:
                 continue
             if self.fault == "kill":
@@ -135,10 +132,10 @@ class HaltedEncryption(EncryptWork):
 
     signals: str = ""
 
-    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit]) -> Iterator[Outcome]:
         halting = Halting(units)
         halting.signals = self.signals
-        yield from super().run(halting, tell)
+        yield from super().run(halting)
 
 
 @dataclass
@@ -147,10 +144,10 @@ class HaltedDecryption(DecryptWork):
 
     signals: str = ""
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[Unit]) -> Iterator[Outcome]:
         halting = Halting(units)
         halting.signals = self.signals
-        yield from super().run(halting, tell)
+        yield from super().run(halting)
 
 
 @dataclass
@@ -159,14 +156,14 @@ class Limited(EncryptWork):
 
     most: int = 0
 
-    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit]) -> Iterator[Outcome]:
         import resource
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (self.most, before[1]))
         try:
-            yield from list(super().run(units, tell))
+            yield from list(super().run(units))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -175,9 +172,9 @@ class Limited(EncryptWork):
 class Twins(EncryptWork):
     """Encryption where two processes do each task at once."""
 
-    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit]) -> Iterator[Outcome]:
         child = os.fork()
-        outcomes = list(super().run(units, tell))
+        outcomes = list(super().run(units))
         if child == 0:
             os._exit(any(each.status == "error" for each in outcomes))
         _, status = os.waitpid(child, 0)

@@ -17,7 +17,6 @@ from ags1.avro import items as avro_items
 from ags1.avro import read_split
 from ags1.avro.items import ItemBound
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.metadata.avro_records import records
 from ags1.iceberg.metadata.manifests import read_entries
 from ags1.support.avro_encoding import container_start, encoded_block
 from tests import peak_memory
@@ -69,9 +68,6 @@ def test_schemas_whose_values_have_no_end_are_refused(name: str) -> None:
         list(read_split(io.BytesIO(data), 0, len(data)))
     with refused:
         list(read_entries(data, {}))
-    for is_manifest in (False, True):
-        with refused:
-            list(records(io.BytesIO(data), is_manifest=is_manifest))
 
 
 def test_names_that_are_used_again_are_read() -> None:
@@ -129,8 +125,6 @@ def test_millions_of_tiny_values_are_refused_before_they_are_decoded(name: str, 
         refused = pytest.raises(UnsupportedError, match="items in its arrays and maps, which is not read")
         with refused:
             list(read_split(io.BytesIO(data), 0, len(data)))
-        with refused:
-            list(records(io.BytesIO(data), is_manifest=False))
         if name != "dates":
             # A scan has them as numbers.
             with refused:

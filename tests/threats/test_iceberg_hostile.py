@@ -27,7 +27,6 @@ from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.deletes import DeletionVector
 from ags1.iceberg.keys.document import Document
-from ags1.iceberg.metadata.avro_records import records
 from ags1.iceberg.metadata.manifests import read_entries, read_list, readable
 from ags1.iceberg.scan.deletion_vectors import (
     deleted_positions,
@@ -98,7 +97,6 @@ def test_blocks_that_become_gigabytes_are_refused_before_the_memory_is_taken(cod
         lambda: list(read_split(io.BytesIO(data), 0, len(data))),
         lambda: list(read_entries(data, {})),
         lambda: read_list(data),
-        lambda: list(records(io.BytesIO(data), is_manifest=False)),
         lambda: lake.read(WANTED),
     ]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
+import ags1.work.threads as module
 from ags1.dataset.worker import SMALL, on_threads
 from ags1.errors import FormatError
 from ags1.kms import ServiceRefusal
@@ -57,6 +60,29 @@ def test_one_thread_is_the_callers_own() -> None:
     worker = Sizes()
     list(execute(worker, UNITS, threads=1))
     assert worker.threads == {(1, threading.get_ident())}
+
+
+class Brief(Sizes):
+    def is_brief(self, batch: list[int]) -> bool:
+        return batch[0] < 1000
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_brief_batches_are_done_by_the_caller_as_long_as_nothing_is_waited_for(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+    ticks = SimpleNamespace(monotonic=lambda: next(clock), thread_time=lambda: 0 if waits else next(clock))
+    monkeypatch.setattr(module, "time", ticks)
+    worker, units = Brief(), [*range(300), SMALL + 1, *range(300, 600)]
+    assert [each.unit for each in execute(worker, units, threads=3)] == units
+    mine = threading.get_ident()
+    assert (1, mine) in worker.threads
+    assert any(ident != mine for _, ident in worker.threads)
+    if not waits:
+        alone = Brief()
+        assert [each.unit for each in execute(alone, range(300), threads=3)] == list(range(300))
+        assert alone.threads == {(1, mine)}
 
 
 def test_the_largest_files_get_all_threads_on_the_callers_own() -> None:

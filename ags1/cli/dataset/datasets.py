@@ -14,10 +14,9 @@ from ags1.cli.kms import client_of, new_client_of
 from ags1.cli.output import say, say_json, warn, warn_some
 from ags1.cli.paths import no_file_left
 from ags1.cli.report import Reporter, in_time
-from ags1.cli.spelling import describe
 from ags1.cli.values import directory, version
 from ags1.errors import Ags1Error
-from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, exit_code, worst_code
+from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, describe, exit_code, worst_code
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
@@ -57,7 +56,7 @@ def opened(
     """The dataset, if it is what is expected, and what shows progress; `how` are more arguments of ``dataset.open``."""
     from ags1 import dataset as datasets
 
-    pins = _load_pins(where.pin, where.vault)
+    pins = load_pins(where.pin, where.vault)
     how |= {name: getattr(where, name) for name in _EXPECTED}
     with (
         client_of(where) as client,
@@ -68,13 +67,13 @@ def opened(
             yield vault, reporter
         finally:
             # Also when a command fails behind its commit: what it has made is what the next one must find.
-            _save_pins(where.pin, pins, vault)
+            save_pins(where.pin, pins, vault)
 
 
 # -- --pin FILE: what the last command knew, kept where nobody can write who can write the dataset -------------------
 
 
-def _load_pins(path: str | None, place: str) -> Pins | None:
+def load_pins(path: str | None, place: str) -> Pins | None:
     """The pins of ``--pin FILE``; None without that option, or if the file does not exist yet."""
     from ags1.dataset.pins import pins_of
     from ags1.storage import Location
@@ -82,7 +81,7 @@ def _load_pins(path: str | None, place: str) -> Pins | None:
     return None if path is None else pins_of(path, Location(place))
 
 
-def _save_pins(path: str | None, before: Pins | None, vault: Dataset) -> None:
+def save_pins(path: str | None, before: Pins | None, vault: Dataset) -> None:
     """Write what is known now to ``--pin FILE``; the first time, say that what was found was trusted."""
     if path is None or vault.pins == before:
         return
@@ -139,7 +138,7 @@ def encrypt(
     """
     from ags1 import dataset as datasets
 
-    pins, words, started = _load_pins(pin, vault), ("encrypting", "encrypted"), time.monotonic()
+    pins, words, started = load_pins(pin, vault), ("encrypting", "encrypted"), time.monotonic()
     with client_of(kms) as client, Reporter(said, words) as reporter:
         if said.dry_run:
             report = datasets.preview(source, vault, client, key_id, pins=pins, **vars(choice))
@@ -148,7 +147,7 @@ def encrypt(
             with datasets.encrypt(
                 source, vault, client, key_id, pins=pins, progress=progress, **vars(choice), **vars(how)
             ) as made:
-                _save_pins(pin, pins, made)
+                save_pins(pin, pins, made)
                 assert made.report is not None
                 report = made.report
     return _tell(report, words[1], vault, said, time.monotonic() - started, source=source, choice=choice)
@@ -238,7 +237,6 @@ def repair(where: Namespace, source: str, prefix: str, how: Namespace, said: Nam
             source,
             prefix=prefix,
             progress=reporter.progress_of(where.vault),
-            phase=reporter.phase,
             dry_run=said.dry_run,
         )
     return _tell(report, words[1], where.vault, said, time.monotonic() - started, source=source)

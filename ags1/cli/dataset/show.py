@@ -116,7 +116,7 @@ def verify(where: Namespace, version: int | None, threads: int | None, said: Nam
     started = time.monotonic()
     words = ("verifying", "verified")
     with opened(where, said, words, version=version, threads=threads) as (found, reporter):
-        report = found.verify(threads=threads, progress=reporter.progress_of(where.vault), phase=reporter.phase)
+        report = found.verify(threads=threads, progress=reporter.progress_of(where.vault))
     return say_report(said, report, started, f"version {report.facts['version']}")
 
 

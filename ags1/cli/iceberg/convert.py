@@ -10,7 +10,6 @@ from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, CONVERSION, NAME_ON_SPARK, Opened, opened, table_command
 from ags1.cli.output import say, say_json, warn
 from ags1.cli.report import Reporter
-from ags1.cli.spelling import in_options
 from ags1.errors import KeyAccessError, without_secrets
 from ags1.support.exit_codes import EXIT_DATA
 
@@ -215,7 +214,7 @@ def planned_and_done(
         problems = getattr(planned, "problems", []) if said.dry_run else []
         if said.quiet and said.dry_run and not said.json:
             for problem in problems:
-                warn(f"ags1: {in_options(problem)}")
+                warn(f"ags1: {problem}")
         elif not said.json and not (said.quiet and said.yes):
             _say(str(planned))
         empty = getattr(planned, "is_empty", False)
@@ -233,5 +232,5 @@ def planned_and_done(
 
 
 def _say(text: str) -> None:
-    for line in in_options(text).splitlines():
+    for line in text.splitlines():
         say(line)

@@ -102,7 +102,8 @@ class _Change:
     """Other metadata for a table.
 
     `base` is what is changed, `old` where that is, as the metadata itself spells its locations; `fields` are the
-    metadata to be, `keys` those of the table as it is, `made` is what was committed.
+    metadata to be, `keys` those of the table as it is. `made` is what was committed, `is_wanted` whether there is a
+    change.
     """
 
     def __init__(self, table: Opened, where: Namespace, said: Namespace) -> None:
@@ -118,6 +119,7 @@ class _Change:
         self.fields = dict(self.base.document.fields)
         self.keys = EncryptionKeys(self.base.document.entries())
         self.made: TableState | None = None
+        self.is_wanted = False
         if not self.base.document.entries() and not properties_of(self.fields).get(KEY_ID):
             raise FormatError(
                 f"{location}: the table is not encrypted: it has neither the property {KEY_ID} nor encryption-keys; "
@@ -127,7 +129,7 @@ class _Change:
     def commit(self, keys: EncryptionKeys) -> None:
         """Put in other keys, and commit, unless this is a dry run. It is refused if a snapshot would lose its key."""
         fields = keys.to_table_metadata(self.fields)
-        assert isinstance(fields, dict)
+        self.is_wanted = True
         if not self.said.dry_run:
             self.made = self._target.commit(self.base, fields)
 
@@ -136,124 +138,94 @@ class _Change:
 
 
 def _tell_of_rewrap(change: _Change, report: KeyRewrapReport, new_kms: str | None) -> None:
-    said = change.said
-    if said.json:
-        _say_json(
-            change,
-            old_key_ids=list(report.old_table_key_ids),
-            new_key_id=report.new_table_key_id,
-            keys=list(report.rewrapped),
-            unopened=list(report.unopened),
-            untouched=list(report.untouched),
-        )
-        return
-    would = "would be" if said.dry_run else "is" if len(report.rewrapped) == 1 else "are"
-    what = counted(len(report.rewrapped), "key encryption key")
-    new = report.new_table_key_id
+    new, said = report.new_table_key_id, change.said
+    fields = {
+        "old_key_ids": report.old_table_key_ids,
+        "new_key_id": new,
+        "keys": report.rewrapped,
+        "unopened": report.unopened,
+        "untouched": report.untouched,
+    }
     # The same id at another service is another key.
     left = [each for each in report.old_table_key_ids if each != new or new_kms]
-    if not said.quiet and left:
-        say(f"{what} {would} under the master key {new!r}, no more under {', '.join(map(repr, left))}")
-    elif not said.quiet:
-        say(f"{what} {would} wrapped again under the master key {new!r}")
-    if left and not said.quiet:
+    would = "would be" if said.dry_run else "is" if len(report.rewrapped) == 1 else "are"
+    what = f"{counted(len(report.rewrapped), 'key encryption key')} {would}"
+    lines = [f"{what} wrapped again under the master key {new!r}"]
+    if left:
         from ags1.iceberg.conversion.operations import REWRAPPED
 
-        say(REWRAPPED)
-    _list(said, "warning", "does not open, neither before nor now", report.unopened)
-    _list(said, "warning", "is under no key encryption key, and stays as it is", report.untouched)
-    _tell_of_catalog(change, new_key_id=report.new_table_key_id)
+        lines = [f"{what} under the master key {new!r}, no more under {', '.join(map(repr, left))}", REWRAPPED]
+    warnings = {
+        "does not open, neither before nor now": report.unopened,
+        "is under no key encryption key, and stays as it is": report.untouched,
+    }
+    readers = f"Writers and readers need a KMS that unwraps with {new!r} from then on."
+    _tell(change, fields, lines, warnings, readers)
 
 
 def _tell_of_prune(change: _Change, report: PruneReport) -> None:
-    said = change.said
+    fields = {name: getattr(report, name) for name in ("dropped", "kept", "unjudged", "missing")}
+    lines = [f"{change.old}: all {len(report.kept):,} keys are in use; nothing was written"]
+    if report.dropped:
+        verb = "would be dropped" if change.said.dry_run else "dropped"
+        count = f"{counted(len(report.dropped), 'key')} {verb}, {len(report.kept):,} kept"
+        lines = [*(f"  {each}" for each in report.dropped), count]
+    warnings = {
+        "is named by a snapshot and missing: that snapshot cannot be opened": report.missing,
+        "stays because it has what this version does not know": report.unjudged,
+    }
+    _tell(change, fields, lines, warnings)
+
+
+def _tell(
+    change: _Change, fields: dict[str, Any], lines: list[str], warnings: dict[str, tuple[str, ...]], readers: str = ""
+) -> None:
+    """Say what was changed, and what is to be done for it to count; `readers` is what those of the table need."""
+    said, made = change.said, change.made
     if said.json:
-        fields = ("dropped", "kept", "unjudged", "missing")
-        _say_json(change, **{name: list(getattr(report, name)) for name in fields})
+        new, digest = (None, None) if made is None else (made.metadata_location, made.file_hash)
+        record = {"old_metadata": change.old, "new_metadata": new, "new_metadata_hash": digest, **fields}
+        say_json({**record, "dry_run": said.dry_run, "error": None})
         return
-    _list(said, "warning", "is named by a snapshot and missing: that snapshot cannot be opened", report.missing)
-    if not report.dropped:
-        if not said.quiet:
-            say(f"{change.old}: all {len(report.kept):,} keys are in use; nothing was written")
+    for what, ids in warnings.items():
+        warn_some([f"warning: key {each} {what}" for each in ids], "warning: and {:,} more (--json names them all)")
+    if said.quiet:
+        if made is not None:
+            say(made.metadata_location)
         return
-    if not said.quiet:
-        for key_id in report.dropped:
-            say(f"  {key_id}")
-        verb = "would be dropped" if said.dry_run else "dropped"
-        say(f"{counted(len(report.dropped), 'key')} {verb}, {len(report.kept):,} kept")
-    _list(said, "note", "stays because it has what this version does not know", report.unjudged)
-    _tell_of_catalog(change)
+    for line in (*lines, *_what_to_do(change, readers)):
+        say(line)
 
 
-def _say_json(change: _Change, **fields: Any) -> None:
-    made = change.made
-    say_json(
-        {
-            "old_metadata": change.old,
-            "new_metadata": None if made is None else made.metadata_location,
-            "new_metadata_hash": None if made is None else made.file_hash,
-            **fields,
-            "dry_run": change.said.dry_run,
-            "error": None,
-        }
-    )
-
-
-def _list(said: Namespace, kind: str, what: str, key_ids: tuple[str, ...]) -> None:
-    if kind == "note" and said.quiet:
-        return
-    warn_some(
-        [f"{kind}: key {key_id} {what}" for key_id in key_ids], f"{kind}: and {{:,}} more (--json names them all)"
-    )
-
-
-def _tell_of_catalog(change: _Change, new_key_id: str | None = None) -> None:
+def _what_to_do(change: _Change, readers: str) -> list[str]:
     from ags1.iceberg.catalogs.file import has_no_catalog
 
+    catalog, old = change.where.catalog, change.old
     if change.made is None:
-        if not change.said.quiet:
-            what = "would be committed" if change.where.catalog else _would_write(change)
-            say(f"{what}; nothing was written")
-        return
-    new, old = change.made.metadata_location, change.old
-    if change.said.quiet:
-        say(new)
-        return
-    readers = f"Writers and readers need a KMS that unwraps with {new_key_id!r} from now on."
-    if change.where.catalog:
-        say(f"committed {new or change.where.table} to {change.where.catalog}")
-        if new_key_id is not None:
-            say(readers)
-        return
-    say(f"wrote {new}")
-    if has_no_catalog(old, change.base.document.fields):
-        more = "" if new_key_id is None else f" {readers}"
-        say(f"The table has no catalog, and is changed.{more}")
-        return
-    sql = new.replace("'", "''")
-    for line in (
-        "",
-        "The table changes when its catalog is told, which still has",
-        f"  {old}",
-        "Stop its writers, take the table out of the catalog without deleting its files, and register the new file",
-        "(with --catalog NAME, and the table's name there, this command commits by itself):",
-        f"  PyIceberg  catalog.drop_table(NAME); catalog.register_table(NAME, {new!r})",
-        "  Spark      DROP TABLE NAME  (never with PURGE)",
-        f"             CALL CATALOG.system.register_table(table => 'NAME', metadata_file => '{sql}')",
-        "or, in a catalog that keeps nothing but metadata_location, replace that, if it is the old one still.",
-    ):
-        say(line)
-    if new_key_id is not None:
-        for line in (
-            f"A Hive catalog keeps {KEY_ID} and a hash of the metadata too, and takes neither from a new",
-            "metadata_location: with it, register the table.",
-            readers.replace("now", "then"),
-        ):
-            say(line)
+        if not change.is_wanted:
+            return []
+        return [f"{'would be committed' if catalog else _would_write(change)}; nothing was written"]
+    new = change.made.metadata_location
+    if catalog:
+        done = [f"committed {new or change.where.table} to {catalog}"]
+    elif has_no_catalog(old, change.base.document.fields):
+        done = [f"wrote {new}", "The table has no catalog, and is changed."]
+    else:
+        sql = new.replace("'", "''")
+        done = [
+            f"wrote {new}",
+            f"The table changes when its catalog is told, which still has {old}",
+            "Stop its writers, take the table out of the catalog without deleting its files, and register the new file",
+            "(with --catalog NAME, and the table's name there, this command commits by itself):",
+            f"  PyIceberg  catalog.drop_table(NAME); catalog.register_table(NAME, {new!r})",
+            "  Spark      DROP TABLE NAME  (never with PURGE)",
+            f"             CALL CATALOG.system.register_table(table => 'NAME', metadata_file => '{sql}')",
+        ]
+    return [*done, readers] if readers else done
 
 
 def _would_write(change: _Change) -> str:
     from ags1.iceberg.catalogs.file import next_name
-    from ags1.iceberg.metadata.metadata_names import version_of
+    from ags1.iceberg.metadata.metadata_document import version_of
 
     return f"would write metadata file {version_of(next_name(change.old))} beside {change.old}"

@@ -217,7 +217,7 @@ def refuse_name(place: str, option: str) -> None:
 def _location(table: str, properties: dict[str, str], said: Namespace) -> str:
     from ags1.iceberg.catalogs.file import newest_metadata
     from ags1.iceberg.metadata.locations import local_path
-    from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_metadata_file
+    from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, is_metadata_file
 
     if is_metadata_file(table):
         return table

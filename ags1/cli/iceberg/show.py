@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from ags1.cli.iceberg.opening import opened, table_command, wanted_snapshots
 from ags1.cli.output import say, say_json, warn_some
 from ags1.cli.report import Reporter
-from ags1.cli.spelling import describe, in_options
-from ags1.support.exit_codes import exit_code
+from ags1.support.exit_codes import describe, exit_code
 from ags1.support.typing import Any
 
 
@@ -37,7 +36,7 @@ def inspect(where: Namespace, said: Namespace) -> int:
         say_json({"metadata_location": table.location, "tree": root.to_dict(), "error": error})
     else:
         for line in root.lines():
-            say(in_options(line))
+            say(line)
         warn_some([describe(each) for each in errors], "and {:,} more errors (--json has them all)", 10)
     return exit_code(errors[0]) if errors else 0
 

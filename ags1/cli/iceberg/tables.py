@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from ags1.cli.command import OnSpark, Positional
 from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, Opened, opened, table_command, wanted_snapshots
-from ags1.cli.output import say_json, warn
+from ags1.cli.output import warn
 from ags1.cli.report import Reporter
 from ags1.cli.verification import AUDIT_FIELDS, VERIFY_FIELDS, say_report
 from ags1.support.exit_codes import UsageError
@@ -16,13 +16,9 @@ from ags1.support.words import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
     from ags1.iceberg.walk.table_walk import TableFile, TableWalk
 
 _ALL = {"snapshot": {"default": "all"}}
-_KEY_FIELDS = frozenset({"key_metadata"})
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -138,14 +134,14 @@ def _advice(found: TableWalk, table: Opened) -> list[str]:
 @table_command(
     "TABLE moved-from",
     file=Positional("FILE", "location of the file, as `ags1 iceberg files` has it, or an end of it"),
-    said="SAY",
-    changed={"json": "Avro files: one JSON object for each record, without keys"},
+    said="quiet progress",
 )
 def cat(where: Namespace, file: str, said: Namespace) -> int:
     r"""A Parquet file comes out as a plaintext Parquet file.
 
     Manifest lists and manifests contain the keys of what they name: their
-    plaintext is as secret as the table. --json shows their entries without keys.
+    plaintext is as secret as the table. `ags1 iceberg inspect` shows them
+    without keys.
 
     examples:
       ags1 iceberg cat t/ data/00000-0-ab.parquet --kms local:keys.json \
@@ -158,19 +154,9 @@ def cat(where: Namespace, file: str, said: Namespace) -> int:
         found = _find(table, file)
         if found.error is not None and found.known.key_metadata is None:
             raise found.error
-        if not said.json:
-            instead = ", or say --json" if found.file_format == "avro" else ""
-            refuse_terminal("the bytes of a file", f"redirect the output{instead}")
-        if said.json and found.file_format != "avro":
-            raise UsageError(
-                f"--json is for Avro files, and {found.path} is {found.file_format}: `ags1 iceberg scan` shows rows"
-            )
+        refuse_terminal("the bytes of a file", "redirect the output")
         _refuse_plaintext_above(table, found)
         with table.io.new_input(found.path).plaintext(found.known) as plain:
-            if said.json:
-                for record in _records(plain, found):
-                    say_json(record)
-                return 0
             if found.kind.startswith("manifest") and not said.quiet:
                 warn(f"ags1: warning: the plaintext of this {found.kind} contains keys of the files below it")
             output = standard_output()
@@ -217,27 +203,3 @@ def _ends_with(path: str, wanted: str) -> bool:
     if local is not None and local.startswith("/"):
         return local_path(path) == local
     return path.endswith("/" + wanted.removeprefix("/"))
-
-
-def _records(plain: Any, file: TableFile) -> Iterator[Any]:
-    """Records of an Avro file as JSON has them, without keys."""
-    from ags1.cli.parquet.rows import plain_value
-    from ags1.errors import Ags1Error, FormatError
-    from ags1.iceberg.metadata.avro_records import records
-
-    try:
-        for record in records(plain, is_manifest=file.kind.startswith("manifest")):
-            yield plain_value(_without_keys(record))
-    except (ValueError, KeyError, EOFError, TypeError, IndexError, StopIteration) as error:
-        if isinstance(error, Ags1Error):
-            raise
-        raise FormatError(f"{file.path}: is not the Avro file that it should be: {error!r}") from None
-
-
-def _without_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: f"redacted ({len(each)} bytes)" if name in _KEY_FIELDS and each is not None else _without_keys(each)
-            for name, each in value.items()
-        }
-    return [_without_keys(each) for each in value] if isinstance(value, list) else value

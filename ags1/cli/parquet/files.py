@@ -6,10 +6,9 @@ import os
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 
 from ags1.cli.command import OnSpark, Positional, command
 from ags1.cli.keys import aad_prefix, read_metadata, warn_of_same_prefix
@@ -21,18 +20,14 @@ from ags1.cli.paths import (
     base_name,
     expand,
     is_url,
-    made_directories,
     no_file_left,
     pair_up,
-    place_in_target,
     refuse_reading,
-    refuse_twin_targets,
     shown,
     size_of,
     sources_and_target,
 )
 from ags1.cli.report import in_time
-from ags1.cli.spelling import describe
 from ags1.cli.standard import refuse_terminal
 from ags1.cli.transfer import (
     MetadataFile,
@@ -48,6 +43,7 @@ from ags1.cli.transfer import (
 )
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
+from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.conversions import PlaintextColumnsError
 from ags1.parquet.rewrite.operations import (
     COPY,
@@ -59,8 +55,8 @@ from ags1.parquet.rewrite.operations import (
     refuse_missing_columns,
     refuse_others,
 )
-from ags1.parquet.rewrite.tree_files import copy
-from ags1.parquet.rewrite.tree_files import transfer as transfer_file
+from ags1.parquet.rewrite.tree_files import DONE, TreeWork
+from ags1.parquet.rewrite.trees import FAILED_BEFORE, run_tree
 from ags1.storage import Entry, Location, status
 from ags1.support.exit_codes import EXIT_EXISTS, EXIT_USAGE, UsageError
 from ags1.support.parallel import in_parallel
@@ -128,7 +124,7 @@ def encrypt(encryption: Namespace, choice: Namespace, paths: Namespace, work: Na
         writing = WritingOptions(encryption, KeyReferences(), clients)
         transfer = _Transfer(paths, choice, work, ("encrypting", "encrypted"), encrypting=True)
         _check_shared(encryption, writing, transfer)
-        return transfer.run(_with_metadata(encryption, writing, transfer, None))
+        return transfer.run(_operation("encrypt", encryption, writing, transfer))
 
 
 @parquet_command(
@@ -162,11 +158,12 @@ def decrypt(
         reading = ReadingOptions(decryption, KeyReferences(), clients)
         reading.require()
         transfer = _Transfer(paths, choice, work, ("decrypting", "decrypted"), encrypting=False)
-        return transfer.run(
-            lambda job: FileOperation(
-                "decrypt", reading.config(job.source, job.name), drop_bloom_filters=drop_bloom_filters
-            )
+        operation = FileOperation(
+            "decrypt",
+            lambda name: reading.config(transfer.jobs[name].source, name),
+            drop_bloom_filters=drop_bloom_filters,
         )
+        return transfer.run(operation)
 
 
 @parquet_command(
@@ -223,11 +220,11 @@ def rekey(
         transfer = _Transfer(paths, choice, work, ("re-keying", "re-keyed"), encrypting=True)
         _check_shared(encryption, writing, transfer)
 
-        def of_old(job: Job) -> dict[str, Any]:
-            name = job.name if "/" in job.name else base_name(job.source)
-            return {"decryption": reading.config(job.source, name), **vars(columns)}
+        def old_config(name: str) -> DecryptionConfig:
+            path = transfer.jobs[name].source
+            return reading.config(path, name if "/" in name else base_name(path))
 
-        return transfer.run(_with_metadata(encryption, writing, transfer, of_old), partial(describe, old=True))
+        return transfer.run(_operation("rekey", encryption, writing, transfer, old_config, **vars(columns)))
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -295,94 +292,91 @@ def _check_shared(given: Namespace, writing: WritingOptions, transfer: _Transfer
 
 
 class _Transfer:
-    """The work on many files, each to its target."""
+    """The work on many files, each to its target, of which :func:`run_tree` calls one part after the other."""
 
     def __init__(
         self, paths: Namespace, choice: Namespace, work: Namespace, words: tuple[str, str], *, encrypting: bool
     ) -> None:
         self.paths, self.choice, self.work = paths, choice, work
         jobs, self.kinds = _jobs(paths, choice, work, encrypting=encrypting)
-        self.jobs = [job for job in jobs if self.kinds[job.source][0] in (PARQUET, COPY)]
-        self._left_out = [job for job in jobs if self.kinds[job.source][0] not in (PARQUET, COPY)]
-        past = [words[1]]
-        if choice.resume:
-            past.append("found finished")
-        self._words = (words[0], " or ".join(past))
+        self.jobs = {job.name: job for job in jobs if self.kinds[job.source][0] in (PARQUET, COPY)}
+        self.files = [job for job in self.jobs.values() if self.kinds[job.source][0] == PARQUET]
+        self.is_alone = len(jobs) == 1 and jobs[0].target == paths.target
+        self.source = Location(paths.sources[0]) if len(paths.sources) == 1 and not paths.files_from else None
+        self._left_out = [job for job in jobs if job.name not in self.jobs]
+        self._words = (words[0], f"{words[1]} or found finished" if choice.resume else words[1])
+        self._code = 0
 
-    def run(
-        self,
-        operation_of: Callable[[Job], FileOperation],
-        describe: Callable[[BaseException], str] = describe,
-    ) -> int:
-        def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
-            return self._one(job, operation_of, progress)
-
+    def run(self, operation: FileOperation) -> int:
+        choice, durable = self.choice, self.paths.durable
         say_left_out(self.work, [(names_of(job), job.source, self.kinds[job.source][1]) for job in self._left_out])
-        # Markers such as _SUCCESS say that everything is there: they come last, and not at all if it is not.
-        copies = [job for job in self.jobs if self.kinds[job.source][0] == COPY]
-        others = [job for job in self.jobs if self.kinds[job.source][0] != COPY]
-        refuse_twin_targets(self.paths, self.jobs)
-        if not self.choice.resume:
-            refuse_existing(self.jobs, overwrite=self.paths.overwrite)
-        self._check_columns(others, operation_of)
-        with made_directories(self.paths, self.jobs):
-            code = work_through(self.work, self._words, others, one, names_of, describe=describe) if others else 0
-            if code and copies:
-                say_left_out(self.work, [(names_of(job), job.source, "a file before it failed") for job in copies])
-            elif copies:
-                code = work_through(self.work, ("copying", "copied"), copies, one, names_of)
-        return code
+        if not choice.resume:
+            refuse_existing([*self.jobs.values()], overwrite=self.paths.overwrite)
+        target = Location(self.paths.target)
+        tree = TreeWork(
+            lambda: operation, lambda each: self.kinds[each.path], target, choice.others, choice.resume, durable
+        )
+        if self.is_alone:
+            # It may be a pipe, or a link.
+            if operation.missing_columns == "skip":
+                refuse_missing_columns(self.lacking(tree), "skip", "")
+            self._do(self._words, self.files, lambda job, progress: self._write(job, operation, progress))
+        else:
+            run_tree(tree, self, stops=len(self.files) > 1)
+        return self._code
 
-    def _check_columns(self, jobs: list[Job], operation_of: Callable[[Job], FileOperation]) -> None:
-        """Refuse files that lack a column, before the first is written; one alone is refused by the work on it."""
-        choice = getattr(self.choice, "missing_columns", None)
-        if choice is None or (choice == "fail" and len(jobs) < 2):
-            return
+    def entries(self) -> list[Entry]:
+        return [Entry(name, Location(job.source), job.size or 0) for name, job in sorted(self.jobs.items())]
 
+    def others(self, tree: TreeWork) -> list[str]:
+        """None: they were refused before a key was asked for."""
+        return []
+
+    def lacking(self, tree: TreeWork) -> Iterator[Lacking]:
         def look(job: Job) -> Lacking:
-            return replace(operation_of(job).lacking(job.source, job.name), name=job.source)
+            return replace(tree.operation().lacking(job.source, job.name), name=job.source)
 
-        with closing(in_parallel(look, jobs, at_once(self.work.jobs, jobs))) as looked:
-            refuse_missing_columns(looked, choice, "--missing-columns skip encrypts those that a file has")
+        with closing(in_parallel(look, self.files, at_once(self.work.jobs, self.files))) as looked:
+            yield from looked
 
-    def _one(
-        self, job: Job, operation_of: Callable[[Job], FileOperation], progress: Callable[..., None]
-    ) -> tuple[str, dict[str, Any]]:
-        paths, resume = self.paths, self.choice.resume
-        started = time.monotonic()
-        finished = f"{job.target}: finished before", {"outcome": _BEFORE}
-        if self.kinds[job.source][0] == COPY:
-            place = place_in_target(paths, job)
-            if not copy(_entry(job), place, resume=resume, progress=progress, durable=paths.durable):
-                return finished
-            return f"{job.source} -> {job.target}  copied as it is", self._record(_COPIED, job, started)
-        done = True
-        try:
-            done = self._work_on(job, operation_of(job), progress)
-        except PlaintextColumnsError as error:
-            recorded(error, {"plaintext_columns": error.columns})
-            raise
-        if not done:
-            return finished
-        record = self._record(_DONE, job, started)
-        line = f"{shown(job.source)} -> {job.target}  {in_time(record['bytes'] or 0, time.monotonic() - started)}"
-        return line, record
+    def transfer(self, tree: TreeWork) -> list[Job]:
+        threads = self.work.threads
+        self._do(self._words, self.files, lambda job, told: tree.transfer(_entry(job), threads, told).status == DONE)
+        return [job for job in self.jobs.values() if self.kinds[job.source][0] == COPY]
 
-    def _work_on(self, job: Job, operation: FileOperation, progress: Callable[..., None]) -> bool:
+    def finish(self, tree: TreeWork, later: Iterable[Job]) -> None:
+        if self._code:
+            say_left_out(self.work, [(names_of(job), job.source, FAILED_BEFORE) for job in later])
+        elif later:
+            copied = ("copying", "copied")
+            self._do(copied, [*later], lambda job, progress: tree.copy(_entry(job), None, progress).status == DONE)
+
+    def _do(self, words: tuple[str, str], jobs: list[Job], do: Callable[[Job, Callable[..., None]], bool]) -> None:
+        def one(job: Job, progress: Callable[..., None]) -> tuple[str, dict[str, Any]]:
+            started = time.monotonic()
+            try:
+                if not do(job, progress):
+                    return f"{job.target}: finished before", {"outcome": _BEFORE}
+            except PlaintextColumnsError as error:
+                recorded(error, {"plaintext_columns": error.columns})
+                raise
+            size, seconds = size_of(job), time.monotonic() - started
+            is_copy = self.kinds[job.source][0] == COPY
+            line = (
+                f"{shown(job.source)} -> {job.target}  {'copied as it is' if is_copy else in_time(size or 0, seconds)}"
+            )
+            return line, {"outcome": _COPIED if is_copy else _DONE, "bytes": size, "seconds": round(seconds, 6)}
+
+        self._code = work_through(self.work, words, jobs, one, names_of) if jobs else 0
+
+    def _write(self, job: Job, operation: FileOperation, progress: Callable[..., None]) -> bool:
         """Do the work, unless an earlier run has finished it: then return False."""
-        paths, resume = self.paths, self.choice.resume
-        how = {"threads": self.work.threads, "progress": progress, "durable": paths.durable}
-        if job.target not in (STANDARD, paths.target):
-            return transfer_file(_entry(job), place_in_target(paths, job), operation, resume=resume, **how)
-        if resume and job.target != STANDARD and operation.is_finished(_entry(job), Location(job.target)):
+        if self.choice.resume and job.target != STANDARD and operation.is_finished(_entry(job), Location(job.target)):
             return False
-        refuse_existing([job], overwrite=paths.overwrite)
-        operation.run(job.source, output_of(paths, job), job.name, **how)
+        refuse_existing([job], overwrite=self.paths.overwrite)
+        how = {"threads": self.work.threads, "progress": progress, "durable": self.paths.durable}
+        operation.run(job.source, output_of(self.paths, job), job.name, **how)
         return True
-
-    def _record(self, outcome: str, job: Job, started: float) -> dict[str, Any]:
-        size = size_of(job)
-        return {"outcome": outcome, "bytes": size, "seconds": round(time.monotonic() - started, 6)}
 
 
 def _entry(job: Job) -> Entry:
@@ -401,78 +395,77 @@ def say_left_out(said: Namespace, left_out: list[tuple[dict[str, Any], str, str]
         warn_some(notes, more, None if said.verbose else _SHOWN)
 
 
-def _with_metadata(
-    given: Namespace, writing: WritingOptions, transfer: _Transfer, of_old: Callable[[Job], dict[str, Any]] | None
-) -> Callable[[Job], FileOperation]:
-    """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted.
+def _operation(
+    verb: str,
+    given: Namespace,
+    writing: WritingOptions,
+    transfer: _Transfer,
+    decryption: Callable[[str], DecryptionConfig] | None = None,
+    **more: Any,
+) -> FileOperation:
+    """What encrypts or re-keys each file; with the files for its fresh key metadata, where that is wanted."""
 
-    `of_old` returns what re-keying takes besides: how the source is read.
-    """
-    paths: dict[str, str | None] = {}
+    def config(name: str, made: KeyMetadata | None = None) -> EncryptionConfig:
+        return writing.config(transfer.jobs[name].target, name, made)
+
+    more["missing_columns"] = transfer.choice.missing_columns
+    if not writing.makes_metadata:
+        return FileOperation(verb, decryption, config, **more)
+    paths = {job.name: metadata_path(given.key_metadata_out, job, not transfer.is_alone) for job in transfer.files}
     replace: bool = given.replace_key_metadata or transfer.choice.resume
-    if writing.makes_metadata:
-        chosen = [job for job in transfer.jobs if transfer.kinds[job.source][0] == PARQUET]
-        many = len(transfer.jobs) > 1 or transfer.jobs[0].target != transfer.paths.target
-        paths = {job.target: metadata_path(given.key_metadata_out, job, many) for job in chosen}
-        if not replace:
-            for target, path in paths.items():
-                assert path is not None
-                refuse_other_key(path, None, target, _read_footer)
+    for name, path in paths.items() if not replace else ():
+        assert path is not None
+        refuse_other_key(path, None, transfer.jobs[name].target, _read_footer)
 
-    def operation_of(job: Job) -> FileOperation:
-        made = None
-        if writing.makes_metadata:
-            made = KeyMetadata.generate()
-            prefix = writing.prefix(job.name)
-            if prefix is not None:
-                made = KeyMetadata(made.encryption_key, prefix)
-        config, missing = writing.config(job.target, job.name, made), transfer.choice.missing_columns
-        if of_old is None:
-            operation = FileOperation("encrypt", None, config, missing_columns=missing)
-        else:
-            operation = FileOperation("rekey", encryption=config, missing_columns=missing, **of_old(job))
-        return operation if made is None else _Recorded(operation, made, paths[job.target], job.target, replace)
+    def operation_of(name: str, made: KeyMetadata) -> FileOperation:
+        return FileOperation(verb, decryption, config(name, made), **more)
 
-    return operation_of
+    places = {job.name: (paths[job.name], job.target) for job in transfer.files}
+    return _Recorded(operation_of, writing.prefix, places, replace)
 
 
 class _Recorded(FileOperation):
-    """Work whose fresh key is on the disk before what it encrypts; see MetadataFile."""
+    """Work whose fresh key is on the disk before what it encrypts; see MetadataFile.
+
+    `places` are the file of the key metadata, and the target, of each file by its name.
+    """
 
     def __init__(
-        self, work: FileOperation, metadata: KeyMetadata, path: str | None, target: str, replace: bool
+        self,
+        operation_of: Callable[[str, KeyMetadata], FileOperation],
+        prefix_of: Callable[[str], bytes | None],
+        places: dict[str, tuple[str | None, str]],
+        replace: bool,
     ) -> None:
-        self._work = work
-        self._metadata = metadata
-        self._path = path
-        self._target = target
-        self._replace = replace
+        super().__init__("encrypt")
+        self._operation_of, self._prefix_of, self._places, self._replace = operation_of, prefix_of, places, replace
 
-    def run(self, source: str, target: Any, name: str, **options: Any) -> None:
-        output = MetadataFile(self._path, self._metadata, True, self._replace)
+    def run(self, source: Any, target: Any, name: str, **options: Any) -> None:
+        made, (path, place) = KeyMetadata.generate(), self._places[name]
+        if (prefix := self._prefix_of(name)) is not None:
+            made = KeyMetadata(made.encryption_key, prefix)
+        output = MetadataFile(path, made, True, self._replace)
         watched = Watched(options.pop("progress"))
         try:
-            self._work.run(source, target, name, progress=watched, **options)
+            self._operation_of(name, made).run(source, target, name, progress=watched, **options)
         except BaseException:
-            output.fail(self._target, watched, lambda: _read_footer(self._target, self._metadata))
+            output.fail(place, watched, lambda: _read_footer(place, made))
             raise
-        output.commit(self._metadata, self._target)
+        output.commit(made, place)
 
     def lacking(self, source: Any, name: str) -> Lacking:
-        return self._work.lacking(source, name)
+        return self._operation_of(name, KeyMetadata.generate()).lacking(source, name)
 
     def is_finished(self, source: Entry, target: Location) -> bool:
         """Whether the file can be read with the key metadata that an earlier run wrote for it."""
-        from ags1.parquet.keys.properties import EncryptionConfig
-
-        metadata = None if self._path is None else read_metadata(self._path)
+        path, _ = self._places[source.name]
+        metadata = None if path is None else read_metadata(path)
         if metadata is None or not metadata.aad_prefix:
             return False
         return FileOperation("encrypt", None, EncryptionConfig.for_iceberg(metadata)).is_finished(source, target)
 
 
 def _read_footer(target: str, metadata: KeyMetadata) -> None:
-    from ags1.parquet.keys.properties import EncryptionConfig
     from ags1.parquet.structure.inspecting import inspect
 
     if inspect(target, EncryptionConfig.for_iceberg(metadata).reading()).encryption is None:

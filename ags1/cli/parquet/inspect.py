@@ -10,10 +10,9 @@ from ags1.cli.output import say, say_json, warn
 from ags1.cli.parquet.files import parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.report import Reporter
-from ags1.cli.spelling import describe
 from ags1.errors import Ags1Error
 from ags1.parquet.structure.inspection import Inspection
-from ags1.support.exit_codes import exit_code
+from ags1.support.exit_codes import describe, exit_code
 from ags1.support.words import counted, with_name
 
 

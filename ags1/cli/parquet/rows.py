@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from ags1.cli.command import Positional
+from ags1.cli.command import Command, Positional
 from ags1.cli.output import say, warn
 from ags1.cli.parquet.files import parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
@@ -28,47 +28,38 @@ _BATCH = 1000
 _WIDEST_CELL = 40
 
 
-_FILES = Positional("FILE...", "Parquet file, glob or directory")
-_NEEDS = "(--footer-key KEY | --kms URL | ...)"
+def _shows_rows(**settings: Any) -> Callable[[Callable[..., int]], Command]:
+    return parquet_command(
+        decryption="PARQUET-DECRYPTION",
+        how="columns missing-keys threads",
+        files=Positional("FILE...", "Parquet file, glob or directory"),
+        said="ROWS",
+        needs="(--footer-key KEY | --kms URL | ...)",
+        **settings,
+    )
 
 
-@parquet_command(
-    decryption="PARQUET-DECRYPTION",
-    how="columns missing-keys threads",
-    files=_FILES,
-    said="ROWS",
-    needs=_NEEDS,
-    changed={"format": {"default": "csv", "help": "form of rows (csv)"}},
-)
-def cat(decryption: Namespace, how: Namespace, files: list[str], said: Namespace) -> int:
+@_shows_rows(changed={"format": {"default": "csv", "help": "form of rows (csv)"}})
+def cat(**given: Any) -> int:
+    """Needs pyarrow. Only the pages of the columns and rows that are shown are read.
+
+    examples:
+      ags1 parquet cat out.parquet --format json --footer-key file:f.key | jq .id
+    """
+    return _show(**given)
+
+
+@_shows_rows(rows="rows")
+def head(**given: Any) -> int:
     """Needs pyarrow. Only the pages of the columns and rows that are shown are read.
 
     examples:
       ags1 parquet head out.parquet -n 5 --columns id,ssn --kms local:keys.json
-      ags1 parquet cat out.parquet --format json --footer-key file:f.key | jq .id
     """
-    return _show(decryption, how, files, said)
+    return _show(**given)
 
 
-@parquet_command(
-    decryption="PARQUET-DECRYPTION",
-    rows="rows",
-    how="columns missing-keys threads",
-    files=_FILES,
-    said="ROWS",
-    needs=_NEEDS,
-)
-def head(decryption: Namespace, rows: int, how: Namespace, files: list[str], said: Namespace) -> int:
-    """Needs pyarrow. Only the pages of the columns and rows that are shown are read.
-
-    examples:
-      ags1 parquet head out.parquet -n 5 --columns id,ssn --kms local:keys.json
-      ags1 parquet cat out.parquet --format json --footer-key file:f.key | jq .id
-    """
-    return _show(decryption, how, files, said, rows)
-
-
-def _show(decryption: Namespace, how: Namespace, files: list[str], said: Namespace, limit: int | None = None) -> int:
+def _show(decryption: Namespace, how: Namespace, files: list[str], said: Namespace, rows: int | None = None) -> int:
     from ags1 import parquet
     from ags1.storage import refuse_writing_into
 
@@ -84,30 +75,26 @@ def _show(decryption: Namespace, how: Namespace, files: list[str], said: Namespa
                 if view.dropped:
                     warn(f"ags1: note: {path}: left out, because their key is missing: {', '.join(view.dropped)}")
                 written.begin(path if len(found) > 1 else None)
-                for names, rows in reporter.rows(_batches(view, limit, path)):
-                    written.write(names, rows)
+                for names, batch in reporter.rows(_batches(view, rows, path)):
+                    written.write(names, batch)
                 written.end()
     return 0
 
 
 def write_rows(
     form: str, names: list[str], batches: Iterable[pyarrow.RecordBatch], *, widest: int | None = _WIDEST_CELL
-) -> int:
-    """Write the rows of batches to standard output, and return how many there were.
+) -> None:
+    """Write the rows of batches to standard output.
 
     A cell of a table has at most `widest` characters; with None, cells stay as they are, and nulls empty.
     """
     written = _writer_of(form, widest)
     written.begin(None)
     written.write(names, [])
-    count = 0
     for batch in batches:
         for start in range(0, batch.num_rows, _BATCH):
-            rows = _rows_of(batch.slice(start, _BATCH))
-            written.write(names, rows)
-            count += len(rows)
+            written.write(names, _rows_of(batch.slice(start, _BATCH)))
     written.end()
-    return count
 
 
 def _writer_of(form: str, widest: int | None = _WIDEST_CELL) -> _Table | _Csv | _Json:

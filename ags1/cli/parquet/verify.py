@@ -11,7 +11,6 @@ from ags1.cli.output import say, say_json, warn
 from ags1.cli.parquet.files import CLUSTER, READING_ON_SPARK, SECRETS, parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.paths import Job
-from ags1.cli.spelling import in_options
 from ags1.cli.transfer import recorded, work_through
 from ags1.cli.verification import VERIFY_FIELDS, verified
 from ags1.errors import KeyAccessError
@@ -20,9 +19,9 @@ from ags1.parquet.verify.report import (
     NO_PREFIX,
     OF_SET,
     PREFIX_NOT_COMPARED,
-    PREFIX_TEXTS,
     add_file,
     add_missing,
+    prefix_text,
     report_of_set,
 )
 from ags1.support.exit_codes import EXIT_DATA, UsageError
@@ -120,7 +119,7 @@ def _tell(work: Namespace, reports: list[VerifyReport], total: VerifyReport, *, 
     """Say what the files have beside their outcome, and what is wrong with the set of them."""
     for line in total.lines():
         if line.split(": ")[1] in OF_SET:
-            warn(f"ags1: {in_options(line)}")
+            warn(f"ags1: {line}")
     if work.quiet:
         return
     is_alone = sum(total.facts["outcomes"].values()) == 1
@@ -128,13 +127,13 @@ def _tell(work: Namespace, reports: list[VerifyReport], total: VerifyReport, *, 
         # Of many files, what is to be acted on, unless all is asked for.
         for line in report.lines():
             if work.verbose or is_alone or line.startswith(WARNING):
-                say(f"  {in_options(line)}")
+                say(f"  {line}")
     if says_prefixes and PREFIX_NOT_COMPARED in total.counts:
         count = counted(total.counts[PREFIX_NOT_COMPARED], "file")
-        text = in_options(PREFIX_TEXTS[PREFIX_NOT_COMPARED])
+        text = prefix_text(PREFIX_NOT_COMPARED)
         warn(f"ags1: warning: {count}: {text}, such as 'people/{{path}}'")
     if says_prefixes and NO_PREFIX in total.counts:
-        say(f"{counted(total.counts[NO_PREFIX], 'file')}: {PREFIX_TEXTS[NO_PREFIX]}")
+        say(f"{counted(total.counts[NO_PREFIX], 'file')}: {prefix_text(NO_PREFIX)}")
 
 
 def _expected(given: list[Any] | None, source: str | None) -> ExpectedFiles | None:
@@ -142,9 +141,6 @@ def _expected(given: list[Any] | None, source: str | None) -> ExpectedFiles | No
 
     if source is not None and given:
         raise UsageError("--expect-from names all files: leave --expect and --expect-prefix out")
-    try:
-        if source is not None:
-            return ExpectedFiles(Path(source))
-        return ExpectedFiles(given) if given else None
-    except ValueError as error:
-        raise UsageError(str(error).replace("expected", "--expect", 1)) from None
+    if source is not None:
+        return ExpectedFiles(Path(source))
+    return ExpectedFiles(given) if given else None

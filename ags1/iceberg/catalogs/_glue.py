@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.catalog.glue import GlueCatalog, _IcebergSchemaToGlueType
+from pyiceberg.schema import visit
 
 from ags1.iceberg.catalogs._table import (
     LOCATION,
@@ -14,7 +15,7 @@ from ags1.iceberg.catalogs._table import (
     PointerTable,
     RefusedError,
     TableState,
-    hive_columns,
+    columns_of,
     read_state,
 )
 from ags1.iceberg.metadata.metadata_document import current_of, locations_of, properties_of
@@ -121,7 +122,7 @@ def _parameters(new: TableState, previous: str | None) -> dict[str, str]:
 
 def _columns(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     columns = []
-    for name, kind, doc in hive_columns(current_of(fields, "schemas")):
-        column = {"Name": name, "Type": kind.removesuffix(" with local time zone")}
-        columns.append(column if doc is None else {**column, "Comment": doc})
+    for each in columns_of(fields):
+        column = {"Name": each.name, "Type": visit(each.field_type, _IcebergSchemaToGlueType())}
+        columns.append(column if each.doc is None else {**column, "Comment": each.doc})
     return columns

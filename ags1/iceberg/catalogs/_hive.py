@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hive_metastore import ttypes
-from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.catalog.hive import HiveCatalog, SchemaToHiveConverter
+from pyiceberg.schema import visit
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from thrift.Thrift import TException
 from thrift.transport.TTransport import TTransportException
 
@@ -36,7 +38,7 @@ from ags1.iceberg.catalogs._table import (
     PointerTable,
     RefusedError,
     TableState,
-    hive_columns,
+    columns_of,
     read_state,
 )
 from ags1.iceberg.catalogs.successor import NewMetadata, javas_hash
@@ -55,6 +57,8 @@ _LOCK_SECONDS = 180.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 # Length in characters of the metastore's shortest value column, over the databases that it supports.
 _LONGEST_VALUE = 4000
+# Types that PyIceberg's converter does not know.
+_NANOSECONDS: dict[Any, str] = {TimestampNanoType: "timestamp", TimestamptzNanoType: "timestamp with local time zone"}
 # Hive's statistics by their names in the summary of an Iceberg snapshot.
 _STATISTICS = {"numFiles": "total-data-files", "numRows": "total-records", "totalSize": "total-files-size"}
 
@@ -260,6 +264,18 @@ def _short(value: Any) -> str | None:
 def _describe(table: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Set Hive's columns and location from the new metadata."""
     table.sd.location = after.get("location")
-    schema = current_of(after, "schemas")
-    if current_of(before, "schemas") != schema:
-        table.sd.cols = [ttypes.FieldSchema(name, kind, doc) for name, kind, doc in hive_columns(schema)]
+    if current_of(before, "schemas") != current_of(after, "schemas"):
+        table.sd.cols = [
+            ttypes.FieldSchema(each.name, visit(each.field_type, _HiveTypes(False)), each.doc)
+            for each in columns_of(after)
+        ]
+
+
+class _HiveTypes(SchemaToHiveConverter):
+    def primitive(self, primitive: Any) -> str:
+        try:
+            made: str = super().primitive(primitive)
+            return made
+        except KeyError:
+            # Types that Hive lacks are shown as binary.
+            return _NANOSECONDS.get(type(primitive), "binary")

@@ -1,13 +1,14 @@
-"""REST catalogs: the server writes the metadata, so the client first checks that the server loses no keys.
+"""REST catalogs: the server writes the metadata, so the client checks that the server loses no keys.
 
-    1  version, schemas, entries of new key ids       nothing that readers use; a property lists what 1 and 2 add
+A server that drops a snapshot's ``key-id`` would leave a snapshot that can never be read. A commit is one request, but
+for that of the first encrypted snapshots of a table:
+
+    1  version, schemas, entries of new key ids       nothing that readers use
     2  the snapshots, without a ref                   not used by readers yet
        load: are key-id and encryption-keys there?    no: the snapshots and keys are removed, and the commit refused
     3  refs, properties, what is removed or replaced  the commit
 
-A server that drops a snapshot's ``key-id`` would leave a snapshot that can never be read. In this order the table never
-has such a snapshot. A commit without encrypted snapshots is one request. What a killed commit has added is removed by
-the next commit that moves the main branch: from then on, the server refuses the third request of the killed one.
+What a killed one has added stays until the snapshots without a ref are expired.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -25,11 +25,10 @@ from ags1.errors import ConflictError, UnsupportedError, without_secrets
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState
 from ags1.iceberg.catalogs._updates import Update, Updates, keyed, refs_of, requirements_of, updates_of
 from ags1.iceberg.metadata.metadata_document import KEY_ID, current_of, locations_of, metadata_document, properties_of
+from ags1.support.arguments import spelled
 
 # Fields that a reader of an encrypted snapshot needs.
 _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-number")
-# Properties of commits under way: the main branch that they need, and what they add.
-_PENDING = "pending-commit.ags1."
 
 
 class RestTable(CatalogTable):
@@ -93,23 +92,41 @@ class RestTable(CatalogTable):
         if _replaces(updates):
             # A server that removes the old entry and loses the new one would make the table unreadable.
             found = self._try_keys(found)
-        if not any(each["snapshot"].get("key-id") for each in updates.snapshots):
-            after = self._send(found, requirements, updates.all)
-            self._check_keys(after, keyed(fields, "encryption-keys", "key-id"))
-            return self._committed(after, fields)
-        added = _Added.of(before, updates)
+        is_encrypted = any(each["snapshot"].get("key-id") for each in updates.snapshots)
+        if is_encrypted and not any(each.get("key-id") for each in found.document.fields.get("snapshots") or ()):
+            return self._committed(self._commit_first(found, requirements, updates), fields)
+        after = self._send(found, requirements, updates.all)
+        if lost := self._lost(self._load() if is_encrypted else after, updates):
+            # What was written must stay: the table names it.
+            raise OSError(f"{self._loses(lost)}. This commit is made nevertheless: go back to the snapshot before it")
+        return self._committed(after, fields)
+
+    def _commit_first(self, found: TableState, requirements: list[Update], updates: Updates) -> TableState:
+        """Commit encrypted snapshots of which no ref is, until the server has shown that it keeps what they need."""
         is_added = False
         try:
-            first = [*updates.first, {"action": "set-properties", "updates": {added.name: added.text}}]
-            found = self._send(found, requirements[:1], first)
+            if updates.first:
+                found = self._send(found, requirements[:1], updates.first)
             found = self._send(found, _requirements_now(requirements, found), updates.snapshots)
             is_added = True
             # Load again, because the reply may differ from the stored state.
-            self._check_snapshots(self._load(), updates)
-            last = [*updates.last, *_removals(fields, [added.name], set(), set()), *_leftovers(fields)]
-            return self._committed(self._send(found, _requirements_now(requirements, found), last), fields)
+            if lost := self._lost(self._load(), updates):
+                raise UnsupportedError(
+                    f"{self._loses(lost)}. The snapshots were removed again, and the table is as it was"
+                )
+            return self._send(found, _requirements_now(requirements, found), updates.last)
         except (ConflictError, UnsupportedError, RefusedError) as error:
-            if not self._take_back(before["table-uuid"], added) and is_added:
+            try:
+                is_there = self._take_back(updates)
+            except (ConflictError, OSError) as fault:
+                # Keys alone are harmless. The files of a snapshot stay with it.
+                if is_added:
+                    raise OSError(
+                        f"{self.name}: nothing was committed ({error}), and the new snapshot could not be taken back "
+                        f"({fault}): {spelled('expire_snapshots')} removes it with its files. Write it again"
+                    ) from error
+                raise error from None
+            if is_added and not is_there:
                 # Their data files are gone too, so another attempt would name what is not there.
                 raise RefusedError(
                     f"{self.name}: others have expired the new snapshot before a branch had it, with its files. "
@@ -254,7 +271,7 @@ class RestTable(CatalogTable):
             is_kept = keyed(now.document.fields, "encryption-keys", "key-id").get(entry["key-id"]) == other
             now = self._send(now, uuid, [remove])
         if not is_kept:
-            raise self._loses_keys()
+            raise UnsupportedError(self._loses("entries of encryption-keys"))
         return now
 
     def _change_key_id(self, state: TableState, updates: list[Update]) -> TableState | None:
@@ -275,112 +292,41 @@ class RestTable(CatalogTable):
             "catalog, NEW_NAME, key_id=...)`, or `ags1 iceberg relocate`"
         )
 
-    def _loses_keys(self) -> UnsupportedError:
-        return UnsupportedError(
-            f"{self.name}: this REST server loses entries of encryption-keys, so that it cannot have encrypted "
-            "tables: use a server that keeps them (Apache Polaris does), or a Hive catalog"
+    def _loses(self, lost: str) -> str:
+        return (
+            f"{self.name}: this REST server loses {lost}, so that it cannot have encrypted tables: use a server that "
+            "keeps them (Apache Polaris does), or a Hive catalog"
         )
 
-    def _check_snapshots(self, now: TableState, added: Updates) -> None:
+    def _lost(self, now: TableState, added: Updates) -> str:
+        """What the server has lost of the snapshots and keys that were added; empty if nothing is known to be lost."""
         has = keyed(now.document.fields, "snapshots", "snapshot-id")
         for each in added.snapshots:
             wanted = each["snapshot"]
-            found = has.get(wanted["snapshot-id"], {})
-            lost = [name for name in _NEEDED if found.get(name) != wanted.get(name)]
-            if lost:
-                raise UnsupportedError(
-                    f"{self.name}: this REST server loses {', '.join(lost)} of snapshots, so that it cannot have "
-                    "encrypted tables: use a server that keeps them (Apache Polaris does), or a Hive catalog. The "
-                    "snapshots were removed again, and the table is as it was"
-                )
-        keys = (each["encryption-key"] for each in added.first if each["action"] == "add-encryption-key")
-        self._check_keys(now, {each["key-id"]: each for each in keys})
+            if (found := has.get(wanted["snapshot-id"])) is None:
+                # Others have expired it meanwhile, with its keys.
+                return ""
+            if lost := [name for name in _NEEDED if found.get(name) != wanted.get(name)]:
+                return f"{', '.join(lost)} of snapshots"
+        keys = keyed(now.document.fields, "encryption-keys", "key-id")
+        entries = (each["encryption-key"] for each in added.all if each["action"] == "add-encryption-key")
+        return "entries of encryption-keys" if any(keys.get(each["key-id"]) != each for each in entries) else ""
 
-    def _check_keys(self, now: TableState, wanted: Mapping[str, Any]) -> None:
-        has = keyed(now.document.fields, "encryption-keys", "key-id")
-        if any(has.get(key_id) != entry for key_id, entry in wanted.items()):
-            raise self._loses_keys()
-
-    def _take_back(self, uuid: str, added: _Added) -> bool:
+    def _take_back(self, added: Updates) -> bool:
         """Remove snapshots and keys that were added and that no ref has; return False if others removed the files."""
-        is_there = True
-        try:
-            now = self._load().document.fields
-            # The next commit removes a snapshot together with the property, and keeps the files. An expiry does not.
-            is_there = added.snapshots <= keyed(now, "snapshots", "snapshot-id").keys() or (
-                added.name not in properties_of(now)
-            )
-            names = [added.name] if added.name in properties_of(now) else []
-            updates = _removals(now, names, added.snapshots, added.keys)
-            if updates:
-                self._update([{"type": "assert-table-uuid", "uuid": uuid}], updates)
-        except (ConflictError, OSError):
-            # They are harmless if they stay: no ref has them, and the next commit removes them.
-            pass
-        return is_there
-
-
-@dataclass(frozen=True)
-class _Added:
-    """What the first two requests of a commit add, and the property that says so."""
-
-    name: str
-    text: str
-    snapshots: frozenset[int]
-    keys: frozenset[str]
-
-    @classmethod
-    def of(cls, before: Mapping[str, Any], updates: Updates) -> _Added:
-        snapshots = [each["snapshot"]["snapshot-id"] for each in updates.snapshots]
-        keys = [each["encryption-key"]["key-id"] for each in updates.first if "encryption-key" in each]
-        text = json.dumps({"main": _main_of(before), "snapshots": snapshots, "keys": keys})
-        return cls(_PENDING + secrets.token_hex(8), text, frozenset(snapshots), frozenset(keys))
-
-    @classmethod
-    def found(cls, fields: Mapping[str, Any]) -> Iterator[_Added]:
-        """Yield those of the table's properties that can no longer be committed."""
-        for name, text in properties_of(fields).items():
-            if name.startswith(_PENDING):
-                try:
-                    found = json.loads(text)
-                    snapshots, keys = frozenset(found["snapshots"]), frozenset(found["keys"])
-                    is_over = found["main"] != _main_of(fields)
-                except (ValueError, KeyError, TypeError):
-                    continue
-                if is_over:
-                    yield cls(name, text, snapshots, keys)
-
-
-def _main_of(fields: Mapping[str, Any]) -> Any:
-    return refs_of(fields).get("main", {}).get("snapshot-id")
-
-
-def _leftovers(fields: Mapping[str, Any]) -> list[Update]:
-    """Return updates that remove what other commits have added, which the new main branch refuses."""
-    found = list(_Added.found(fields))
-    snapshots = set[int]().union(*(each.snapshots for each in found))
-    keys = set[str]().union(*(each.keys for each in found))
-    return _removals(fields, [each.name for each in found], snapshots, keys)
-
-
-def _removals(
-    fields: Mapping[str, Any], properties: list[str], snapshots: Collection[int], keys: Collection[str]
-) -> list[Update]:
-    """Return updates that remove these properties, and the snapshots and keys that nothing else in the table uses."""
-    named = {each.get("snapshot-id") for each in refs_of(fields).values()}
-    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in fields.get("snapshots") or ()}
-    kept = {parents[each] for each in parents if each in named or each not in snapshots}
-    unnamed = sorted((set(snapshots) - named - kept) & parents.keys())
-    has = keyed(fields, "encryption-keys", "key-id")
-    used = {each.get("key-id") for each in fields.get("snapshots") or () if each["snapshot-id"] not in unnamed}
-    used |= {each.get("encrypted-by-id") for key_id, each in has.items() if key_id in used}
-    updates: list[Update] = [{"action": "remove-snapshots", "snapshot-ids": unnamed}] if unnamed else []
-    updates += [
-        {"action": "remove-encryption-key", "key-id": each} for each in has if each in keys and each not in used
-    ]
-    if properties:
-        updates.append({"action": "remove-properties", "removals": properties})
-    return updates
+        snapshots, now = {each["snapshot"]["snapshot-id"] for each in added.snapshots}, self._load().document.fields
+        has, keys = keyed(now, "snapshots", "snapshot-id"), keyed(now, "encryption-keys", "key-id")
+        unnamed = sorted(snapshots & has.keys() - {each.get("snapshot-id") for each in refs_of(now).values()})
+        used = {each.get("key-id") for number, each in has.items() if number not in unnamed}
+        used |= {each.get("encrypted-by-id") for key_id, each in keys.items() if key_id in used}
+        updates: list[Update] = [{"action": "remove-snapshots", "snapshot-ids": unnamed}] if unnamed else []
+        for each in added.first:
+            key_id = each.get("encryption-key", {}).get("key-id")
+            if key_id in keys and key_id not in used:
+                updates.append({"action": "remove-encryption-key", "key-id": key_id})
+        if updates:
+            self._update(requirements_of(now, now)[:1], updates)
+        return snapshots <= has.keys()
 
 
 def _replaces(updates: Updates) -> bool:

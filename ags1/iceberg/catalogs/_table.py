@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from ags1.iceberg.metadata.metadata_document import (
     DATA_PATH,
     KEY_ID,
     check_expected,
+    current_of,
     directories_of,
     metadata_directory,
     metadata_document,
@@ -32,24 +32,6 @@ from ags1.storage import Location, can_create, create, make_parent, open_output,
 _LOG = logging.getLogger(__name__)
 LOCATION, PREVIOUS = "metadata_location", "previous_metadata_location"
 """Parameters of Hive and Glue for the location of a table's metadata file, and of the previous one."""
-# Column types as Hive and Glue show them; Iceberg itself does not use them.
-_NAMES = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "bigint",
-    "float": "float",
-    "double": "double",
-    "date": "date",
-    "time": "string",
-    "timestamp": "timestamp",
-    "timestamptz": "timestamp with local time zone",
-    "timestamp_ns": "timestamp",
-    "timestamptz_ns": "timestamp with local time zone",
-    "string": "string",
-    "uuid": "string",
-    "binary": "binary",
-    "unknown": "void",
-}
 
 
 @dataclass(frozen=True)
@@ -410,23 +392,10 @@ def _said(error: BaseException) -> str:
     return without_secrets(f"{type(error).__name__}: {text[0] if text else ''}")[:300]
 
 
-def hive_columns(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None]]:
-    """Return name, Hive type and comment of each column."""
-    for field in schema.get("fields") or ():
-        yield str(field["name"]), _hive_type(field["type"]), field.get("doc")
+def columns_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return PyIceberg's fields of the table's current schema, for catalogs that show columns to others."""
+    from pyiceberg.schema import Schema
 
+    from ags1.iceberg.metadata.variant import without_variants
 
-def _hive_type(kind: Any) -> str:
-    if isinstance(kind, str):
-        if kind.startswith("decimal"):
-            return kind.replace(" ", "")
-        # Types that Hive lacks are shown as binary.
-        return _NAMES.get(kind, "binary")
-    if kind["type"] == "list":
-        return f"array<{_hive_type(kind['element'])}>"
-    if kind["type"] == "map":
-        return f"map<{_hive_type(kind['key'])},{_hive_type(kind['value'])}>"
-    if kind["type"] == "struct":
-        inside = ",".join(f"{field['name']}:{_hive_type(field['type'])}" for field in kind["fields"])
-        return f"struct<{inside}>"
-    raise ValueError(f"no Iceberg type: {json.dumps(kind)[:200]}")
+    return Schema.model_validate(without_variants(current_of(fields, "schemas"))).fields

@@ -20,10 +20,10 @@ from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState,
 from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor
 from ags1.iceberg.keys.document import MAX_DOCUMENT as MAX_DOCUMENT
 from ags1.iceberg.metadata.locations import local_path, location_of, refuse_change, rooted, table_of
-from ags1.iceberg.metadata.metadata_document import directories_of
-from ags1.iceberg.metadata.metadata_names import (
+from ags1.iceberg.metadata.metadata_document import (
     METADATA_SUFFIX,
     VERSION_HINT,
+    directories_of,
     is_compressed,
     is_metadata_file,
     not_understood,

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
 from ags1.iceberg.keys.document import Document
-from ags1.iceberg.metadata.metadata_document import properties_of, text_hash
-from ags1.iceberg.metadata.metadata_names import METADATA_SUFFIX, is_compressed, version_of
+from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, is_compressed, properties_of, text_hash, version_of
 
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _PREVIOUS_VERSIONS = 100
@@ -92,7 +91,7 @@ class NewMetadata:
 
     def __init__(self, fields: Mapping[str, Any], name: str) -> None:
         ordered, is_javas = java_form(fields)
-        text = _json(ordered)
+        text = java_text(ordered)
         self.name = name
         self.document = Document(text)
         encoded = text.encode("utf-8")
@@ -144,7 +143,7 @@ def directory_of(location: str) -> str:
 def javas_hash(fields: Mapping[str, Any]) -> str | None:
     """Return the hash of metadata as Iceberg Java writes it; None if Java's form of a part is not known."""
     ordered, is_javas = java_form(fields)
-    return text_hash(_json(ordered)) if is_javas else None
+    return text_hash(java_text(ordered)) if is_javas else None
 
 
 def java_form(fields: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -220,7 +219,8 @@ def _milliseconds(fields: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _json(value: Any) -> str:
+def java_text(value: Any) -> str:
+    """Return a JSON value as Iceberg Java spells it."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:

@@ -27,7 +27,6 @@ from ags1.errors import (
 )
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.conversion.changes import ENCRYPT, REKEY, RELOCATE, ConversionGoal
-from ags1.iceberg.conversion.contents import Contents, Kept, is_moved
 from ags1.iceberg.conversion.journal import (
     DIRECTORY,
     KIND,
@@ -38,7 +37,7 @@ from ags1.iceberg.conversion.journal import (
     remove_run,
     touch,
 )
-from ags1.iceberg.conversion.manifests import SnapshotConversion, is_finished
+from ags1.iceberg.conversion.manifests import Contents, Kept, SnapshotConversion, is_finished, is_moved
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run, sealed_key
 from ags1.iceberg.files.file_io import SnapshotFiles
@@ -48,9 +47,8 @@ from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry, kind_
 from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
 from ags1.iceberg.scan.probing import Probe
 from ags1.iceberg.walk.table_walk import FAULTS
-from ags1.iceberg.writing.commit import PATIENT, commit
+from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
 from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, identity_of, status
@@ -147,7 +145,8 @@ class Conversion:
     def plan(self, view: OpenedState) -> ConversionPlan:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
-        plan = ConversionPlan(change.name, self.table.name, change.key_id, metadata.fields["format-version"])
+        version = metadata.fields["format-version"]
+        plan = ConversionPlan(change.name, self.table.name, change.key_id, format_version=version)
         reported(plan, self.kms)
         runs = found_runs(self._journal_directory(view))
         self._take_over(view, runs)

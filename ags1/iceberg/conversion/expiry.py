@@ -28,15 +28,15 @@ from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import unwrapping_under
 from ags1.iceberg.metadata.locations import refuse_change, rooted
 from ags1.iceberg.metadata.metadata_document import (
+    VERSION_HINT,
     claims_encryption,
     directories_of,
+    is_metadata_file,
     metadata_directory,
     metadata_document,
 )
-from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
-from ags1.iceberg.writing.commit import PATIENT, commit, has_moved
+from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit, has_moved
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import (
     SMALL_FILES_AT_ONCE,
     Entry,
@@ -49,7 +49,7 @@ from ags1.storage import (
     status,
 )
 from ags1.storage.location import shown
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.parallel import in_parallel
 from ags1.work.records import FoundRun, found_runs, opened_runs
 
@@ -506,11 +506,11 @@ def parts_of(table: Any, kms: Any, *, changes: bool = True) -> tuple[CatalogTabl
             named = shown(table) if isinstance(table, str) else table
             raise ValueError(
                 f"{named!r} was opened without a catalog, so nothing can be committed to it: use "
-                "`load_table`, which also takes a metadata file"
+                f"{spelled('load_table')}, which also takes a metadata file"
             )
         kms = table.io.kms if kms is None else kms
     if changes:
         refuse_change(found.name, found.expected.moved_from)
     if kms is None:
-        raise TypeError("give `kms`: a client of ags1.kms or a URL, such as 'aws:'")
+        raise TypeError(f"give {spelled('kms')}: a client of ags1.kms or a URL, such as 'aws:'")
     return found, kms

@@ -1,30 +1,213 @@
 """New snapshots for the branches and tags of a table, whose files have new paths and keys.
 
+refs --> snapshots, each read once --> manifests, each read once --> live entries
 old manifest --> entries, all EXISTING, with their old numbers --> new manifest, once for all refs
-position delete files --> vectors, separately for each snapshot
+deletion vector --> its positions, in a new Puffin file under the new path
+position delete files --> merged into a vector for each data file, separately for each snapshot
 each ref's snapshot --> one `replace` snapshot on top of it
+
+A data file with a vector has no other deletes by position. Source: Iceberg table spec, "Deletion Vectors", "Position
+Delete Files" and "Scan Planning".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
-from ags1.errors import FormatError
+from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.conversion.changes import ConversionGoal
-from ags1.iceberg.conversion.contents import Contents, RefSnapshot, is_moved, is_position_delete, is_vector
-from ags1.iceberg.conversion.vectors import merge_position_deletes, move_vectors
 from ags1.iceberg.conversion.work import FileResult, key_of
+from ags1.iceberg.deletes import DeleteIndex, DeletionVector, FileScope
 from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.metadata.manifests import DATA, DELETES, EXISTING, Manifest, ManifestEntry
-from ags1.iceberg.writing.metadata import TableMetadata
+from ags1.iceberg.metadata.manifests import (
+    DATA,
+    DELETES,
+    EQUALITY_DELETES,
+    EXISTING,
+    POSITION_DELETES,
+    Manifest,
+    ManifestEntry,
+    kind_of,
+)
+from ags1.iceberg.metadata.naming import naming
+from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
+from ags1.iceberg.writing.commit import TableFiles, vector_files
+from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.snapshot import SnapshotSummary, SnapshotWriter
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 from ags1.work.records import RunSeal
+
+Kept: TypeAlias = dict[tuple[str, int | None], Manifest]
+
+
+@dataclass
+class RefSnapshot:
+    """A snapshot of branches or tags: their names, main first; its JSON; the entries of its manifest list."""
+
+    refs: list[str]
+    fields: dict[str, Any]
+    manifests: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Contents:
+    """The current files of a table. Manifests that are read are added to `kept`, and not read again.
+
+    `snapshots` are in the order of the refs, with that of main first. `manifests` has them by path, with live entries
+    only; of data files without the metrics of columns, which are most of the bytes. `listed` has the manifest list's
+    entry of each.
+    """
+
+    def __init__(self, metadata: TableMetadata, files: SnapshotFiles, kept: Kept) -> None:
+        by_id: dict[int, RefSnapshot] = {}
+        for name in sorted(metadata.refs, key=lambda name: name != MAIN):
+            number = metadata.refs[name]["snapshot-id"]
+            by_id.setdefault(number, RefSnapshot([], metadata.snapshot(number))).refs.append(name)
+        self.snapshots = list(by_id.values())
+        self.listed: dict[str, dict[str, Any]] = {}
+        lists = in_parallel(lambda each: files.manifests(each.fields), self.snapshots, SMALL_FILES_AT_ONCE)
+        for snapshot, found in zip(self.snapshots, lists, strict=True):
+            snapshot.manifests = found
+            for each in found:
+                other = self.listed.setdefault(each["manifest_path"], each)
+                if other.get("first_row_id") is None:
+                    # An old snapshot assigns no row ids, but a newer one with the same manifest does.
+                    self.listed[each["manifest_path"]] = each
+        unread = [each for each in self.listed.values() if _name(each) not in kept]
+        # Bounds say which data files a position delete file is for.
+        read = in_parallel(
+            lambda each: files.manifest(each, metrics=each["content"] != DATA), unread, SMALL_FILES_AT_ONCE
+        )
+        for each, manifest in zip(unread, read, strict=True):
+            manifest.entries = [entry for entry in manifest.entries if entry.is_live]
+            kept[_name(each)] = manifest
+        self.manifests = {path: kept[_name(each)] for path, each in self.listed.items()}
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """Return the live entries of all manifests."""
+        for manifest in self.manifests.values():
+            yield from manifest.entries
+
+    def of(self, snapshot: RefSnapshot) -> Iterator[tuple[dict[str, Any], Manifest]]:
+        """Return the manifests of a snapshot with their entries in the list, data manifests first."""
+        for each in sorted(snapshot.manifests, key=lambda each: each["content"]):
+            path = each["manifest_path"]
+            yield self.listed[path], self.manifests[path]
+
+
+def _name(listed: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Return the key of a manifest in `manifests`: an upgrade of the table assigns row ids."""
+    return listed["manifest_path"], listed.get("first_row_id")
+
+
+def is_vector(entry: ManifestEntry) -> bool:
+    """Whether an entry is a deletion vector."""
+    return kind_of(entry.file) == "deletion vectors"
+
+
+def is_position_delete(entry: ManifestEntry) -> bool:
+    """Whether an entry is a position delete file, which contains paths."""
+    return kind_of(entry.file) == "position deletes"
+
+
+def is_moved(entry: ManifestEntry) -> bool:
+    """Whether a file is moved with its content: data files and equality delete files."""
+    return entry.file["content"] in (DATA, EQUALITY_DELETES)
+
+
+def move_vectors(
+    entries: list[ManifestEntry], paths: Mapping[str, str], source: SnapshotFiles, files: TableFiles
+) -> list[ManifestEntry]:
+    """Write the vectors of a manifest into a new Puffin file.
+
+    `paths` has the new paths of data files by their old ones; vectors of other files are dangling, and left out.
+    """
+    vectors: dict[str, list[tuple[DeletionVector, ManifestEntry]]] = {}
+    for entry in entries:
+        vector = DeletionVector.of(entry.file)
+        if vector.data_file in paths:
+            vectors.setdefault(entry.path, []).append((vector, entry))
+    found: list[tuple[str, Any, ManifestEntry]] = []
+    for of_file in vectors.values():
+        with source.open(of_file[0][1].file) as opened:
+            positions = deleted_positions(opened, [vector for vector, _ in of_file])
+        found += [(paths[vector.data_file], positions[vector], entry) for vector, entry in of_file]
+    return _written(found, files)
+
+
+def merge_position_deletes(
+    manifests: list[Manifest],
+    specs: Iterable[Mapping[str, Any]],
+    paths: Mapping[str, str],
+    source: SnapshotFiles,
+    files: TableFiles,
+) -> dict[int, list[ManifestEntry]]:
+    """Make vectors of the position delete files of one snapshot, grouped by the data file's partition spec.
+
+    `specs` are the table's, as the metadata has them.
+    """
+    listed = [(manifest.spec_id, entry) for manifest in manifests for entry in manifest.entries]
+    if not any(is_position_delete(entry) for _, entry in listed):
+        return {}
+    partitioned = {each["spec-id"] for each in specs if any(field["transform"] != "void" for field in each["fields"])}
+    scoped = [(FileScope.of(entry, spec_id, spec_id in partitioned), spec_id, entry) for spec_id, entry in listed]
+    data = [each for each in scoped if each[2].file["content"] == DATA]
+    index = DeleteIndex(scope for scope, _, _ in data)
+    for scope, _, entry in scoped:
+        if entry.file["content"] != DATA and index.wants(scope):
+            index.add(scope, entry)
+    read: dict[str, dict[str, Any]] = {}
+    found: list[tuple[str, Any, ManifestEntry]] = []
+    spec_ids: list[int] = []
+    for scope, spec_id, entry in data:
+        applying = []
+        for each in index.of(scope).position_deletes:
+            if each.path not in read:
+                read[each.path] = positions_in(each, source)
+            if entry.path in read[each.path]:
+                applying.append(each)
+        if applying:
+            positions = read[applying[0].path][entry.path].copy()
+            for each in applying[1:]:
+                positions |= read[each.path][entry.path]
+            newest = max(applying, key=lambda each: each.sequence_number or 0)
+            like = replace(newest, file={"content": POSITION_DELETES, "partition": entry.file["partition"]})
+            found.append((paths[entry.path], positions, like))
+            spec_ids.append(spec_id)
+    made: dict[int, list[ManifestEntry]] = {}
+    for number, vector in zip(spec_ids, _written(found, files), strict=True):
+        made.setdefault(number, []).append(vector)
+    return made
+
+
+def _written(found: list[tuple[str, Any, ManifestEntry]], files: TableFiles) -> list[ManifestEntry]:
+    """Write vectors; return the entries with their new fields."""
+    if not found:
+        return []
+    made = vector_files(((path, positions) for path, positions, _ in found), files)
+    return [
+        replace(entry, status=EXISTING, file={**file, "partition": entry.file["partition"]})
+        for file, (_, _, entry) in zip(made, found, strict=True)
+    ]
+
+
+def positions_in(entry: ManifestEntry, source: SnapshotFiles) -> dict[str, Any]:
+    """Return the deleted positions of a position delete file, as bitmaps by path of the data file."""
+    form = entry.file["file_format"].lower()
+    if form not in ("parquet", "avro"):
+        raise UnsupportedError(f"{entry.path}: position delete files of the format {form} are not read")
+    with naming(entry.path, "cannot be read"), source.open(entry.file) as opened:
+        found = read_position_deletes(opened, form)
+    count = sum(map(len, found.values()))
+    if count != entry.file["record_count"]:
+        raise FormatError(f"{entry.path}: has {count} deletes, but its manifest says {entry.file['record_count']}")
+    from pyroaring import BitMap64
+
+    return {path: BitMap64(each.to_pylist()) for path, each in found.items()}
+
 
 # Bytes of a manifest that takes longer to decode than to fetch.
 _LARGE = 64 << 10

@@ -25,16 +25,16 @@ from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.entries import EncryptedKey
-from ags1.iceberg.keys.kek import kept_kek
+from ags1.iceberg.keys.key_hierarchy import kept_kek
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.iceberg.metadata.metadata_document import metadata_document
-from ags1.iceberg.metadata.metadata_names import is_metadata_file
+from ags1.iceberg.metadata.metadata_document import is_metadata_file, metadata_document
 from ags1.iceberg.walk.table_audit import audit
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.keys import Key
 from ags1.storage import list_names
+from ags1.support.arguments import spelled
 from ags1.support.reports import FindingsReport, Report
 from ags1.support.words import counted, printable
 from ags1.work.records import found_runs, opened_runs
@@ -101,18 +101,21 @@ class OldKeyReport(Report):
         if self.refs or self.files:
             refs = f" ({', '.join(map(printable, self.refs))})" if self.refs else ""
             lines.append(
-                f"old keys STILL open {counted(self.files, 'file')} of the branches and tags{refs}: `rekey_table` to "
+                f"old keys STILL open {counted(self.files, 'file')} of the branches and tags{refs}: "
+                f"{spelled('rekey_table')} to "
                 "another master key, with new data keys, ends that"
             )
         if self.snapshots:
             lines.append(
-                f"old keys open {counted(len(self.snapshots), 'snapshot')}: `expire_snapshots` removes those that no "
+                f"old keys open {counted(len(self.snapshots), 'snapshot')}: {spelled('expire_snapshots')} removes "
+                "those that no "
                 "branch or tag has"
             )
         if self.removed:
             lines.append(
                 f"old keys open {counted(len(self.removed), 'snapshot')} that the table no longer has: "
-                "`expire_snapshots` removes what a killed run has left of them, and `ags1 iceberg clean` the rest"
+                f"{spelled('expire_snapshots')} removes what a killed run has left of them, and `ags1 iceberg clean` "
+                "the rest"
             )
         if self.journals:
             journals = counted(len(self.journals), "journal of a killed conversion", "journals of killed conversions")

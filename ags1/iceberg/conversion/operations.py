@@ -25,11 +25,11 @@ from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import below, io_properties_of, moved
 from ags1.iceberg.metadata.metadata_document import claims_encryption
-from ags1.iceberg.writing.commit import PATIENT, commit
+from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit
 from ags1.iceberg.writing.metadata import TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.storage import TreeDirectories, directory_mode
 from ags1.streams.files import Progress
+from ags1.support.arguments import spelled
 
 REWRAPPED = (
     "no file has a new key: an older metadata file, which stays, and the old master key still open all of them; "
@@ -205,9 +205,9 @@ def rekey_table(
     state = _loaded(opened, expire=expire)
     old = _encrypted(state, opened.name)
     if data_key_length is not None and not data_keys:
-        raise ValueError("`data_key_length` is for new data keys: give `data_keys=True`")
+        raise ValueError(f"{spelled('data_key_length')} is for new data keys: give {spelled('data_keys', True)}")
     if key_id is None and not data_keys:
-        raise ValueError("give another master key as `key_id`, or `data_keys=True`, or both")
+        raise ValueError(f"give another master key as {spelled('key_id')}, or {spelled('data_keys', True)}, or both")
     opened.check_can_encrypt()
     change = ConversionGoal(
         REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
@@ -279,7 +279,10 @@ def plan_conversion(
         change = ConversionGoal(REKEY, key_id or old, data_key_length)
     else:
         if key_id is None:
-            raise ValueError("give `key_id`, `decrypt=True`, `data_keys=True` or `target_location`")
+            raise ValueError(
+                f"give {spelled('key_id')}, {spelled('decrypt', True)}, {spelled('data_keys', True)} or "
+                f"{spelled('target_location')}"
+            )
         _refuse_other_key(state, key_id)
         change = ConversionGoal(ENCRYPT, key_id, data_key_length)
     change = replace(change, keeps_statistics=keeps, partition_paths=partition_paths)
@@ -431,7 +434,7 @@ def _encrypted(state: TableState, name: str) -> str:
     """The table's master key."""
     found = TableMetadata(state.document.fields).key_id
     if found is None:
-        raise ValueError(f"{name} is not encrypted: use `encrypt_table`")
+        raise ValueError(f"{name} is not encrypted: use {spelled('encrypt_table')}")
     return found
 
 
@@ -448,7 +451,7 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
     found = TableMetadata(state.document.fields).key_id
     if found is not None and found != key_id:
         raise AlreadyEncryptedError(
-            f"the table is encrypted under master key {found!r} already: use `rekey_table` for another"
+            f"the table is encrypted under master key {found!r} already: use {spelled('rekey_table')} for another"
         )
 
 

@@ -21,8 +21,7 @@ from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.locations import TableLocations
 from ags1.iceberg.metadata.manifests import kind_of
-from ags1.iceberg.metadata.metadata_document import directories_of, metadata_document
-from ags1.iceberg.metadata.metadata_names import VERSION_HINT, is_metadata_file
+from ags1.iceberg.metadata.metadata_document import VERSION_HINT, directories_of, is_metadata_file, metadata_document
 from ags1.iceberg.walk.table_walk import FAULTS
 from ags1.iceberg.writing.metadata import STAGED, ancestors_of, statistics_of
 from ags1.storage import SMALL_FILES_AT_ONCE, read_whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ags1.support.arguments import spelled
 from ags1.support.reports import Report
 from ags1.support.words import counted, printable, size_text
 
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
 _LISTED = 20
 _KEPT = "statistics file that stays, not encrypted (counts, distinct values and sketches of columns)"
 _EXPIRE = "expire_snapshots (`ags1 iceberg expire`) removes them"
-_ENGINES = {
-    True: "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
-    "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone",
-    False: "read afterwards by every engine that reads format version 3, and written by those that write it, such as "
-    "Spark; PyIceberg 0.12 only reads it, and ags1 only with `allow_plaintext=True`",
-}
+_ENCRYPTED = (
+    "read afterwards by Iceberg Java 1.12 or newer (Spark, Hive 4) in a Hive catalog, Trino and "
+    "ags1; no longer by engines without Iceberg's table encryption, such as PyIceberg alone"
+)
+_PLAIN = (
+    "read afterwards by every engine that reads format version 3, and written by those that write it, such as Spark; "
+    "PyIceberg 0.12 only reads it, and ags1 only with"
+)
 
 
 def _lines(name: str, values: list[str]) -> list[str]:
@@ -38,7 +41,29 @@ def _staged(staged: dict[int, str], then: str) -> list[str]:
 
 
 @dataclass
-class ConversionPlan(Report):
+class _Conversion(Report):
+    """What a plan and a report of a conversion both have; their docstrings say what."""
+
+    change: str
+    table: str
+    key_id: str | None
+    plaintext: list[int] = field(default_factory=list)
+    removed_before: list[int] = field(default_factory=list)
+    statistics: list[str] = field(default_factory=list)
+    dropped_statistics: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def maybe_plaintext(self) -> int:
+        """Number of old snapshots that may have plaintext files."""
+        return len(self.plaintext) + len(self.removed_before)
+
+    def _title(self) -> str:
+        return f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")
+
+
+@dataclass
+class ConversionPlan(_Conversion):
     """What a conversion would do.
 
     Attributes
@@ -83,25 +108,17 @@ class ConversionPlan(Report):
         Whether the old snapshots are expired at the end.
     """
 
-    change: str
-    table: str
-    key_id: str | None
-    format_version: int
+    format_version: int = 3
     files: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     unchanged: int = 0
     finished: int = 0
     refs: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
-    plaintext: list[int] = field(default_factory=list)
-    removed_before: list[int] = field(default_factory=list)
-    statistics: list[str] = field(default_factory=list)
-    dropped_statistics: list[str] = field(default_factory=list)
     staged: dict[int, str] = field(default_factory=dict)
     outside: int = 0
     partition_paths: int = 0
     problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     settings: bool = False
     expires: bool = False
 
@@ -121,13 +138,8 @@ class ConversionPlan(Report):
         """Number of old snapshots of which there are files."""
         return len(self.snapshots) + len(self.removed_before)
 
-    @property
-    def maybe_plaintext(self) -> int:
-        """Number of old snapshots that may have plaintext files."""
-        return len(self.plaintext) + len(self.removed_before)
-
     def _text(self) -> str:
-        lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
+        lines = [self._title()]
         if self.format_version < 3:
             lines.append(
                 f"the table is upgraded from format version {self.format_version} to 3, which cannot be undone"
@@ -153,7 +165,7 @@ class ConversionPlan(Report):
         if self.change == "decrypt":
             lines.append("stop its writers first: what Java prepared before, and commits after this, cannot be read")
         if self.change != "relocate":
-            lines.append(_ENGINES[self.key_id is not None])
+            lines.append(f"{_PLAIN} {spelled('allow_plaintext', True)}" if self.key_id is None else _ENCRYPTED)
         return "\n".join(lines + _lines("problem", self.problems))
 
     def _left(self) -> list[str]:
@@ -256,7 +268,7 @@ class ExpiryReport(Report):
 
 
 @dataclass
-class ConversionReport(Report):
+class ConversionReport(_Conversion):
     """What a conversion did.
 
     Attributes
@@ -291,9 +303,6 @@ class ConversionReport(Report):
         After new data keys: what other master keys than the table's own still open.
     """
 
-    change: str
-    table: str
-    key_id: str | None
     metadata_location: str = ""
     metadata_hash: str = ""
     files: int = 0
@@ -302,12 +311,7 @@ class ConversionReport(Report):
     snapshots: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     remaining: list[int] = field(default_factory=list)
-    plaintext: list[int] = field(default_factory=list)
-    removed_before: list[int] = field(default_factory=list)
-    statistics: list[str] = field(default_factory=list)
-    dropped_statistics: list[str] = field(default_factory=list)
     expired: ExpiryReport | None = None
-    notes: list[str] = field(default_factory=list)
     old_keys: OldKeyReport | None = None
 
     @property
@@ -321,13 +325,8 @@ class ConversionReport(Report):
         """Number of old snapshots of which there are files."""
         return len(self.remaining) + len(self.removed_before)
 
-    @property
-    def maybe_plaintext(self) -> int:
-        """Number of old snapshots that may have plaintext files."""
-        return len(self.plaintext) + len(self.removed_before)
-
     def _text(self) -> str:
-        lines = [f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")]
+        lines = [self._title()]
         lines.append(f"moved: {counted(self.files, 'file')}, {size_text(self.bytes)}")
         if self.reused:
             lines.append(f"moved by an earlier run: {counted(self.reused, 'file')}")

@@ -22,9 +22,10 @@ from typing import Any
 
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
-from ags1.errors import Ags1Error, FormatError, TruncatedError, without_secrets
+from ags1.errors import FormatError, TruncatedError, without_secrets
 from ags1.iceberg.files.file_io import stored_source
 from ags1.iceberg.metadata.locations import location_of, moved
+from ags1.iceberg.metadata.naming import naming
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.native.thrift import Struct
@@ -207,7 +208,7 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[t
         promised = {task.length, task.length if key is None or key.file_length is None else key.file_length}
         if promised != {opened.size}:
             raise TruncatedError(f"{task.source}: has {opened.size} bytes, but its manifest says {max(promised)}")
-        try:
+        with naming(task.source):
             if task.form == "parquet":
                 metadata = _footer(opened, key).metadata
                 assert metadata is not None
@@ -219,8 +220,6 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[t
                 # Its end closes what is opened.
                 file = held.enter_context(_plain(opened, key))
                 form = read_header(file).metadata.get("avro.schema", b"")
-        except Ags1Error as error:
-            raise _naming(error, task.source) from None
         yield opened, hashlib.sha256(f"{task.form} {task.kind} ".encode() + form).hexdigest()
 
 
@@ -370,11 +369,6 @@ def _footer(opened: Source, key: KeyMetadata | None) -> Footer:
             "Decrypt it first (ags1 parquet decrypt), or write its rows again"
         )
     return footer
-
-
-def _naming(error: Ags1Error, path: str) -> Ags1Error:
-    # Messages about local files have the path without its scheme.
-    return error if path.rpartition("/")[2] in str(error) else type(error)(f"{path}: {error}")
 
 
 def sealed_key(seal: RunSeal, metadata: KeyMetadata, path: str) -> bytes:

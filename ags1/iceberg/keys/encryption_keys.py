@@ -20,18 +20,21 @@ from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
-from ags1.iceberg.keys.document import Document, Metadata
-from ags1.iceberg.keys.entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, list_to_json, shown
-from ags1.iceberg.keys.kek import check_kms, kept_kek, make_kek, wrap_kek
+from ags1.iceberg.keys.document import ENCRYPTION_KEYS, Document, Metadata
+from ags1.iceberg.keys.entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, shown
 from ags1.iceberg.keys.key_hierarchy import (
     MissingKekError,
+    check_kms,
     closure,
     has_unknown_properties,
     kek_above,
+    kept_kek,
+    make_kek,
     newest_usable,
     open_entry,
     opening,
     seal_entry,
+    wrap_kek,
 )
 from ags1.keys import Key, KeyMetadata
 from ags1.kms.asking import reported
@@ -544,23 +547,13 @@ class EncryptionKeys:
         """The list as JSON values, for metadata that is a dict; fields in Iceberg Java's order."""
         return [entry.to_dict() for entry in self]
 
-    def to_json(self) -> str:
-        """The list as compact JSON text, byte for byte what Iceberg Java writes for the same entries."""
-        return list_to_json(self)
-
-    def to_table_metadata(self, metadata: Metadata) -> dict[str, Any] | str | bytes:
-        """Put the list into a table's metadata, and leave everything else as it is.
+    def to_table_metadata(self, metadata: Metadata) -> dict[str, Any]:
+        """Put the list into a table's metadata; return all fields, of which no other is changed.
 
         Parameters
         ----------
         metadata : mapping, JSON text, JSON bytes, or path
             The table's metadata. It is not changed.
-
-        Returns
-        -------
-        dict, str or bytes
-            A mapping gives a new dict. Text gives text in which only the characters of the list differ; bytes, and a
-            path, give bytes, compressed if they were. Neither the table's properties nor the format version change.
 
         Raises
         ------
@@ -581,7 +574,10 @@ class EncryptionKeys:
                     f"snapshot {snapshot_id} (key-id {shown(key_id)}) needs entry {shown(lost[0])}, which the metadata "
                     "has and the new list lacks: it would be lost. Merge the metadata's own list first"
                 )
-        return document.replaced(entries)
+        fields = dict(document.fields)
+        if entries or ENCRYPTION_KEYS in fields:
+            fields[ENCRYPTION_KEYS] = self.to_list()
+        return fields
 
 
 def _check_table_key_id(value: object, name: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -55,8 +55,8 @@ class EncryptedKey:
         Id of the key that wrapped them: of another entry, or of a master key in the KMS.
     properties : mapping of str to str, optional
         Further properties; a key encryption key has a timestamp.
-    unknown : mapping of str to str, optional
-        Fields that the format does not define, each as JSON text. They are kept.
+    unknown : mapping, optional
+        Fields that the format does not define, as JSON values. They are kept.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class EncryptedKey:
     encrypted_key_metadata: bytes
     encrypted_by_id: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    unknown: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         _text(self.key_id, KEY_ID)
@@ -98,15 +98,8 @@ class EncryptedKey:
         return self.properties.get(KEY_TIMESTAMP) or self.properties.get(MAILED_KEY_TIMESTAMP) or None
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any], raw: Callable[[str], str] | None = None) -> EncryptedKey:
-        """Read an entry out of its JSON object.
-
-        Parameters
-        ----------
-        fields : mapping
-            The parsed object.
-        raw : callable, optional
-            Returns the JSON text of an unknown field as the document has it; without `raw`, the field is serialized.
+    def from_dict(cls, fields: Mapping[str, Any]) -> EncryptedKey:
+        """Read an entry out of its parsed JSON object.
 
         Raises
         ------
@@ -126,21 +119,11 @@ class EncryptedKey:
         for name in fields:
             if name not in KNOWN_FIELDS:
                 label = _text(name, f"{where}: the name of a field")
-                unknown[label] = _json_of(fields[name], f"{where}: field {shown(label)}") if raw is None else raw(name)
+                unknown[label] = _json_value(fields[name], f"{where}: field {shown(label)}")
         return cls(key_id, metadata, fields.get(ENCRYPTED_BY_ID), properties or {}, unknown=unknown)
 
     def to_dict(self) -> dict[str, Any]:
         """The entry's JSON object, with the fields in Iceberg Java's order and unknown ones behind them."""
-        return self._known() | {name: json.loads(text) for name, text in self.unknown.items()}
-
-    def to_json(self) -> str:
-        """The same as compact JSON text: for an entry without unknown fields, Iceberg Java's own bytes."""
-        known = _java_json(self._known())
-        if not self.unknown:
-            return known
-        return "".join([known[:-1], *(f",{_java_json(name)}:{text}" for name, text in self.unknown.items()), "}"])
-
-    def _known(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
             KEY_ID: self.key_id,
             METADATA: base64.b64encode(self.encrypted_key_metadata).decode("ascii"),
@@ -149,7 +132,7 @@ class EncryptedKey:
             fields[ENCRYPTED_BY_ID] = self.encrypted_by_id
         if self.properties:
             fields[PROPERTIES] = dict(self.properties)
-        return fields
+        return fields | dict(self.unknown)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, EncryptedKey):
@@ -159,7 +142,7 @@ class EncryptedKey:
             and self.encrypted_key_metadata == other.encrypted_key_metadata
             and self.encrypted_by_id == other.encrypted_by_id
             and self.properties == other.properties
-            and (self.unknown == other.unknown or _values(self.unknown) == _values(other.unknown))
+            and _values(self.unknown) == _values(other.unknown)
         )
 
     def __hash__(self) -> int:
@@ -191,11 +174,6 @@ def entries_from_list(value: object) -> list[EncryptedKey]:
     return [EncryptedKey.from_dict(fields) for fields in value]
 
 
-def list_to_json(entries: Iterable[EncryptedKey]) -> str:
-    """Return the JSON text of `encryption-keys`."""
-    return f"[{','.join(entry.to_json() for entry in entries)}]"
-
-
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise FormatError(f"{name} must be text, not {'absent' if value is None else type(value).__name__}")
@@ -222,31 +200,14 @@ def _base64(value: object, where: str) -> bytes:
         raise FormatError(f"{where}: {METADATA} is not standard base64 (RFC 4648, section 4)") from None
 
 
-def _json_of(value: object, where: str) -> str:
+def _values(unknown: Mapping[str, Any]) -> str:
+    """Unknown fields in one spelling, to compare them: in Python true is 1."""
+    return json.dumps(dict(unknown), sort_keys=True) if unknown else ""
+
+
+def _json_value(value: object, where: str) -> object:
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise FormatError(f"{where} is not made of JSON values") from None
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _values(unknown: Mapping[str, str]) -> dict[str, str]:
-    """Return unknown fields in one canonical JSON spelling, to compare them."""
-    return {name: json.dumps(json.loads(text), sort_keys=True) for name, text in unknown.items()}
-
-
-def _java_json(value: object) -> str:
-    r"""Compact JSON as Iceberg's writer spells it: non-ASCII text unescaped, control characters as ``\u001F``."""
-    text = _encode(value)
-    if "\\u00" not in text:
-        return text
-    out = []
-    position = 0
-    while (escape := text.find("\\", position)) >= 0:
-        length = 6 if text[escape + 1] == "u" else 2
-        piece = text[escape : escape + length]
-        out += [text[position:escape], "\\u" + piece[2:].upper() if length == 6 else piece]
-        position = escape + length
-    return "".join([*out, text[position:]])
+    return value

@@ -1,7 +1,10 @@
-"""The links between entries of ``encryption-keys``, and the AES-GCM encryption of one entry by another.
+"""The links between entries of ``encryption-keys``, and what wraps an entry: another one, by AES-GCM, or a KMS.
 
     entry below a key encryption key:  nonce (12) || ciphertext || tag (16)
     AAD:                               UTF-8 of the key encryption key's timestamp, exactly as it is stored
+
+Any object with ``wrap_key(key, wrapping_key_id)`` and ``unwrap_key(wrapped, wrapping_key_id)`` is a KMS here: the
+clients of :mod:`ags1.kms`, PyIceberg's, or your own. An unwrapped key stays in the cache of its client.
 
 Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's EncryptionUtil and StandardEncryptionManager.
 """
@@ -9,11 +12,14 @@ Sources: Iceberg table spec, "Encryption Keys"; Iceberg Java's EncryptionUtil an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ags1.core.gcm import open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.iceberg.keys.entries import KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP, EncryptedKey, shown
 from ags1.keys import Key, KeyMetadata
+from ags1.kms import key_cache_of, name_of_key
+from ags1.kms.asking import ask, generate_key, has_methods, name_of, returned_key, wrap_key
 
 NONCE_LENGTH = 12
 OVERHEAD = 28
@@ -162,3 +168,39 @@ def has_unknown_properties(entry: EncryptedKey) -> bool:
     """Return whether an entry has unknown fields or properties, so that an unknown feature may use it."""
     foreign = entry.properties.keys() - {KEY_TIMESTAMP, MAILED_KEY_TIMESTAMP}
     return entry.encrypted_by_id is None or bool(entry.unknown) or bool(foreign)
+
+
+def check_kms(kms: Any, name: str = "kms") -> None:
+    """Refuse an object that is not a KMS client, before the first request."""
+    if not has_methods(kms):
+        raise TypeError(f"{name} must have wrap_key and unwrap_key, as ags1.kms clients do; got {type(kms).__name__}")
+
+
+def kept_kek(kms: Any, entry: EncryptedKey) -> Key:
+    """Unwrap a key encryption key by the KMS; a key in the client's cache needs no call.
+
+    A KeyAccessError reports that the service refused, failed, or did not return a key.
+    """
+    wrapped, master = entry.encrypted_key_metadata, entry.encrypted_by_id or ""
+
+    def unwrap() -> Key:
+        who = f"key encryption key {shown(entry.key_id)} under master key {shown(master)}"
+        return ask(lambda: returned_key(kms.unwrap_key(wrapped, master)), f"{name_of(kms)} did not unwrap {who}")
+
+    return key_cache_of(kms).get(name_of_key(master, wrapped), unwrap)
+
+
+def wrap_kek(kms: Any, kek: Key, table_key_id: str, key_id: str) -> bytes:
+    """Wrap a key encryption key by the KMS; raises as :func:`ags1.kms.asking.wrap_key`."""
+    who = f"key encryption key {shown(key_id)} under master key {shown(table_key_id)}"
+    wrapped: bytes = wrap_key(kms, kek, table_key_id, who)
+    return wrapped
+
+
+def make_kek(kms: Any, table_key_id: str, key_id: str, length: int) -> tuple[Key, bytes]:
+    """Make and wrap a key encryption key: in the KMS if it can, with a length that the KMS chooses; else here."""
+    made = generate_key(kms, table_key_id, f"a key encryption key under master key {shown(table_key_id)}")
+    if made is not None:
+        return made
+    kek = Key.generate(8 * length)
+    return kek, wrap_kek(kms, kek, table_key_id, key_id)

@@ -1,7 +1,6 @@
 """Maintenance of a table's files, rows unchanged: compaction, manifests, and all of it in the right order.
 
-selection    which data files are written again, and which of them together
-rewriting    one of these bins, in whatever process
+rewriting    which data files are written again, and together; one of these bins, in whatever process
 compaction   all of them, and their commit
 manifests    few instead of many; delete files that delete nothing any more
 maintaining  all steps by a policy

@@ -24,15 +24,13 @@ from typing import Any, Protocol
 
 from ags1.core.blocks import usable_cpus
 from ags1.errors import ConflictError
-from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import KnownFile, SnapshotFiles
 from ags1.iceberg.maintenance.reports import CompactionReport
-from ags1.iceberg.maintenance.rewriting import BinRewriter, RewriteJob, Rewritten
-from ags1.iceberg.maintenance.selection import Bin, Selection, is_as_planned
+from ags1.iceberg.maintenance.rewriting import Bin, BinRewriter, RewriteJob, Rewritten, Selection, is_as_planned
 from ags1.iceberg.metadata.manifests import DATA, ManifestEntry
 from ags1.iceberg.scan.planning import ScanTask
 from ags1.iceberg.writing.change import RowChange, WriteTarget, check_still_fits
-from ags1.iceberg.writing.table_files import TableFiles
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.kms.asking import reported
 from ags1.streams.files import Progress
 from ags1.support.arguments import at_least_one

@@ -19,10 +19,10 @@ from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.maintenance.reports import ManifestReport
 from ags1.iceberg.metadata.manifests import DATA, DELETED, Manifest, ManifestEntry, kind_of
 from ags1.iceberg.writing.change import ChangeReport, WriteTarget, existing, shape_of, target_length
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.table_files import TableFiles
 from ags1.kms.asking import reported
 
 _Listed = dict[str, Any]

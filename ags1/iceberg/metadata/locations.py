@@ -17,6 +17,7 @@ from urllib.parse import urlparse
 
 from ags1.errors import UnsupportedError
 from ags1.storage import Location, option_name
+from ags1.support.arguments import spelled
 
 # Storage option: the properties that name it, the first one that is set counts.
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -291,7 +292,7 @@ class TableLocations:
                 )
             raise UnsupportedError(
                 f"{path}: lies outside of the table, and only the table's own files name it: if you trust that, allow "
-                f"its directory, {path.rpartition('/')[0]}, with `allowed_locations`"
+                f"its directory, {path.rpartition('/')[0]}, with {spelled('allowed_locations')}"
             )
 
     def refuse_change(self, name: str) -> None:
@@ -345,7 +346,7 @@ def refuse_change(name: str, moved_from: tuple[str, str] | None) -> None:
         original, copy = moved_from
         raise UnsupportedError(
             f"{name}: is the copy of a table that was in {original}, and its files name each other there: it can be "
-            f"read, and in Python `relocate_table` makes a table of it; nothing else can change it in {copy}"
+            f"read, and in Python {spelled('relocate_table')} makes a table of it; nothing else can change it in {copy}"
         )
 
 

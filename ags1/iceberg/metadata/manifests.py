@@ -7,9 +7,9 @@
                       data_file        path, partition, counts, bounds, key_metadata, first_row_id, ...
 
 Values keep their Avro types: a date is a number, a decimal is bytes. So an entry that is read and written again has the
-same bytes, whatever the type of its partition. Fields are found by their ids, or by their names in files
-without ids, and must have Iceberg's types. Source:
-Iceberg table spec, "Manifests", "Manifest Lists", "First Row ID Inheritance".
+same bytes, whatever the type of its partition. Fields are found by their ids, which files that lack them get by the
+names in the specification, as in Iceberg Java, and must have Iceberg's types. Source: Iceberg table spec,
+"Manifests", "Manifest Lists", "First Row ID Inheritance".
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS_STRUCT, MANIFEST_LIST_FILE_STRUCTS
+from pyiceberg.schema import make_compatible_name
+from pyiceberg.types import ListType, MapType, StructType
 
 from ags1.avro import AvroBlock, AvroHeader, PlainContainer, check_schema, plain_blocks, read_header
 from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.metadata.manifest_ids import add_field_ids
 from ags1.support.avro_encoding import container_start, encoded_block
 
 EXISTING, ADDED, DELETED = 0, 1, 2
@@ -467,3 +468,66 @@ def without_logical_types(schema: Any) -> Any:
         for each in schema:
             without_logical_types(each)
     return schema
+
+
+# The names of format version 1.
+_OLD_NAMES = {f"{kind}_data_files_count": f"{kind}_files_count" for kind in ("added", "existing", "deleted")}
+_FIRST_PARTITION_FIELD = 1000
+
+
+def add_field_ids(schema: dict[str, Any], header: Mapping[str, bytes]) -> None:
+    """Add the missing ids to the Avro schema of a manifest or manifest list, in place; `header` is the container's.
+
+    FormatError: a partition field has no id, and the partition spec in the header does not have its name.
+    """
+    is_list = any(each.get("name") == "manifest_path" for each in schema["fields"])
+    _add_to_record(schema, (MANIFEST_LIST_FILE_STRUCTS if is_list else MANIFEST_ENTRY_SCHEMAS_STRUCT)[3], header)
+
+
+def _add_to_record(record: dict[str, Any], struct: Any, header: Mapping[str, bytes]) -> None:
+    if not struct.fields:
+        _add_to_partition(record, header)
+        return
+    taken = {each.get("field-id") for each in record["fields"]}
+    ids = {each.field_id: each for each in struct.fields}
+    names = {each.name: each for each in struct.fields if each.field_id not in taken}
+    for each in record["fields"]:
+        wanted = ids.get(each.get("field-id"))
+        if "field-id" not in each:
+            name = each.get("name")
+            wanted = names.get(_OLD_NAMES.get(name, name))
+        if wanted is not None:
+            each["field-id"] = wanted.field_id
+            for kind in each["type"] if isinstance(each["type"], list) else [each["type"]]:
+                if isinstance(kind, dict):
+                    _add_below(kind, wanted.field_type, header)
+
+
+def _add_below(kind: dict[str, Any], wanted: Any, header: Mapping[str, bytes]) -> None:
+    if kind.get("type") == "record" and wanted.is_struct:
+        _add_to_record(kind, wanted, header)
+    elif kind.get("type") == "array" and isinstance(wanted, ListType):
+        kind.setdefault("element-id", wanted.element_id)
+        if isinstance(kind["items"], dict):
+            _add_below(kind["items"], wanted.element_type, header)
+    elif kind.get("type") == "array" and isinstance(wanted, MapType) and isinstance(kind["items"], dict):
+        kind.setdefault("logicalType", "map")
+        _add_below(kind["items"], StructType(wanted.key_field, wanted.value_field), header)
+
+
+def _add_to_partition(record: dict[str, Any], header: Mapping[str, bytes]) -> None:
+    unknown = [each for each in record["fields"] if "field-id" not in each]
+    if not unknown:
+        return
+    spec = json.loads(header.get("partition-spec", b"[]"))
+    fields = spec.get("fields", []) if isinstance(spec, dict) else spec
+    # Format version 1 counts the fields.
+    ids = {each["name"]: each.get("field-id", _FIRST_PARTITION_FIELD + place) for place, each in enumerate(fields)}
+    ids |= {make_compatible_name(name): number for name, number in ids.items()}
+    for each in unknown:
+        if each.get("name") not in ids:
+            raise FormatError(
+                f"its partition field {each.get('name')!r} has no field id, and the partition spec in the header has "
+                "no field of this name: have the table's engine rewrite its manifests"
+            )
+        each["field-id"] = ids[each["name"]]

@@ -21,9 +21,9 @@ from ags1.avro.arrow_rows import record_batch
 from ags1.avro.schemas import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.errors import FormatError
 from ags1.iceberg.metadata.naming import naming
+from ags1.iceberg.metadata.variant import avro_variants
 from ags1.iceberg.scan._file_ids import expected_type, mapped_field, name_mapping
 from ags1.iceberg.scan.projection import FileColumns, Projection
-from ags1.iceberg.scan.variant import avro_variants
 
 # A batch has no more rows, nor values in their columns, and ends with the block in which it reaches so many bytes.
 _BATCH_ROWS, _BATCH_VALUES = 1 << 16, 1 << 21

@@ -18,7 +18,7 @@ from pyiceberg.table.name_mapping import MappedField, create_mapping_from_schema
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from ags1.errors import FormatError
-from ags1.iceberg.scan.variant import parquet_variant, variants_of
+from ags1.iceberg.metadata.variant import parquet_variant, variants_of
 
 _FIELD_ID = b"PARQUET:field_id"
 _NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)

@@ -6,6 +6,12 @@
 Manifests are read side by side, entry by entry, and nothing is kept of files that are left out.
 :mod:`ags1.iceberg.scan.row_filter` decides what the row filter excludes.
 
+    appends:  from (exclusive) <-- append <-- replace <-- append <-- to (inclusive)        by parents
+                                   read      skipped      read
+
+Spark leaves out overwrites and deletes without a word, so its reader misses their rows; here they are refused. Sources:
+Iceberg Java's BaseIncrementalAppendScan and SnapshotUtil; PyIceberg's IncrementalAppendScan.
+
 Metrics of delete files are not compared: an equality delete file may have further columns, whose metrics do not
 describe the rows that it deletes.
 """
@@ -22,6 +28,7 @@ from pyiceberg import manifest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, UUIDType
@@ -29,12 +36,18 @@ from pyiceberg.utils.decimal import bytes_to_decimal
 
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.deletes import DeleteIndex, Deletes, FileScope
-from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.files.file_keys import known_file
+from ags1.iceberg.files.file_io import SnapshotFiles, known_file
 from ags1.iceberg.metadata.manifests import ADDED, DATA, METRICS, POSITION_DELETES, ManifestEntry, kind_of
 from ags1.iceberg.metadata.naming import naming
-from ags1.iceberg.scan._value_range import FilteredColumn, ValueRange, of_file, of_lineage, of_partition, of_summaries
-from ags1.iceberg.scan.row_filter import RowFilter
+from ags1.iceberg.scan.row_filter import (
+    FilteredColumn,
+    RowFilter,
+    ValueRange,
+    of_file,
+    of_lineage,
+    of_partition,
+    of_summaries,
+)
 from ags1.storage import SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel
 
@@ -249,3 +262,47 @@ def _value(raw: Any, kind: Any) -> Any:
         return uuid.UUID(bytes=raw)
     # Deletes for a partition of NaN are found only if it is the same object.
     return raw if raw == raw else _NAN
+
+
+_SHOWN = 5
+
+
+def appends_between(metadata: Any, start: int, end: int | None) -> list[Any]:
+    """Return PyIceberg's snapshots of the appends after one snapshot, up to another or the current one; oldest first.
+
+    `start` need not be there any more, if a later one still names it as its parent.
+
+    Raises
+    ------
+    ValueError
+        `end` does not exist; `start` is not among those that it was made from; a snapshot between them changed or
+        deleted rows.
+    """
+    last = metadata.current_snapshot() if end is None else metadata.snapshot_by_id(end)
+    if last is None:
+        raise ValueError("the table has no snapshot yet" if end is None else f"the table has no snapshot {end}")
+    found: list[Any] = []
+    others: list[str] = []
+    number: int | None = last.snapshot_id
+    while number != start:
+        each = None if number is None else metadata.snapshot_by_id(number)
+        if each is None:
+            missing = "" if number is None else f", whose history ends before {number}, which is expired"
+            raise ValueError(
+                f"snapshot {start} is not among those that {last.snapshot_id} was made from{missing}: read all rows "
+                "again, or those with a higher _last_updated_sequence_number"
+            )
+        operation = None if each.summary is None else each.summary.operation
+        if operation == Operation.APPEND:
+            found.append(each)
+        elif operation != Operation.REPLACE:
+            others.append(f"{each.snapshot_id} ({'unknown' if operation is None else operation.value})")
+        number = each.parent_snapshot_id
+    if others:
+        shown = ", ".join(reversed(others[-_SHOWN:])) + (", ..." if len(others) > _SHOWN else "")
+        raise ValueError(
+            f"between {start} and {last.snapshot_id}, rows were not only appended, but changed or deleted by {shown}: "
+            "read the ranges between these, or find new and changed rows by their _last_updated_sequence_number; no "
+            "scan returns rows that were deleted"
+        )
+    return found[::-1]

@@ -11,14 +11,13 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 
 from ags1.errors import FormatError
-from ags1.iceberg.files.file_io import SnapshotFiles
-from ags1.iceberg.files.file_keys import known_file
+from ags1.iceberg.files.file_io import SnapshotFiles, known_file
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry
-from ags1.iceberg.scan._reading import EncryptedArrowScan
-from ags1.iceberg.scan.parsing import metadata_text
+from ags1.iceberg.metadata.variant import metadata_text
 from ags1.iceberg.scan.planning import DataFile, _Spec
 from ags1.iceberg.scan.projection import FurtherColumns
+from ags1.iceberg.scan.table_scan import EncryptedArrowScan
 
 
 class Probe:

@@ -22,7 +22,7 @@ from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, Tabl
 from ags1.storage import DescriptorSource, Location, Source
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
-from ags1.support.arguments import at_least_one
+from ags1.support.arguments import at_least_one, spelled
 from ags1.support.reports import (
     DAMAGED,
     ERROR,
@@ -105,7 +105,7 @@ def table_findings(found: TableWalk, allow_plaintext: bool) -> Iterator[Finding]
     if not found.encrypted and not allow_plaintext:
         text = (
             f"{where}: the table is not encrypted, so nothing in it can be authenticated; open it with "
-            "`allow_plaintext=True` if that is meant to be"
+            f"{spelled('allow_plaintext', True)} if that is meant to be"
         )
         yield Finding(VIOLATION, NOT_ENCRYPTED, where, text, NOT_PROTECTED)
         return
@@ -122,7 +122,7 @@ def _remarks(file: TableFile, file_io: EncryptedFileIO, partitions: Any) -> Iter
     if file_io.locations.of_original(file.path) is not None:
         text = (
             f"{shown}: was read where the metadata says that the table is, so nothing is known of this copy's own "
-            "file; `moved_from` reads the copy's own"
+            f"file; {spelled('moved_from')} reads the copy's own"
         )
         yield Finding(WARNING, "file-of-original", shown, text)
     if partition_in(file.path, partitions):
@@ -179,7 +179,7 @@ class FileChecker:
         else:
             text = (
                 f"{file.path}: this {file.what} is not encrypted, although its table is: nothing in it can be "
-                "authenticated; open the table with `allow_plaintext=True` if that is meant to be"
+                f"authenticated; open the table with {spelled('allow_plaintext', True)} if that is meant to be"
             )
         report.add(Finding(VIOLATION, PLAIN, file.path, text, NOT_PROTECTED))
 

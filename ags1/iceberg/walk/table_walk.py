@@ -18,8 +18,7 @@ import pyarrow
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError, without_secrets
 from ags1.iceberg.deletes import DeletionVector
-from ags1.iceberg.files.file_io import EncryptedFileIO
-from ags1.iceberg.files.file_keys import KnownFile, known_file, known_manifest
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, known_file, known_manifest
 from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.manifests import read_entries, read_list

@@ -26,14 +26,14 @@ from ags1.iceberg.catalogs import RefusedError
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Manifest, ManifestEntry
 from ags1.iceberg.metadata.metadata_document import number_property
-from ags1.iceberg.writing.commit import commit
+from ags1.iceberg.writing.commit import TableFiles, commit, vector_files
 from ags1.iceberg.writing.data_files import TableLayout
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 from ags1.iceberg.writing.partitioning import Partitioning
 from ags1.iceberg.writing.snapshot import SnapshotWriter
-from ags1.iceberg.writing.table_files import TableFiles, vector_files
 from ags1.kms.asking import reported
 from ags1.storage import SMALL_FILES_AT_ONCE
+from ags1.support.arguments import spelled
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import Report
 from ags1.support.words import counted
@@ -146,7 +146,7 @@ class WriteTarget:
         if table.catalog_table is None:
             raise ValueError(
                 f"{table.metadata_location}: the table was opened by its metadata file, and a change needs the catalog "
-                "that says which is the newest: open it with `load_table`"
+                f"that says which is the newest: open it with {spelled('load_table')}"
             )
         # The table as it was last read.
         self.table, self._catalog, self.ref = table, table.catalog_table, ref
@@ -232,12 +232,13 @@ class WriteTarget:
         if metadata.key_id is None:
             raise UnsupportedError(
                 f"{name}: the table is not encrypted, and only encrypted tables are written here: make it one with "
-                "`encrypt_table`, or write it with Spark (PyIceberg 0.12 writes no table of format version 3)"
+                f"{spelled('encrypt_table')}, or write it with Spark (PyIceberg 0.12 writes no table of format "
+                "version 3)"
             )
         if metadata.fields["format-version"] < _VERSION:
             raise UnsupportedError(
                 f"{name}: the table has format version {metadata.fields['format-version']}, and encrypted tables have "
-                f"{_VERSION}: upgrade it with `encrypt_table`"
+                f"{_VERSION}: upgrade it with {spelled('encrypt_table')}"
             )
         found = metadata.refs.get(self.ref)
         if found is None:

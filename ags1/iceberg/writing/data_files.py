@@ -28,10 +28,9 @@ from ags1.errors import UnsupportedError
 from ags1.iceberg.metadata.manifests import ADDED, DATA, ManifestEntry
 from ags1.iceberg.metadata.metadata_document import number_property
 from ags1.iceberg.writing.arrow_rows import RowShape
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metrics import FileMetrics, MetricsPlan
-from ags1.iceberg.writing.partitioning import Partitioning, column_of, path_of
-from ags1.iceberg.writing.table_files import TableFiles
-from ags1.iceberg.writing.transforms import check_transform, transformed
+from ags1.iceberg.writing.partitioning import Partitioning, check_transform, column_of, path_of, transformed
 from ags1.parquet import EncryptionConfig, ParquetWriter
 from ags1.parquet.rewrite.writer import has_columns
 from ags1.parquet.view.view import ParquetView

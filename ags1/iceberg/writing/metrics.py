@@ -13,13 +13,12 @@ from typing import Any
 import pyarrow
 import pyarrow.compute as compute
 from pyiceberg import types as iceberg
-from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan, parquet_path_to_id_mapping
 from pyiceberg.schema import Schema
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
 from ags1.iceberg.metadata.manifests import METRICS
-from ags1.iceberg.writing.single_values import bound_of
+from ags1.iceberg.writing.partitioning import bound_of
 
 
 class MetricsPlan:
@@ -50,7 +49,7 @@ class FileMetrics:
     def __init__(self, plan: MetricsPlan) -> None:
         self._plan = plan
         self._nans: dict[int, int] = {field_id: 0 for _, field_id in plan.floats}
-        self._moved: list[tuple[Any, dict[str, dict[int, Any]]]] = []
+        self._moved: list[Any] = []
 
     def add(self, rows: pyarrow.Table) -> None:
         """Take in rows that are written."""
@@ -61,11 +60,11 @@ class FileMetrics:
 
     def move(self, metadata: Any, groups: Sequence[int], file: Mapping[str, Any]) -> None:
         """Take in row groups of another file: PyArrow's metadata of it, and what a manifest has of it."""
-        known = {name: {each["key"]: each["value"] for each in file.get(name) or ()} for name in METRICS}
-        self._moved += [(metadata.row_group(index), known) for index in groups]
+        self._moved += map(metadata.row_group, groups)
+        nans = {each["key"]: each["value"] for each in file.get("nan_value_counts") or ()}
         whole = len(groups) == metadata.num_row_groups
         for field_id in list(self._nans):
-            count = known["nan_value_counts"].get(field_id)
+            count = nans.get(field_id)
             if count is None or (count and not whole):
                 del self._nans[field_id]
             else:
@@ -78,13 +77,10 @@ class FileMetrics:
             for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
                 for field_id, column in self._columns(group):
                     columns.setdefault(field_id, _Column()).add(column)
-        for group, known in self._moved:
+        for group in self._moved:
             for field_id, column in self._columns(group):
-                if field_id in self._plan.further:
-                    continue
-                kind = self._plan.modes[field_id].iceberg_type
-                bounds = (known["lower_bounds"].get(field_id), known["upper_bounds"].get(field_id))
-                columns.setdefault(field_id, _Column()).move(column, kind, *bounds)
+                if field_id not in self._plan.further:
+                    columns.setdefault(field_id, _Column()).add(column)
         found: dict[str, dict[int, Any]] = {name: {} for name in METRICS}
         for field_id, column in columns.items():
             how = self._plan.modes[field_id]
@@ -124,28 +120,13 @@ class _Column:
         self._least: list[Any] = []
         self._greatest: list[Any] = []
 
-    def _count(self, column: Any) -> tuple[Any, int | None]:
+    def add(self, column: Any) -> None:
+        """Take in a column chunk."""
         self.size += column.total_compressed_size
         self.values += column.num_values
         statistics = column.statistics if column.is_stats_set else None
         nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
         self.nulls = None if nulls is None or self.nulls is None else self.nulls + nulls
-        return statistics, nulls
-
-    def move(self, column: Any, kind: Any, lower: bytes | None, upper: bytes | None) -> None:
-        """Take in a column chunk whose bounds are those of its file."""
-        _, nulls = self._count(column)
-        if lower is not None and upper is not None:
-            least, greatest = _raw(lower, kind), _raw(upper, kind)
-            # Other writers have left NaN as a bound, which says nothing.
-            self._bounded &= least == least and greatest == greatest
-            self._least.append(least)
-            self._greatest.append(greatest)
-        elif nulls is None or nulls < column.num_values:
-            self._bounded = False
-
-    def add(self, column: Any) -> None:
-        statistics, nulls = self._count(column)
         if statistics is not None and statistics.has_min_max:
             self._least.append(statistics.min_raw)
             self._greatest.append(statistics.max_raw)
@@ -171,12 +152,6 @@ class _Column:
 
 def _number(value: Any) -> int:
     return int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else int(value)
-
-
-def _raw(bound: bytes, kind: Any) -> Any:
-    """A bound as Parquet's statistics have it."""
-    raw = (iceberg.StringType, iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType, iceberg.DecimalType)
-    return bound if isinstance(kind, raw) else from_bytes(kind, bound)
 
 
 def _encoded(text: str | None) -> bytes | None:

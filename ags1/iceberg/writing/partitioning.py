@@ -1,13 +1,24 @@
-"""Rows by partition, and what manifests say of partitions.
+"""Rows by partition, and what manifests say of partitions and of single values.
 
     batch --transforms--> one column a field --sorted together--> runs of rows, one a partition
 
-Source: Iceberg table spec, "Partitioning", "Manifests", "Manifest Lists" (field summaries).
+    type             partition (Avro)      bound (bytes)
+    int, date        number                4 bytes, little-endian
+    long, timestamp  number                8 bytes, little-endian
+    float, double    number                4 or 8 bytes
+    decimal          bytes of the type     as few bytes as it takes, big-endian
+    string           text                  UTF-8
+    binary, fixed    bytes                 bytes
+
+Source: Iceberg table spec, "Partitioning", "Manifests", "Manifest Lists" (field summaries), "Appendix A: Avro",
+"Appendix D: Single-value serialization".
 """
 
 from __future__ import annotations
 
+import datetime
 import math
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +26,17 @@ from typing import Any
 import pyarrow
 import pyarrow.compute as compute
 from pyiceberg import types as iceberg
+from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import UnknownTransform
+from pyiceberg.transforms import BucketTransform, HourTransform, TruncateTransform, UnknownTransform, VoidTransform
+from pyiceberg.utils.datetime import date_to_days
+from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes, decimal_to_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from ags1.errors import UnsupportedError
 from ags1.iceberg.metadata.manifests import Manifest, ManifestEntry
 from ags1.iceberg.scan.projection import path_to
-from ags1.iceberg.writing.single_values import bound_of, raw_of
-from ags1.iceberg.writing.transforms import check_transform, transformed
 
 _Values = tuple[Any, ...]
 _TIMES = (pyarrow.types.is_time, pyarrow.types.is_timestamp)
@@ -159,3 +172,63 @@ def _number(raw: bytes) -> int:
 def _ordered(value: Any) -> Any:
     # The zeros of both signs are equal in Python and not in Java.
     return (value, math.copysign(1, value)) if isinstance(value, float) else value
+
+
+_NANOSECONDS = (iceberg.TimestampNanoType, iceberg.TimestamptzNanoType)
+
+
+def check_transform(transform: Any, kind: Any, name: str) -> None:
+    """Refuse a transform that is not known, or not for this type; an UnsupportedError names the field."""
+    if not isinstance(transform, VoidTransform) and not transform.can_transform(kind):
+        raise UnsupportedError(
+            f"the field {name} has the transform {transform} of {kind}, which is not known here: write this table with "
+            "Spark"
+        )
+
+
+def transformed(transform: Any, kind: Any, array: pyarrow.Array) -> pyarrow.Array:
+    """What a transform makes of a column of a type: null where the column is; of extension types, of their storage."""
+    if isinstance(array.type, pyarrow.BaseExtensionType):
+        array = array.storage
+    if isinstance(kind, _NANOSECONDS) and isinstance(transform, (BucketTransform, HourTransform)):
+        # PyIceberg's core knows no hours of nanoseconds, and rounds those before 1970 up.
+        array = _floor_divided(array.cast(pyarrow.int64()), 1000).cast(pyarrow.timestamp("us"))
+    if isinstance(kind, iceberg.BinaryType) and isinstance(transform, TruncateTransform):
+        # The core knows none of Arrow's large binaries.
+        return compute.binary_slice(array, 0, transform.width)
+    return transform.pyarrow_transform(kind)(array)
+
+
+def _floor_divided(array: pyarrow.Array, divisor: int) -> pyarrow.Array:
+    # Arrow's own rounds towards zero.
+    quotient = compute.divide(array, divisor)
+    rest = compute.subtract(array, compute.multiply(quotient, divisor))
+    return compute.if_else(compute.less(rest, 0), compute.subtract(quotient, 1), quotient)
+
+
+# What Parquet and Avro have in the bytes of a bound already.
+_AS_BYTES = (iceberg.StringType, iceberg.BinaryType, iceberg.FixedType, iceberg.UUIDType)
+_UNBOUNDED = (iceberg.UnknownType, iceberg.GeometryType, iceberg.GeographyType)
+
+
+def raw_of(value: Any, kind: Any) -> Any:
+    """A partition value as Avro has it; dates and times come as numbers of days, microseconds or nanoseconds."""
+    if value is None:
+        return None
+    if isinstance(kind, iceberg.DecimalType):
+        return decimal_to_bytes(value, decimal_required_bytes(kind.precision))
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(value, datetime.date):
+        return date_to_days(value)
+    return value
+
+
+def bound_of(raw: Any, kind: Any) -> bytes | None:
+    """A value, as Avro or Parquet has it, as the bytes of a bound; None for a type without bounds."""
+    if isinstance(kind, iceberg.DecimalType):
+        number = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+        return number.to_bytes(bytes_required(number), "big", signed=True)
+    if isinstance(kind, _UNBOUNDED):
+        return None
+    return bytes(raw) if isinstance(kind, _AS_BYTES) and not isinstance(raw, str) else to_bytes(kind, raw)

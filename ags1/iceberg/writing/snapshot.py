@@ -19,9 +19,9 @@ from typing import Any
 
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.metadata.manifests import ADDED, DATA, DELETED, DELETES, EQUALITY_DELETES, EXISTING, Manifest
+from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.manifest_avro import write_list, write_manifest
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
-from ags1.iceberg.writing.table_files import TableFiles
 
 _COUNTED = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes", "files-size")
 _TOTALS = {

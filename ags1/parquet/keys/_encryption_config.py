@@ -22,7 +22,7 @@ from ags1.parquet.keys.config_arguments import (
 )
 from ags1.parquet.keys.decryption_config import DecryptionConfig
 from ags1.storage import Location
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
@@ -199,7 +199,9 @@ class EncryptionConfig(Config):
         self.data_page_v2 = one_of(data_page_v2, ("java", "arrow"), "data_page_v2")
         self.aad_prefix = None if aad_prefix is None else _prefix(aad_prefix)
         if self.aad_prefix is None and not store_aad_prefix:
-            raise ValueError("`store_aad_prefix=False` needs `aad_prefix`, which readers must then supply")
+            raise ValueError(
+                f"{spelled('store_aad_prefix', False)} needs {spelled('aad_prefix')}, which readers must then supply"
+            )
         self._missing_allowed = False
         self.checks_keys = True
         self._keys: Callable[[Location | None], FileKeys] = lambda _: given
@@ -432,7 +434,10 @@ def _given_columns(
                 raise ValueError(f"column_key_metadata has two values for {name!r}")
     unknown = [repr(name) for name in metadata if name not in {each for each, _ in named}]
     if unknown:
-        raise ValueError(f"`column_key_metadata` names {', '.join(unknown[:10])}, for which `column_keys` has no key")
+        raise ValueError(
+            f"{spelled('column_key_metadata')} names {', '.join(unknown[:10])}, for which {spelled('column_keys')} "
+            "has no key"
+        )
     found = [(_writing_key(key, f"the key of column {dotted(name)}"), metadata.get(name)) for name, key in named]
     names = ColumnNames([name for name, _ in named], lambda one, other: found[one] == found[other])
     return names, found

@@ -22,7 +22,7 @@ from ags1.parquet.keys.config_arguments import (
     with_text,
 )
 from ags1.storage import Location
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
@@ -219,13 +219,13 @@ class FileDecryption(HoldsKeys):
         if supply and supplied is None:
             raise ValueError(
                 f"{self._where}the file has an AAD prefix that is not stored in it; the reader must supply it: give "
-                "`aad_prefix` (for a file of an Iceberg table, the one in its key metadata)"
+                f"{spelled('aad_prefix')} (for a file of an Iceberg table, the one in its key metadata)"
             )
         if stored is not None:
             if supplied is not None and supplied != stored:
                 raise AuthenticationError(
                     f"{self._where}the file has another AAD prefix than the one supplied: it is another file, or "
-                    "`aad_prefix` is wrong"
+                    f"{spelled('aad_prefix')} is wrong"
                 )
             return stored
         if supply:
@@ -235,7 +235,7 @@ class FileDecryption(HoldsKeys):
         if supplied:
             raise AuthenticationError(
                 f"{self._where}the file was encrypted without an AAD prefix, but one was supplied: it is another file; "
-                "to read a file without a prefix, leave `aad_prefix` out"
+                f"to read a file without a prefix, leave {spelled('aad_prefix')} out"
             )
         return b""
 
@@ -267,9 +267,9 @@ class FileDecryption(HoldsKeys):
         who = f"{self._where}{what}"
         if self._retriever is None or key_metadata is None:
             said = "no key metadata" if key_metadata is None else f"the key metadata {_shown(key_metadata)}"
-            advice = f"give `{argument}` or `key_retriever`"
+            advice = f"give {spelled(argument)} or {spelled('key_retriever')}"
             if self._retriever is not None:
-                advice = f"give `{argument}`, because no key metadata leads there"
+                advice = f"give {spelled(argument)}, because no key metadata leads there"
             raise KeyAccessError(f"{who} is encrypted with a key that was not given. It has {said}: {advice}")
         known = self._retrieved.get(key_metadata)
         if known is None:
@@ -294,7 +294,7 @@ def _retrieved(retriever: Callable[[bytes], KeyLike | None], key_metadata: bytes
     except LookupError:
         answer = None
     if answer is None:
-        raise KeyAccessError(f"{who}: `key_retriever` has no key for the key metadata {shown}")
+        raise KeyAccessError(f"{who}: {spelled('key_retriever')} has no key for the key metadata {shown}")
     try:
         return answer if isinstance(answer, Key) else Key(answer)
     except (TypeError, ValueError) as error:

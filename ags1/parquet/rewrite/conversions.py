@@ -13,6 +13,7 @@ from ags1.parquet.structure.fields import ColumnChunk, RowGroup
 from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import Output, located, open_output, refuse_same
 from ags1.streams.files import Progress
+from ags1.support.arguments import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def _rewrite(
     with SourceFile(source, decryption, optional=decryption is None) as file:
         if decryption is None and file.footer.algorithm is not None:
             raise AlreadyEncryptedError(
-                f"{file.where}is encrypted already: use `rekey_file` to encrypt it in another way"
+                f"{file.where}is encrypted already: use {spelled('rekey_file')} to encrypt it in another way"
             )
         made = None if encryption is None else encryption.for_file(target)
         if made is not None and made.aad_prefix is None and (prefix := file.footer.prefix_in_use) is not None:
@@ -254,7 +255,7 @@ def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[Colu
         raise PlaintextColumnsError(
             f"{file.where}{'this column is' if one else 'these columns are'} encrypted and would become plaintext: "
             f"{', '.join(map(str, found))}; give {'it a key' if one else 'them keys'}, or name "
-            f"{'it' if one else 'them'} in `plaintext_columns`",
+            f"{'it' if one else 'them'} in {spelled('plaintext_columns')}",
             found,
         )
 
@@ -275,7 +276,7 @@ def refuse_external(made: FileEncryption) -> None:
     if made.external_key_material() is not None:
         raise ValueError(
             "key material outside of the file is stored beside it, so the target must be a path or URL; or leave "
-            "`internal_key_material=False` out"
+            f"{spelled('internal_key_material', False)} out"
         )
 
 

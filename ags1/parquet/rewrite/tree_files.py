@@ -19,6 +19,7 @@ from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC
 from ags1.storage import Entry, Location, make_parent, status
 from ags1.streams.files import Progress
+from ags1.support.arguments import spelled
 from ags1.support.typing import Any
 
 DONE, FINISHED, PUT_OFF, LEFT_OUT = "ok", "skipped", "put off", "left out"
@@ -70,7 +71,8 @@ class TreeWork:
             return TransferResult(PUT_OFF)
         if kind == OTHER and self.others == "error":
             raise FormatError(
-                f"{source.name}: {reason}; `others='copy'` copies such files, `others='skip'` leaves them out"
+                f"{source.name}: {reason}; {spelled('others', 'copy')} copies such files, {spelled('others', 'skip')} "
+                "leaves them out"
             )
         if kind != PARQUET:
             return TransferResult(LEFT_OUT, reason=reason)

@@ -52,7 +52,7 @@ from ags1.storage import (
     status,
 )
 from ags1.streams.files import Progress
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import ERROR, NOT_CHECKED, Finding, Report, VerifyReport
 from ags1.support.words import LINK
@@ -73,7 +73,9 @@ if TYPE_CHECKING:
     class Executor(Protocol):
         """What does the work on the files of a tree that becomes another: threads, or Spark."""
 
-        source: Location
+        @property
+        def source(self) -> Location | None:
+            """The directory that becomes the target, if it is one."""
 
         def entries(self) -> Iterable[Entry]:
             """The files that may come into the target."""
@@ -400,7 +402,7 @@ def _run(
         raise ValueError(
             "these keys would encrypt many files, and AES GCM allows a key only 2**32 invocations for all of them: "
             "give a configuration with from_kms, which makes new keys for each file, a function that returns a "
-            "configuration for the name of each file, or `shared_keys=True`"
+            f"configuration for the name of each file, or {spelled('shared_keys', True)}"
         )
     one_of(options.others, ("error", "copy", "skip"), "others")
     one_of(options.on_error, ("fail", "collect"), "on_error")
@@ -422,7 +424,10 @@ def _run(
 def _refuse_existing(targets: list[Location]) -> None:
     there = [*itertools.compress(targets, in_parallel(_exists, targets, REQUESTS_AT_ONCE))]
     if there:
-        text = f"it exists ({len(there):,} of {len(targets):,} targets do), and nothing was replaced: `overwrite=True`"
+        text = (
+            f"it exists ({len(there):,} of {len(targets):,} targets do), and nothing was replaced: "
+            f"{spelled('overwrite', True)}"
+        )
         raise FileExistsError(errno.EEXIST, f"{text} replaces what exists", there[0].shown)
 
 
@@ -442,11 +447,11 @@ def run_tree(work: TreeWork, executor: Executor, *, stops: bool) -> None:
     root = work.target.as_root()
     refuse_twins((each.name for each in executor.entries()), root)
     if work.others == "error":
-        way_out = "`others='copy'` copies them unencrypted, `others='skip'` leaves them out"
+        way_out = f"{spelled('others', 'copy')} copies them unencrypted, {spelled('others', 'skip')} leaves them out"
         refuse_others(list(executor.others(work)), way_out)
     operation = work.operation()
     if operation.encrypts and (stops or operation.missing_columns == "skip"):
-        way_out = "`missing_columns='skip'` encrypts those that a file has"
+        way_out = f"{spelled('missing_columns', 'skip')} encrypts those that a file has"
         refuse_missing_columns(executor.lacking(work), operation.missing_columns, way_out)
     with directories_like(executor.source, root, ((each.name, each.location) for each in executor.entries())):
         # Markers such as _SUCCESS state that the set is complete, so they are copied last, if nothing failed.

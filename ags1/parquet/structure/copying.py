@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
-from ags1.storage import DescriptorSource, Output, PipeSource, SequentialSource, Source, open_source
+from ags1.storage import DescriptorSource, Output, PipeSource, PlannedSource, Source, open_source
 from ags1.streams.files import Progress
 from ags1.support.typing import Any
 
@@ -44,15 +44,20 @@ def copy_bytes(source: Source, length: int, output: Output, advance: Callable[[i
     """
     done = 0
     if source.is_remote:
-        source = SequentialSource(source)
+        with contextlib.closing(PlannedSource(source)) as planned:
+            planned.will_read([(0, length)])
+            _by_pieces(planned, 0, length, output, advance)
+        return
     if isinstance(source, DescriptorSource) and output.descriptor is not None and hasattr(os, "copy_file_range"):
         done = _between_files(source.fileno(), length, output, advance)
-    while done < length:
-        piece = source.read(done, min(_PIECE, length - done))
+    _by_pieces(source, done, length, output, advance)
+
+
+def _by_pieces(source: Source, done: int, length: int, output: Output, advance: Callable[[int], None]) -> None:
+    for begin in range(done, length, _PIECE):
+        piece = source.read(begin, min(_PIECE, length - begin))
         output.write(piece)
-        size = memoryview(piece).nbytes
-        done += size
-        advance(size)
+        advance(memoryview(piece).nbytes)
 
 
 def _between_files(descriptor: int, length: int, output: Output, advance: Callable[[int], None]) -> int:

@@ -22,6 +22,7 @@ from ags1.parquet.structure.fields import (
     RowGroup,
     names_of,
 )
+from ags1.support.arguments import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,7 +179,9 @@ def _read_plain(
     algorithm = metadata.struct(FileMetaData.ENCRYPTION_ALGORITHM)
     if algorithm is None:
         if decryption is not None and not decryption.allow_plaintext and not optional:
-            raise FormatError(f"{where}the file is not encrypted; if that is intended, give `allow_plaintext=True`")
+            raise FormatError(
+                f"{where}the file is not encrypted; if that is intended, give {spelled('allow_plaintext', True)}"
+            )
         return
     footer.key_metadata = metadata.binary(FileMetaData.FOOTER_SIGNING_KEY_METADATA)
     _read_algorithm(footer, algorithm, where)

@@ -31,6 +31,7 @@ from ags1.parquet.structure.fields import (
 from ags1.parquet.structure.footer import Footer, read_footer
 from ags1.parquet.structure.schema import Element, read_schema
 from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
+from ags1.support.arguments import spelled
 from ags1.support.closing import Closing
 from ags1.support.typing import Buffer
 
@@ -149,8 +150,9 @@ class SourceChunk:
         found = None if self.file.any_protection else self.other_protection()
         if found is not None:
             raise AuthenticationError(
-                f"{self.name} {found}, although `column_keys` has a key for it: it was exchanged, or it is another "
-                "file (`allow_plaintext=True` accepts it)"
+                f"{self.name} {found}, although {spelled('column_keys')} has a key for it: it was exchanged, or it is "
+                "another "
+                f"file ({spelled('allow_plaintext', True)} accepts it)"
             )
 
     @property
@@ -324,7 +326,7 @@ class SourceChunk:
         if self.has_plaintext_filter(offset):
             raise FormatError(
                 f"{self.name}: its Bloom filter is not encrypted, although the column is; rewrite the file with "
-                "`drop_bloom_filters=True`, which leaves the filters out"
+                f"{spelled('drop_bloom_filters', True)}, which leaves the filters out"
             )
 
 
@@ -405,9 +407,9 @@ class SourceFile(Closing):
                 if self.footer.algorithm is None:
                     self.forgets_dictionary_headers = _forgets_dictionary_headers(self.footer.metadata)
             elif not optional:
-                raise KeyAccessError(f"{self.where}the footer is encrypted: give its key with `decryption`")
+                raise KeyAccessError(f"{self.where}the footer is encrypted: give its key with {spelled('decryption')}")
             if self.footer.algorithm is not None and decryption is None and not optional:
-                raise KeyAccessError(f"{self.where}the file is encrypted: give its keys with `decryption`")
+                raise KeyAccessError(f"{self.where}the file is encrypted: give its keys with {spelled('decryption')}")
         except BaseException:
             self._close()
             raise

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from ags1.errors import FormatError
+from ags1.support.arguments import spelled
 
 Expected: TypeAlias = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 
@@ -37,7 +38,7 @@ class ExpectedFiles:
             items = [given] if isinstance(given, (str, bytes)) else list(given)
             found = [each for item in items for each in _expanded(item)]
         if not found:
-            raise ValueError("expected names no file")
+            raise ValueError(f"{spelled('expected')} names no file")
         self.by_prefix = any(isinstance(each, bytes) for each in found)
         self._by_name = any(isinstance(each, str) for each in found)
         self._missing: dict[str | bytes, None] = dict.fromkeys(found)
@@ -100,7 +101,9 @@ def _ranges(text: str) -> list[str]:
         length = int(last) - int(first) + 1
         count *= length
         if length < 1 or count > _MOST:
-            raise ValueError(f"expected: {text!r} names {'no file' if length < 1 else 'more than a million files'}")
+            raise ValueError(
+                f"{spelled('expected')}: {text!r} names {'no file' if length < 1 else 'more than a million files'}"
+            )
         width = len(first) if first.startswith("0") else 0
         choices.append([f"{number:0{width}d}" for number in range(int(first), int(last) + 1)])
     literals = pieces[0::3]

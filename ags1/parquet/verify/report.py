@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ags1.parquet.verify.expected import ExpectedFiles
+from ags1.support.arguments import spelled
 from ags1.support.reports import (
     DAMAGED,
     ERROR,
@@ -21,14 +22,19 @@ from ags1.support.typing import Any
 from ags1.support.words import counted, listed, with_name
 
 PREFIX_NOT_COMPARED, NO_PREFIX = "prefix-not-compared", "no-prefix"
-PREFIX_TEXTS = {
-    PREFIX_NOT_COMPARED: "the AAD prefix that is stored in a file was not compared, so another file under the same "
-    "keys may be in its place; `aad_prefix` says which one is expected",
-    NO_PREFIX: "without an AAD prefix, another file under the same keys may be in the place of a file",
-}
 NOT_THERE, NOT_EXPECTED = OF_SET = ("not-there", "not-expected")
 SIGNATURE = "footer signature"
 _LISTED = 20
+
+
+def prefix_text(code: str) -> str:
+    """What PREFIX_NOT_COMPARED or NO_PREFIX means."""
+    if code == NO_PREFIX:
+        return "without an AAD prefix, another file under the same keys may be in the place of a file"
+    return (
+        "the AAD prefix that is stored in a file was not compared, so another file under the same keys may be in its "
+        f"place; {spelled('aad_prefix')} says which one is expected"
+    )
 
 
 def report_of_set(where: str) -> VerifyReport:
@@ -168,7 +174,7 @@ class FileTally:
         self._judge_keys()
         self._judge_footer()
         severity = NOTE if self._allows_untagged else VIOLATION
-        allow = "`allow_unauthenticated_pages=True` accepts that"
+        allow = f"{spelled('allow_unauthenticated_pages', True)} accepts that"
         if self.untagged:
             count = counted(sum(self.untagged.values()), "page")
             what = f"{count} without a tag ({self.facts['algorithm']})"
@@ -194,9 +200,9 @@ class FileTally:
                 NOTE, "plaintext-columns", report.subject, text, "", {"columns": names, "pages": self.plaintext_pages}
             )
         if self.facts["aad_prefix"] is None and self._is_footer_authenticated:
-            self._add(NOTE, NO_PREFIX, report.subject, PREFIX_TEXTS[NO_PREFIX])
+            self._add(NOTE, NO_PREFIX, report.subject, prefix_text(NO_PREFIX))
         elif self.facts["aad_prefix"] is not None and not self._is_prefix_given:
-            self._add(NOTE, PREFIX_NOT_COMPARED, report.subject, PREFIX_TEXTS[PREFIX_NOT_COMPARED])
+            self._add(NOTE, PREFIX_NOT_COMPARED, report.subject, prefix_text(PREFIX_NOT_COMPARED))
         report.sort()
         return report
 
@@ -210,7 +216,7 @@ class FileTally:
         if self.is_footer_key_missing:
             missing = {"footer": "the key of the footer is missing, so its signature could not be checked", **missing}
         for name, why in missing.items():
-            text = f"{why}; `missing_keys='drop'` accepts that"
+            text = f"{why}; {spelled('missing_keys', 'drop')} accepts that"
             self._add(severity, "key-missing", name, text, outcome)
 
     def _judge_footer(self) -> None:
@@ -222,7 +228,7 @@ class FileTally:
         if self.is_footer_key_missing:
             why = "the key of its signature is missing"
         elif self.is_signature_skipped:
-            why = "its signature was not verified, as `check_footer_integrity=False` says"
+            why = f"its signature was not verified, as {spelled('check_footer_integrity', False)} says"
         severity = NOTE if self._allows_plaintext else VIOLATION
-        text = f"no footer is authenticated: {why}; `allow_plaintext=True` accepts that"
+        text = f"no footer is authenticated: {why}; {spelled('allow_plaintext', True)} accepts that"
         self._add(severity, "footer-not-authenticated", self.report.subject, text, NOT_PROTECTED)

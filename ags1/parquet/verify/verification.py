@@ -48,7 +48,7 @@ from ags1.parquet.structure.source_file import (
 )
 from ags1.parquet.verify.report import SIGNATURE, FileTally
 from ags1.storage import Source, located
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.recently_used import RecentlyUsed
 
 TYPE_CHECKING = False
@@ -239,7 +239,7 @@ class _ModuleWalk:
         if footer.algorithm is None:
             pass
         elif decryption is None:
-            raise KeyAccessError(f"{file.where}the file is encrypted: give its keys with `decryption`")
+            raise KeyAccessError(f"{file.where}the file is encrypted: give its keys with {spelled('decryption')}")
         elif footer.metadata is None:
             # The key is missing; this error has the reason.
             file.footer_key()
@@ -370,7 +370,9 @@ class _ModuleWalk:
             return self._with_visible_metadata(group, leaf, column, structure)
         other = chunk.other_protection()
         if other is not None:
-            tally.unprotected_columns.setdefault(leaf.name, f"{other}, although `column_keys` has a key for it")
+            tally.unprotected_columns.setdefault(
+                leaf.name, (f"{other}, although {spelled('column_keys')} has a key for it")
+            )
         if chunk.encrypted and structure.binary(ColumnChunk.ENCRYPTED_COLUMN_METADATA) is not None:
             tally.count(kind)
             try:

@@ -26,7 +26,7 @@ from ags1.parquet.structure.source_file import SourceFile
 from ags1.parquet.view._footer import encode_view_footer, kept_leaves
 from ags1.parquet.view._regions import MadeRegion, PartCache, Region, chunk_regions, read_chunks, whole_chunks
 from ags1.storage import located
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.arrow_threads import lend
 from ags1.support.forks import renew_in_children
 
@@ -397,7 +397,7 @@ def or_dropped(error: KeyAccessError) -> KeyAccessError:
     """The error of a missing key, with what reads the rest of the file. A refused service refuses that too."""
     if type(error) is not KeyAccessError:
         return error
-    said = KeyAccessError(f"{error}; `missing_keys='drop'` leaves out the columns whose keys are missing")
+    said = KeyAccessError(f"{error}; {spelled('missing_keys', 'drop')} leaves out the columns whose keys are missing")
     said.__cause__ = error.__cause__
     return said
 

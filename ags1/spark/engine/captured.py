@@ -106,7 +106,7 @@ def capture(spark: Any, kms: str | None = None, key_id: str | None = None) -> Ca
     """
     if (kms is None) != (key_id is None):
         raise ValueError("give kms and key_id together: the master key seals the session's secrets for its tasks")
-    found = _settings(spark)
+    found = settings_of(spark)
     secrets = {name: value for name, value in found.items() if _SECRET.fullmatch(name)}
     sealed, opener = b"", None
     if kms is not None and key_id is not None:
@@ -120,8 +120,10 @@ def capture(spark: Any, kms: str | None = None, key_id: str | None = None) -> Ca
     )
 
 
-def _settings(spark: Any) -> dict[str, str]:
-    """All settings of a session; its own win over those with the prefix ``spark.hadoop.``, as in Spark."""
+def settings_of(spark: Any) -> dict[str, str]:
+    """All settings of a session, if there is one; its own win over those with the prefix ``spark.hadoop.``."""
+    if spark is None:
+        return {}
     try:
         found = {name: str(value).strip() for name, value in spark.conf.getAll.items() if value is not None}
     except Exception:

@@ -12,8 +12,9 @@ from urllib.parse import quote, urlsplit
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.metadata.locations import io_properties_of
+from ags1.spark.engine.captured import settings_of
 from ags1.spark.engine.locations import locate
-from ags1.spark.engine.sessions import Session
+from ags1.support.arguments import spelled
 
 _CATALOG = "spark.sql.catalog."
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
@@ -27,8 +28,11 @@ _TYPES = {
 # Of Spark, and of PyIceberg.
 _KINDS = {"hive": "hive", "rest": "rest", "glue": "glue", "jdbc": "sql"}
 _METASTORES = ("spark.hadoop.hive.metastore.uris", "spark.hive.metastore.uris", "hive.metastore.uris")
-# What it returns is taken in the place of a name, and a command has --catalog.
-_OTHERWISE = "with `load_table`, a catalog of PyIceberg's is used instead"
+
+
+def _otherwise() -> str:
+    # What load_table returns is taken in the place of a name, and a command has --catalog.
+    return f"with {spelled('load_table')}, a catalog of PyIceberg's is used instead"
 
 
 @dataclass(frozen=True)
@@ -46,15 +50,15 @@ class SparkTable:
 
 def find_table(spark: Any, name: str) -> SparkTable:
     """Find the catalog of ``catalog.db.table``, or of ``db.table`` in the session's current catalog."""
-    session = Session(spark)
+    session = settings_of(spark)
     parts = _parts(name)
-    catalog = parts[0] if session.setting(_CATALOG + parts[0]) is not None else None
-    if catalog is None:
-        catalog = str(spark.catalog.currentCatalog())
-        parts = (catalog, *parts)
+    if _CATALOG + parts[0] not in session:
+        parts = (str(spark.catalog.currentCatalog()), *parts)
+    catalog = parts[0]
     if len(parts) < 3:
         raise ValueError(f"{name!r} is no name of a table: write CATALOG.NAMESPACE.TABLE")
-    settings = _settings(spark, catalog)
+    prefix = f"{_CATALOG}{catalog}."
+    settings = {each.removeprefix(prefix): text for each, text in session.items() if each.startswith(prefix)}
     kind = _kind(session, catalog, settings)
     given = _translated(session, catalog, kind, settings)
     warehouse = given.get("warehouse")
@@ -82,21 +86,16 @@ def _parts(name: str) -> tuple[str, ...]:
         position += 1
 
 
-def _settings(spark: Any, catalog: str) -> dict[str, str]:
-    prefix = f"{_CATALOG}{catalog}."
-    return {name[len(prefix) :]: text for name, text in dict(spark.conf.getAll).items() if name.startswith(prefix)}
-
-
-def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
+def _kind(session: dict[str, str], catalog: str, settings: dict[str, str]) -> str:
     implementation = settings.get("catalog-impl")
     if implementation is not None:
         kind = _TYPES.get(implementation, implementation)
     else:
-        made_by = session.setting(_CATALOG + catalog) or ""
+        made_by = session.get(_CATALOG + catalog, "")
         if not made_by.startswith("org.apache.iceberg.spark."):
             raise UnsupportedError(
                 f"the session's catalog {catalog!r} is no catalog of Iceberg's (spark.sql.catalog.{catalog} is "
-                f"{made_by or 'not set'}): {_OTHERWISE}"
+                f"{made_by or 'not set'}): {_otherwise()}"
             )
         kind = settings.get("type", "hive").lower()
     if kind == "hadoop":
@@ -105,25 +104,25 @@ def _kind(session: Session, catalog: str, settings: dict[str, str]) -> str:
             "move the table to a Hive or REST catalog first (CALL system.register_table)"
         )
     if kind not in _KINDS:
-        raise UnsupportedError(f"the session's catalog {catalog!r} is of the kind {kind}: {_OTHERWISE}")
+        raise UnsupportedError(f"the session's catalog {catalog!r} is of the kind {kind}: {_otherwise()}")
     return kind
 
 
-def _translated(session: Session, catalog: str, kind: str, settings: dict[str, str]) -> dict[str, str]:
+def _translated(session: dict[str, str], catalog: str, kind: str, settings: dict[str, str]) -> dict[str, str]:
     found = {name: text for name, text in settings.items() if name not in ("type", "catalog-impl", "io-impl")}
     path_style = found.pop("s3.path-style-access", None)
     if path_style is not None:
         found["s3.force-virtual-addressing"] = str(path_style.lower() != "true").lower()
     if kind == "hive" and "uri" not in found:
-        uri = next((text for name in _METASTORES if (text := session.setting(name))), None)
+        uri = next((text for name in _METASTORES if (text := session.get(name))), None)
         if uri is None:
             raise ValueError(
                 f"the session does not say where the metastore of its catalog {catalog!r} is: set "
-                f"spark.sql.catalog.{catalog}.uri; {_OTHERWISE}"
+                f"spark.sql.catalog.{catalog}.uri; {_otherwise()}"
             )
         found["uri"] = uri
     if kind in ("rest", "jdbc") and "uri" not in found:
-        raise ValueError(f"the session's catalog {catalog!r} has no uri: {_OTHERWISE}")
+        raise ValueError(f"the session's catalog {catalog!r} has no uri: {_otherwise()}")
     if kind == "jdbc":
         found["uri"] = _of_jdbc(catalog, found)
         found["init_catalog_tables"] = "false"
@@ -139,7 +138,7 @@ def _of_jdbc(catalog: str, settings: dict[str, str]) -> str:
     if parsed.scheme != "postgresql":
         raise UnsupportedError(
             f"the session's catalog {catalog!r} is in a database of the kind {parsed.scheme or url!r}, and PyIceberg "
-            f"knows SQLite and PostgreSQL: {_OTHERWISE}"
+            f"knows SQLite and PostgreSQL: {_otherwise()}"
         )
     user, password = settings.pop("jdbc.user", None), settings.pop("jdbc.password", None)
     who = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")

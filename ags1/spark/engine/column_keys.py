@@ -40,6 +40,7 @@ from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.kms import KeyCache, key_cache_of
 from ags1.spark.engine.sealing import kms_client, of_process
 from ags1.storage import Location, Unsynced, in_order, iterate_files
+from ags1.support.arguments import spelled
 from ags1.work.records import FoundRun, RunRecords, found_runs
 
 RUN, ATTEMPT = 6, 12
@@ -185,7 +186,8 @@ def read_key(table: Location, kms: str, column: str, run: str, key_id: str) -> C
         except FileNotFoundError:
             continue
     raise KeyAccessError(
-        f"{table} has no key {run} of this column: `keys` is another table, its record was removed, the column has "
+        f"{table} has no key {run} of this column: {spelled('keys')} is another table, its record was removed, the "
+        "column has "
         "another name than when it was encrypted, or the value is damaged"
     )
 

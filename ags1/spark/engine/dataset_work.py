@@ -1,8 +1,7 @@
 """Encryption, decryption and verification in a task: the workers of :mod:`ags1.dataset`.
 
-Files are synced and recorded while the next ones are done. A unit to decrypt has a manifest entry, or a range of one,
-with sealed keys; the task unwraps the keys of the classes. Or it names a leaf of the manifests, which the task reads:
-no key of a manifest travels.
+Files are synced and recorded while the next ones are done. A unit to decrypt or to verify has a manifest entry, or a
+range of one, with sealed keys; the task unwraps the key of the dataset.
 Entries travel as plain tuples: there are many, and pickling an instance of a class costs ten times as much.
 """
 
@@ -17,33 +16,37 @@ from functools import partial
 from typing import Any
 
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
-from ags1.dataset.manifests import ManifestNode, Manifests
-from ags1.dataset.names import new_object_name, sort_key
+from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import Done, RunKeys, record
-from ags1.dataset.versions import Version
-from ags1.dataset.views import open_root
-from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker
-from ags1.errors import Ags1Error
+from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker, cut_entry
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.layout import encrypted_length
 from ags1.spark.engine.decryption_records import DecryptionRecords
 from ags1.spark.engine.planning import Unit
-from ags1.spark.engine.results import error_of
-from ags1.spark.engine.runner import Outcome, Tell
-from ags1.spark.engine.sealing import Opener, dataset_keys, of_process
+from ags1.spark.engine.runner import Outcome, untold
+from ags1.spark.engine.sealing import Opener, dataset_keys
 from ags1.storage import Location, Unsynced
 from ags1.support.parallel import in_parallel
-from ags1.work.units import UnitOutcome, Work
+from ags1.work.units import UnitOutcome
 
 # A killed driver loses what its tasks have not recorded: of each the portion that is synced, and the one behind it.
 _RECORD_FILES = 500
 _RECORD_SECONDS = 2.0
 
 
-def packed(entry: DatasetEntry) -> tuple[Any, ...]:
+def _packed(entry: DatasetEntry) -> tuple[Any, ...]:
     """The form of an entry that is sent to tasks."""
     parts = tuple((part.name, part.plaintext_length, part.sealed_key) for part in entry.parts)
     return entry.path, parts, entry.version, entry.mode, entry.modified_ns
+
+
+def units_of(entry: DatasetEntry, part_bytes: int, into: str = "") -> list[Unit]:
+    """The units of a file: its ranges, if it is big; they fill the file `into`."""
+    size = entry.plaintext_length
+    ranges = cut_entry(entry, part_bytes, into) if size > part_bytes else []
+    if len(ranges) < 2:
+        return [Unit(entry.path, size, _packed(entry))]
+    return [Unit(entry.path, each.size, each, each.start, size) for each in ranges]
 
 
 def _unpacked(data: Any) -> Any:
@@ -119,12 +122,12 @@ class DecryptWork:
     digest: str
     verb: str = "decrypt"
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[Unit]) -> Iterator[Outcome]:
         """Decrypt some files. A file with a row is on the disk, and recorded if it is whole."""
         keys = dataset_keys(self.key, self.kms, self.source)
         worker = DecryptWorker(self.source, self.target, keys)
         records = DecryptionRecords.of(self.target, keys, self.uuid, self.digest)
-        outcomes = _told(worker, (_unpacked(unit.data) for unit in units), tell)
+        outcomes = worker.in_turn((_unpacked(unit.data) for unit in units), untold)
 
         def record(found: list[UnitOutcome]) -> None:
             # Only the driver knows when all ranges of a big file are there. A missing record costs repeated work.
@@ -140,75 +143,21 @@ class DecryptWork:
 
 @dataclass
 class VerifyWork:
-    """Authenticates files of a version of a dataset.
-
-    The ``data`` of a unit is a ReadUnit or a packed entry. A unit without any is a leaf of the version's manifests, by
-    its first path: the task reads it, and the ``detail`` of its row has the result of each file, as tuples for
-    :func:`rows_of`.
-    """
+    """Authenticates files of a dataset. The ``data`` of a unit is as for :class:`DecryptWork`."""
 
     source: Location
-    version: Version
+    key: WrappedKey
     kms: str
     verb: str = "verify"
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
-        """Authenticate the objects of files, or of the files of a leaf of the manifests."""
-        worker = VerifyWorker(self.source, dataset_keys(self.version.key, self.kms, self.source))
-        manifests = Manifests(self.source, self.version.uuid)
-        for unit in units:
-            if unit.data is None:
-                yield self._leaf(unit, manifests, worker, tell)
-        rest = [unit for unit in units if unit.data is not None]
+    def run(self, units: list[Unit]) -> Iterator[Outcome]:
+        """Authenticate the objects of files."""
+        worker = VerifyWorker(self.source, dataset_keys(self.key, self.kms, self.source))
         above = self.source.text.rstrip("/")
-        for unit, done in zip(rest, _told(worker, (_unpacked(unit.data) for unit in rest), tell), strict=True):
-            entry = done.unit.entry if isinstance(done.unit, ReadUnit) else done.unit
-            yield _row(unit, done, f"{above}/{entry.parts[0].name}")
-
-    def _leaf(self, unit: Unit, manifests: Manifests, worker: VerifyWorker, tell: Tell) -> Outcome:
-        try:
-            leaf = next(manifests.leaves(self._root(manifests), sort_key(unit.path)))
-            entries = [
-                each
-                for each in manifests.children(leaf, keep=False)
-                if isinstance(each, DatasetEntry) and not each.is_directory
-            ]
-        except (Ags1Error, OSError) as error:
-            return Outcome.failed(unit, error)
-        above = self.source.text.rstrip("/")
-        verified, failed = [], []
-        for done in _told(worker, entries, tell):
-            entry: DatasetEntry = done.unit
-            size, where = entry.plaintext_length, f"{above}/{entry.parts[0].name}"
-            if done.error is None:
-                verified.append((entry.path, where, size, entry.file_length, "ok", None, None, 0, done.seconds))
-            else:
-                failed.append(_row(Unit(entry.path, size), done, where))
-        return Outcome(unit.path, detail=(verified, failed), files=len(entries))
-
-    def _root(self, manifests: Manifests) -> ManifestNode | None:
-        """The root of the version's manifests; each process reads it once."""
-        name = ("root", self.kms, self.source, self.version.digest)
-        keys = dataset_keys(self.version.key, self.kms, self.source)
-        return of_process(name, lambda: open_root(manifests, self.version, keys))
-
-
-def rows_of(leaf: Outcome) -> list[Outcome]:
-    """A row for each file of a leaf. Raise if the leaf is not readable: nothing else could be verified."""
-    if leaf.status == "error":
-        raise error_of(leaf)
-    verified, failed = leaf.detail
-    rows: list[Outcome] = [*(Outcome(*each) for each in verified), *failed]
-    for each in rows:
-        each.attempt = leaf.attempt
-    return rows
-
-
-def _told(work: Work, units: Iterable[Any], tell: Tell) -> Iterator[UnitOutcome]:
-    """The outcomes of units. Progress is told of large files as they are done, of other units at their end."""
-    for each in work.in_turn(units, lambda more: tell(0, more)):
-        tell(0 if getattr(each.unit, "start", 0) else 1, each.untold)
-        yield each
+        done = worker.in_turn((_unpacked(unit.data) for unit in units), untold)
+        for unit, each in zip(units, done, strict=True):
+            entry = each.unit.entry if isinstance(each.unit, ReadUnit) else each.unit
+            yield _row(unit, each, f"{above}/{entry.parts[0].name}")
 
 
 @dataclass
@@ -224,13 +173,13 @@ class EncryptWork:
     again: bool = False
     verb: str = "encrypt"
 
-    def run(self, units: list[EncryptUnit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[EncryptUnit]) -> Iterator[Outcome]:
         """Encrypt units, and record those that are complete."""
         keys = self.opener.keys()
         worker = EncryptWorker(self.source, self.target, keys, again=self.again)
         # Another attempt of this task may have used the names from the driver, and may still be writing to them.
         named = (each._replace(name=new_object_name(each.path, keys.reference.run)) for each in units)
-        yield from map(self._row, _settled(self.target, _told(worker, named, tell), partial(self._record, keys)))
+        yield from map(self._row, _settled(self.target, worker.in_turn(named, untold), partial(self._record, keys)))
 
     def _record(self, keys: RunKeys, found: list[UnitOutcome]) -> None:
         """Note the files that are complete, for the next run if this one is interrupted."""

@@ -1,32 +1,39 @@
-"""Work on the files of an Iceberg table: authenticate them, or move them to new paths.
+"""Work on the files of an Iceberg table: authenticate them, move them to new paths, or write them again.
 
     verify    Unit (key metadata)  -->  VerifyReport
     convert   Unit (FileTask, Job)  -->  run  -->  FileResult, its key sealed  -->  journal, and the driver
+    compact   Unit (Bin, keys of its files)  -->  BinRewriter  -->  Rewritten, sealed  -->  the driver, which commits
 
 A unit travels sealed as a whole, and key metadata stay in the worker's memory. Spark may retry a task, or run it twice
-at once, so each attempt to move a file writes to a new, unique path. The attempt whose results reach the driver
-counts; the files of other attempts are leftovers.
+at once, so each attempt to move a file, or to write a bin again, writes to new, unique paths. The attempt whose results
+reach the driver counts. The files of other attempts are leftovers; a compaction removes those in its directory.
 """
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ags1.expected import Expected
+from ags1.iceberg.catalogs import TableState
 from ags1.iceberg.conversion.journal import Journal, Records
 from ags1.iceberg.conversion.work import FileTask, Places, run
-from ags1.iceberg.files.file_io import EncryptedFileIO
-from ags1.iceberg.files.file_keys import KnownFile
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, file_io_at
+from ags1.iceberg.maintenance.rewriting import Bin, BinRewriter, RewriteJob, Rewritten
+from ags1.iceberg.metadata.metadata_document import metadata_document
+from ags1.iceberg.tables import EncryptedTable
 from ags1.iceberg.walk.table_verification import FileChecker
 from ags1.iceberg.walk.table_walk import TableFile
+from ags1.iceberg.writing.commit import TableFiles
+from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.spark.engine.planning import Unit
-from ags1.spark.engine.runner import FileWork, Outcome, Tell
-from ags1.spark.engine.sealing import kms_client, of_process
-from ags1.support.reports import NOT_PROTECTED, VerifyReport
+from ags1.spark.engine.results import outcome_of
+from ags1.spark.engine.runner import FileWork, Outcome
+from ags1.spark.engine.sealing import Opener, Sealer, kms_client, of_process
 from ags1.work.units import Advance
 
 
@@ -82,22 +89,6 @@ def known_of(form: tuple[Any, ...]) -> KnownFile:
     return KnownFile(path, kind, file_format, None if key is None else KeyMetadata.decode(key), *more)
 
 
-def outcome_of(path: str, size: int, report: VerifyReport) -> Outcome:
-    """The report of a file as a row."""
-    outcome = Outcome(path, plaintext_length=size, file_length=size, detail=report.checked)
-    if not report.ok:
-        outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
-        outcome.error = report.fault()
-        outcome.kind = next(
-            each.details.get("error", "AuthenticationError")
-            for each in report.findings
-            if each.outcome == report.outcome
-        )
-    elif contradictions := report.having("contradiction"):
-        outcome.error = f"problem: {contradictions[0].message}"
-    return outcome
-
-
 @dataclass(frozen=True)
 class Job:
     """What the files of a run share: the FileIO, and the run's journal, with the key that seals their keys."""
@@ -114,10 +105,10 @@ class TableMoving(FileWork):
     kms: str
     threads: int = 1
 
-    def run(self, units: list[Unit], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[Unit]) -> Iterator[Outcome]:
         """Move files; an error becomes an outcome. The journal has all of them before the last outcome."""
         records: Records | None = None
-        for unit, outcome in zip(units, super().run(units, tell), strict=True):
+        for unit, outcome in zip(units, super().run(units), strict=True):
             job: Job = unit.data[1]
             if outcome.status == "ok" and job.journal is not None:
                 records = records or job.journal.records(job.journal.open(kms_client(self.kms)))
@@ -141,3 +132,43 @@ def _own(path: str) -> str:
     directory, slash, name = path.rpartition("/")
     stem, dot, suffix = name.partition(".")
     return f"{directory}{slash}{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+
+
+# -- compaction -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TableCompacting(FileWork):
+    """Writes bins again, one after the other."""
+
+    job: RewriteJob
+    opener: Opener = field(repr=False)
+    verb: str = "compact"
+
+    def one(self, unit: Unit, threads: int | None, advance: Advance) -> Outcome:
+        """Write one bin."""
+        table, rewriter, files = of_process(("compaction", self.job.directory), self._opened)
+        found, forms = unit.data
+        table.io.keys.learn(map(known_of, forms))
+        made = rewriter.rewritten(found, files, advance)
+        return Outcome(unit.path, detail=self.opener.seal(pickle.dumps(made, pickle.HIGHEST_PROTOCOL), unit.path))
+
+    def _opened(self) -> tuple[EncryptedTable, BinRewriter, TableFiles]:
+        job = self.job
+        document = metadata_document(job.metadata_location, job.metadata.encode())
+        file_io = file_io_at(TableState(job.metadata_location, document), job.properties, None, job.expected)
+        table = EncryptedTable(job.metadata_location, file_io)
+        files = TableFiles(TableMetadata(document.fields), file_io.place, job.directory)
+        return table, BinRewriter(table, job.ref, job.target_bytes, job.sort_by), files
+
+
+def unit_of_bin(found: Bin, known: list[KnownFile]) -> Unit:
+    """The unit for a bin, and for the data and delete files that it needs. It has their keys, so it travels sealed."""
+    # No other bin has this file.
+    return Unit(min(found.paths), found.bytes, (found, [form_of(each) for each in known]))
+
+
+def rewritten_of(outcome: Outcome, seal: Sealer) -> Rewritten:
+    """What became of the bin of a unit. Raise AuthenticationError if its result is another's."""
+    made: Rewritten = pickle.loads(seal.open(outcome.detail, outcome.path))
+    return made

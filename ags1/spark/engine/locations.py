@@ -15,10 +15,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
-from ags1.spark.engine.captured import CapturedSession
+from ags1.spark.engine.captured import CapturedSession, settings_of
 from ags1.storage import Location, is_url
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
@@ -53,9 +52,7 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
     TypeError
         Neither text nor a path.
     ValueError
-        An unknown scheme, a chained URL, or one with a password in it.
-    ImportError
-        The package for this storage is missing; the message names it.
+        A chained URL, or one with a password in it.
     FileNotFoundError
         ``dbfs:`` where it is not mounted.
     PermissionError
@@ -90,14 +87,11 @@ def locate(name: str | os.PathLike[str], spark: Any = None) -> Location:
             raise FileNotFoundError(2, text, name)
         return _local(f"{_DBFS}/{rest.lstrip('/')}")
     if scheme not in _S3 | _AZURE | _GOOGLE:
-        _check_fsspec(scheme, name)
         return Location(url.rstrip("/"))
     container = rest.partition("/")[0]
     if not container:
         raise ValueError(f"{name} names no bucket")
-    if find_spec("obstore") is None:
-        raise ImportError(f"{name} needs obstore: pip install 'ags1[objects]'")
-    get = _settings(spark)
+    get = spark.get if isinstance(spark, CapturedSession) else settings_of(spark).get
     if scheme in _S3:
         return Location(url.rstrip("/"), _s3_options(container, get))
     if scheme in _AZURE:
@@ -130,41 +124,6 @@ def _refuse_password(scheme: str, authority: str) -> None:
             f"a {scheme} URL has a user name and a password in it (not repeated here): URLs end up in logs; put the "
             "credentials in Spark's configuration, the environment or a profile"
         )
-
-
-def _check_fsspec(protocol: str, name: str) -> None:
-    try:
-        import fsspec
-    except ImportError as error:
-        raise ImportError(f"{name} needs fsspec: pip install 'ags1[fsspec]'") from error
-    try:
-        fsspec.get_filesystem_class(protocol)
-    except ImportError as error:
-        how = "pip install 'ags1[arrow]', with Hadoop's libhdfs" if protocol == "hdfs" else str(error)
-        raise ImportError(f"{name} needs a package that is not installed: {how}") from error
-    except ValueError:
-        raise ValueError(f"{name}: {protocol} is no file system that fsspec knows") from None
-
-
-def _settings(spark: Any) -> Callable[[str], str | None]:
-    """Return a function that looks up Hadoop settings; those of the session, without the prefix, win as in Spark."""
-    if isinstance(spark, CapturedSession):
-        return spark.get
-
-    def get(name: str) -> str | None:
-        if spark is None:
-            return None
-        for full in (name, f"spark.hadoop.{name}"):
-            try:
-                value = spark.conf.get(full, None)
-            except Exception:
-                # Some hosted Spark services refuse to show some settings. The machine's own settings apply then.
-                continue
-            if value is not None and str(value).strip():
-                return str(value).strip()
-        return None
-
-    return get
 
 
 def _s3_options(bucket: str, get: Callable[[str], str | None]) -> dict[str, Any]:

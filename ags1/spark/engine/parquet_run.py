@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -30,7 +29,7 @@ from ags1.parquet.rewrite.trees import FAILED_BEFORE, NO_PARQUET, run_tree
 from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
-from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, PREFIX_TEXTS
+from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, prefix_text
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.parquet_work import (
     ReadingSettings,
@@ -43,12 +42,11 @@ from ags1.spark.engine.parquet_work import (
     unit_of,
 )
 from ags1.spark.engine.planning import Unit
-from ags1.spark.engine.results import Recorder, Result, raise_for
+from ags1.spark.engine.results import Recorder, Result
 from ags1.spark.engine.runner import Engine, Outcome, TaskWork
 from ags1.spark.engine.sealing import Sealer, kms_client, sealer_under
 from ags1.storage import Entry, Location, inside
 from ags1.support.arguments import at_least_one, one_of
-from ags1.support.reports import NOT_PROTECTED
 from ags1.support.words import LINK, counted
 
 Tree: TypeAlias = str | os.PathLike[str]
@@ -130,7 +128,7 @@ class ParquetRun:
 
     def transfer(self, work: TreeWork) -> Iterable[Unit]:
         """Have tasks do the work; the files that they put off are on the disk."""
-        task = TreeTask(self._verb, self.source, work.transfer, self._how.threads)
+        task = TreeTask(self._recorder.result.verb, self.source, work.transfer, self._how.threads)
         with closing(self._engine(task).run(self._files)) as waves:
             for outcomes in waves:
                 self._later.fill(each.detail for each in outcomes if each.status == PUT_OFF)
@@ -182,7 +180,7 @@ class ParquetRun:
             if wanted is not None:
                 self._record(_wrong(each, "it is expected, but not there") for each in wanted.missing())
             if uncompared:
-                text = f"{counted(uncompared, 'file')}: {PREFIX_TEXTS[PREFIX_NOT_COMPARED]}"
+                text = f"{counted(uncompared, 'file')}: {prefix_text(PREFIX_NOT_COMPARED)}"
                 result.notes.append((self.source.text, text))
         return result
 
@@ -236,7 +234,7 @@ class ParquetRun:
         remaining = iter(units)
         first = list(islice(remaining, _FEW + 1))
         if len(first) <= _FEW and sum(each.size for each in first) <= _SMALL:
-            yield from work.run(first, lambda files, size: None)
+            yield from work.run(first)
             return
         # The caller's function gets the progress of the main work only: its numbers must not restart.
         shown = self._progress if isinstance(self._progress, bool) else False
@@ -245,29 +243,24 @@ class ParquetRun:
 
     @contextmanager
     def _recording(self, verb: str) -> Iterator[Result]:
-        self._verb, self._recorder = verb, Recorder(self._spark, verb)
-        started = time.monotonic()
+        self._recorder = Recorder(self._spark, verb, self._on_error, keeps=self._target is not None)
         with closing(_Spool()) as self._files, closing(_Spool()) as self._later:
             try:
                 yield self._recorder.result
             finally:
-                self._recorder.close(time.monotonic() - started)
+                self._recorder.close()
 
     @property
     def _is_empty(self) -> bool:
         return not self._recorder.result.counts.keys() - {LEFT_OUT}
 
     def _record(self, outcomes: Iterable[Outcome]) -> None:
-        """Add rows. With ``on_error="fail"``, raise the first error among them."""
+        """Add rows, and notes about what was left out."""
         rows, result = list(outcomes), self._recorder.result
-        self._recorder.add(rows)
         for each in rows:
             if each.status == LEFT_OUT and len(result.notes) < _NOTES:
                 result.notes.append((each.path, f"was left out: {each.error}"))
-        if self._on_error == "fail":
-            failed = next((each for each in rows if each.status in ("error", NOT_PROTECTED)), None)
-            if failed is not None:
-                raise_for(failed, self._verb, result, keeps=self._target is not None)
+        self._recorder.add(rows)
 
 
 class _Spool:

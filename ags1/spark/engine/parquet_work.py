@@ -21,18 +21,17 @@ from ags1.parquet.keys.properties import DecryptionConfig, EncryptionConfig
 from ags1.parquet.rewrite.operations import PARQUET, FileOperation, classify
 from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF, TransferResult, TreeWork
 from ags1.spark.engine.planning import Unit
+from ags1.spark.engine.results import outcome_of
 from ags1.spark.engine.runner import FileWork, Outcome
 from ags1.spark.engine.sealing import kms_client, of_process
 from ags1.storage import Entry, Location, status
 from ags1.streams.files import Progress
 from ags1.streams.metadata_files import text_of_prefix
 from ags1.support.arguments import at_least_one, one_of
-from ags1.support.reports import DAMAGED, NOT_CHECKED, NOT_PROTECTED
+from ags1.support.reports import DAMAGED
 
 # Placeholder for the AAD prefix of each file in the configuration that all files share.
 _SOME_PREFIX = b"?"
-# Classes of errors that stand for an outcome.
-_KINDS = {NOT_CHECKED: "KeyAccessError", NOT_PROTECTED: "AuthenticationError", DAMAGED: "FormatError"}
 
 # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -206,13 +205,6 @@ class Verifying(FileWork):
         known = self.reading.kms is not None or dict(self.reading.options).get("allow_plaintext")
         config = self.reading.config(unit.path) if known else None
         report = verify_file(file.location, config, threads=threads, progress=advance, **self.options)
-        found = (report.facts["aad_prefix"], report.outcome != DAMAGED)
-        outcome = Outcome(unit.path, plaintext_length=unit.size, file_length=unit.size, detail=found)
-        if not report.ok:
-            outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
-            outcome.kind, outcome.error = _KINDS[report.outcome], report.fault()
-            if report.outcome == DAMAGED:
-                outcome.kind = report.having("damaged")[0].details["error"]
-        elif contradictions := report.having("contradiction"):
-            outcome.error = f"problem: {contradictions[0].message}"
+        outcome = outcome_of(unit.path, unit.size, report)
+        outcome.detail = (report.facts["aad_prefix"], report.outcome != DAMAGED)
         return outcome

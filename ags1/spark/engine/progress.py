@@ -2,15 +2,12 @@
 
     ags1 encrypt: 1,234 of 10,101 files, 1.2 GB of 2.3 GB, 812 MB/s, 2 s left
 
-On one machine, tasks write their progress to a file that the driver reads; on a cluster, whole tasks are counted.
+Whole tasks are counted.
 """
 
 from __future__ import annotations
 
-import os
-import struct
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,71 +21,7 @@ from ags1.support.words import counted, size_text
 Progress = bool | Callable[[int, int | None], object]
 """Whether to show progress on a terminal or in a notebook, or a function that gets bytes done and their total."""
 _SECOND = 1.0
-_COUNTER = struct.Struct("<QQ")
-_TELL_SECONDS = 0.2
 _PHASE_SECONDS = 30.0
-
-
-class Counters:
-    """Files and bytes by bin, in a file that tasks of this machine write to."""
-
-    def __init__(self, shared: bool) -> None:
-        self.path: str | None = None
-        if shared:
-            descriptor, self.path = tempfile.mkstemp(prefix="ags1-progress-")
-            os.close(descriptor)
-
-    def read(self) -> tuple[int, int]:
-        """Files and bytes that tasks have reported."""
-        if self.path is None:
-            return 0, 0
-        with open(self.path, "rb") as file:
-            data = file.read()
-        data = data[: len(data) - len(data) % _COUNTER.size]
-        found = list(_COUNTER.iter_unpack(data))
-        return sum(each[0] for each in found), sum(each[1] for each in found)
-
-    def close(self) -> None:
-        """Remove the file."""
-        if self.path is not None:
-            os.unlink(self.path)
-
-
-class Teller:
-    """Writes the progress of a task to the driver's file, a few times a second."""
-
-    def __init__(self, path: str | None, number: int) -> None:
-        self._file: Any = None
-        self._number = number
-        self._files = self._bytes = 0
-        self._next = 0.0
-        if path is not None:
-            try:
-                self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
-            except OSError:
-                # A failure to report progress must not fail the task.
-                self._file = None
-        self._write()
-
-    def __call__(self, files: int, plaintext_bytes: int) -> None:
-        """Count what was done since the last call."""
-        self._files += files
-        self._bytes += plaintext_bytes
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _TELL_SECONDS
-            self._write()
-
-    def _write(self) -> None:
-        if self._file is not None:
-            self._file.seek(self._number * _COUNTER.size)
-            self._file.write(_COUNTER.pack(self._files, self._bytes))
-
-    def close(self) -> None:
-        """Write the last numbers."""
-        if self._file is not None:
-            self._write()
-            self._file.close()
 
 
 class Meter:
@@ -97,9 +30,8 @@ class Meter:
     `done_tasks` returns the number of finished tasks, or None; the tasks of a wave have nearly equal work.
     """
 
-    def __init__(self, verb: str, counters: Counters, done_tasks: Callable[[], int | None] | None = None) -> None:
+    def __init__(self, verb: str, done_tasks: Callable[[], int | None]) -> None:
         self._verb = verb
-        self._counters = counters
         self._done_tasks = done_tasks
         self._lock = threading.Lock()
         self._started = time.monotonic()
@@ -132,9 +64,7 @@ class Meter:
 
     def read(self) -> tuple[int, int, int | None]:
         """Files and bytes done, and the bytes of all files, which is None until all are listed."""
-        files, size = self._counters.read()
-        if self._counters.path is None:
-            files, size = self._of_tasks()
+        files, size = self._of_tasks()
         with self._lock:
             total = self._bytes if self._is_listed else None
             # The numbers never decrease, even if a task is repeated.
@@ -144,7 +74,7 @@ class Meter:
 
     def _of_tasks(self) -> tuple[int, int]:
         """Estimate what the finished tasks have done. The waves run nearly in order."""
-        left = (self._done_tasks() if self._done_tasks is not None else None) or 0
+        left = self._done_tasks() or 0
         files = size = 0
         for tasks, of_wave, size_of_wave in list(self._waves):
             over = min(left, tasks)
@@ -179,9 +109,9 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def open_meter(verb: str, progress: Progress, counters: Counters, session: Session, tag: str) -> Iterator[Meter]:
+def open_meter(verb: str, progress: Progress, session: Session, tag: str) -> Iterator[Meter]:
     """Show progress of the jobs that have a tag each second until it is closed."""
-    meter = Meter(verb, counters, lambda: session.done_tasks(tag))
+    meter = Meter(verb, lambda: session.done_tasks(tag))
     if progress is False or (progress is True and not _is_watched()):
         yield meter
         return

@@ -9,8 +9,9 @@ import builtins
 import os
 import re
 import tempfile
+import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import pyarrow as pa
 import ags1.errors as errors
 import ags1.kms as kms
 from ags1.spark.engine.runner import Outcome
-from ags1.support.reports import Report
+from ags1.support.arguments import spelled
+from ags1.support.reports import NOT_CHECKED, NOT_PROTECTED, Report, VerifyReport
 from ags1.support.words import counted, size_text, with_name
 
 SCHEMA = pa.schema(
@@ -45,6 +47,8 @@ class Result(Report):
 
     Attributes
     ----------
+    verb : str
+        What was done: "encrypt" ...
     ok : bool
         Whether no file failed.
     counts : dict of str to int
@@ -70,7 +74,7 @@ class Result(Report):
 
     def __init__(self, spark: Any, verb: str, file: str) -> None:
         self._spark = spark
-        self._verb = verb
+        self.verb = verb
         self._file = file
         self._remove = weakref.finalize(self, Path(file).unlink, missing_ok=True)
         self.counts: dict[str, int] = {}
@@ -136,7 +140,7 @@ class Result(Report):
         parts += [f"{self.counts[name]:,} {text}" for name, text in names.items() if self.counts.get(name)]
         if self.version is not None:
             parts.append(f"version {self.version}")
-        lines = [f"ags1 {self._verb}: " + ", ".join(parts)]
+        lines = [f"ags1 {self.verb}: " + ", ".join(parts)]
         lines += [f"  {path}: {message}" for path, message in self.errors[:5]]
         count = self.counts.get("error", 0) + self.counts.get("not protected", 0)
         if len(self.errors) > 5:
@@ -148,9 +152,18 @@ class Result(Report):
 
 
 class Recorder:
-    """Collects outcomes; its memory does not grow with their number."""
+    """Collects outcomes of a run that begins; its memory does not grow with their number.
 
-    def __init__(self, spark: Any, verb: str) -> None:
+    With ``on_error="fail"``, an outcome with one of these statuses is raised; `keeps` is whether a repeated run goes on
+    from there.
+    """
+
+    def __init__(
+        self, spark: Any, verb: str, on_error: str = "collect", *, keeps: bool = True,
+        failures: Sequence[str] = ("error", NOT_PROTECTED),
+    ) -> None:  # fmt: skip
+        self._started = time.monotonic()
+        self._failures, self._keeps = failures if on_error == "fail" else (), keeps
         descriptor, file = tempfile.mkstemp(prefix="ags1-result-", suffix=".arrows")
         os.close(descriptor)
         self.result = Result(spark, verb, file)
@@ -159,10 +172,13 @@ class Recorder:
         self._rows: list[Outcome] = []
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Add rows: one for each file."""
+        """Add rows, one for each file, and raise the first error among them, if that ends the run."""
         result = self.result
+        failed: Outcome | None = None
         for each in outcomes:
             self._rows.append(each)
+            if each.status in self._failures:
+                failed = failed or each
             result.counts[each.status] = result.counts.get(each.status, 0) + 1
             if each.status == "ok":
                 result.plaintext_bytes += each.plaintext_length
@@ -172,10 +188,13 @@ class Recorder:
                     result.errors.append((each.path, each.error or ""))
             if len(self._rows) >= _ROWS:
                 self._write()
+        if failed is not None:
+            self.fail(failed)
 
-    def count(self, status: str, files: int = 1) -> None:
-        """Count files that get no row."""
-        self.result.counts[status] = self.result.counts.get(status, 0) + files
+    def fail(self, outcome: Outcome) -> None:
+        """End the run with the error of an outcome."""
+        self.close()
+        raise_for(outcome, self.result.verb, self.result, keeps=self._keeps)
 
     def _write(self) -> None:
         rows, self._rows = self._rows, []
@@ -193,18 +212,32 @@ class Recorder:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
-    def close(self, seconds: float) -> Result:
+    def close(self) -> Result:
         """Write the last rows, and return the result."""
-        self._write()
-        self._writer.close()
-        self._sink.close()
-        self.result.seconds = seconds
+        if not self._sink.closed:
+            self._write()
+            self._writer.close()
+            self._sink.close()
+            self.result.seconds = time.monotonic() - self._started
         return self.result
 
 
 def _printable(text: str) -> str:
     """A name as text; bytes that are not UTF-8 are escaped."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def outcome_of(path: str, size: int, report: VerifyReport) -> Outcome:
+    """The report of a file as a row."""
+    outcome = Outcome(path, plaintext_length=size, file_length=size, detail=report.checked)
+    if not report.ok:
+        worst = next(each for each in report.findings if each.outcome == report.outcome)
+        usual = "KeyAccessError" if report.outcome == NOT_CHECKED else "AuthenticationError"
+        outcome.status = NOT_PROTECTED if report.outcome == NOT_PROTECTED else "error"
+        outcome.error, outcome.kind = report.fault(), worst.details.get("error", usual)
+    elif contradictions := report.having("contradiction"):
+        outcome.error = f"problem: {contradictions[0].message}"
+    return outcome
 
 
 class FailedFiles(Exception):
@@ -220,7 +253,10 @@ def raise_for(outcome: Outcome, verb: str, result: Result | None, *, keeps: bool
     """
     text = with_name(outcome.path, outcome.error or "")
     if keeps:
-        text += ". What was done is kept: run it again to continue, or with `on_error='collect'` to do the others."
+        text += (
+            f". What was done is kept: run it again to continue, or with {spelled('on_error', 'collect')} to do the "
+            "others."
+        )
     raised = _made(outcome, f"{verb}: {text}")
     raised.result = result
     raise raised

@@ -18,10 +18,10 @@ import pickle
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 from zipimport import zipimporter
 
 import pyarrow as pa
@@ -30,19 +30,17 @@ from ags1.core.gcm import random_bytes
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.spark.engine.failures import start_failure
 from ags1.spark.engine.planning import PART_BYTES, Unit, bin_count, files_of, gathered, pack
-from ags1.spark.engine.progress import Counters, Meter, Progress, Teller, open_meter
+from ags1.spark.engine.progress import Meter, Progress, open_meter
 from ags1.spark.engine.sealing import Opener, Sealer
 from ags1.spark.engine.sessions import Session
 from ags1.spark.engine.unsealed import unsealed
-from ags1.support.arguments import at_least_one
+from ags1.support.arguments import at_least_one, spell_by, spelling
 from ags1.support.parallel import in_parallel
 from ags1.support.words import size_text
 from ags1.work.units import Work
 
-Tell: TypeAlias = Callable[[int, int], None]
-
 _WAVES_AT_ONCE = 2
-_BATCH_FILES = 4_000
+_BATCH_ROWS = 4_000
 _NO_FILE = ""
 """Path in the row of a task that could not start."""
 # Several outcomes are pickled into one row: names that are not UTF-8 are kept, and Spark converts one value.
@@ -73,8 +71,6 @@ class Outcome:
         Of the unit.
     detail : object
         Further data for the driver; it can be pickled.
-    files : int
-        Number of files that `detail` describes.
     """
 
     path: str
@@ -88,7 +84,6 @@ class Outcome:
     seconds: float = 0.0
     start: int = 0
     detail: Any = None
-    files: int = 1
 
     @classmethod
     def failed(cls, unit: Any, error: BaseException, **more: Any) -> Outcome:
@@ -109,11 +104,12 @@ class TaskWork(Protocol):
     verb: str
     """One word for the work, shown in progress and in Spark's UI."""
 
-    def run(self, units: list[Any], tell: Tell) -> Iterator[Outcome]:
-        """Do some units; return an outcome for each, in any order.
+    def run(self, units: list[Any]) -> Iterator[Outcome]:
+        """Do some units; return an outcome for each, in any order."""
 
-        Call ``tell(files, plaintext_bytes)`` with the amount done since the last call.
-        """
+
+def untold(count: int) -> None:
+    """Progress within a task: Spark counts whole ones."""
 
 
 class FileWork(Work):
@@ -124,11 +120,10 @@ class FileWork(Work):
     threads = 1
     """For each file."""
 
-    def run(self, units: list[Any], tell: Tell) -> Iterator[Outcome]:
+    def run(self, units: list[Any]) -> Iterator[Outcome]:
         """Do the units; an error becomes an outcome. After one that all others would have, they are not tried."""
         before: Exception | None = None
-        for unit, outcome, error, seconds, untold in self.in_turn(units, lambda more: tell(0, more), self.threads):
-            tell(files_of(unit), untold)
+        for unit, outcome, error, seconds, _ in self.in_turn(units, untold, self.threads):
             if error is not None:
                 outcome = Outcome.failed(unit, error)
                 if error is before:
@@ -145,8 +140,7 @@ class _Task:
     label: str
     payloads: list[bytes]
     opener: Opener | None
-    counters: str | None
-    first_bin: int
+    spelling: Any = field(default_factory=spelling)
 
     def work(self) -> TaskWork:
         data = self.pickled_work if self.opener is None else self.opener.open(self.pickled_work, self.label)
@@ -165,25 +159,22 @@ def _run_bins(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     """Run a Spark task. It drains its input first: Spark does not reuse a worker that leaves input unread."""
     from pyspark import TaskContext
 
+    spell_by(task.spelling)
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
     for number in numbers:
-        tell = Teller(task.counters, task.first_bin + number)
         rows: list[Outcome] = []
-        files = 0
         try:
-            for outcome in task.work().run(task.units(number), tell):
+            for outcome in task.work().run(task.units(number)):
                 outcome.attempt = attempt
                 rows.append(outcome)
-                files += outcome.files
-                if files >= _BATCH_FILES:
+                if len(rows) >= _BATCH_ROWS:
                     yield _to_batch(rows)
-                    rows, files = [], 0
+                    rows = []
         except KeyAccessError as error:
             # Another attempt would be refused too.
             rows.append(Outcome(_NO_FILE, status="error", error=str(error), kind=type(error).__name__))
-        tell.close()
         yield _to_batch(rows)
     forget_archives()
 
@@ -243,7 +234,6 @@ class Engine:
         self._progress = progress
         self._seal = seal
         self._tag = f"ags1-{work.verb}-{random_bytes(6).hex()}"
-        self._bins = 0
         self._is_over = False
         self.part_bytes = part_bytes
         self.slots = self._session.slots()
@@ -254,15 +244,12 @@ class Engine:
         If a task fails as a whole, raise Spark's error.
         """
         waves = gathered(units, self.slots)
-        with (
-            closing(Counters(self._session.is_local)) as counters,
-            open_meter(self._work.verb, self._progress, counters, self._session, self._tag) as meter,
-        ):
+        with open_meter(self._work.verb, self._progress, self._session, self._tag) as meter:
 
             def expected() -> Iterator[Callable[[], list[Outcome]]]:
                 for wave in waves:
                     meter.expect(sum(map(files_of, wave)), sum(unit.size for unit in wave))
-                    yield self._session.inherited(partial(self._run_wave, wave, counters, meter))
+                    yield self._session.inherited(partial(self._run_wave, wave, meter))
                 meter.listed()
 
             with closing(in_parallel(_called, expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)) as outcomes:
@@ -273,9 +260,8 @@ class Engine:
         self._is_over = True
         self._session.cancel(self._tag)
 
-    def _run_wave(self, wave: list[Unit], counters: Counters, meter: Meter) -> list[Outcome]:
+    def _run_wave(self, wave: list[Unit], meter: Meter) -> list[Outcome]:
         bins = pack(wave, self._parallelism or bin_count(wave, self.slots))
-        first_bin, self._bins = self._bins, self._bins + len(bins)
         label = random_bytes(8).hex()
         payloads = []
         work = self._unsealed
@@ -285,7 +271,7 @@ class Engine:
             data = pickle.dumps(units, pickle.HIGHEST_PROTOCOL)
             payloads.append(data if self._seal is None else self._seal.seal(data, f"{label} {number}"))
         opener = None if self._seal is None else self._seal.opener
-        task = _Task(work, label, payloads, opener, counters.path, first_bin)
+        task = _Task(work, label, payloads, opener)
         count, size = sum(map(files_of, wave)), sum(unit.size for unit in wave)
         meter.begun(len(bins), count, size)
         text = f"ags1 {self._work.verb}: {count:,} files, {size_text(size)} in {len(bins):,} tasks"

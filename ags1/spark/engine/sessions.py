@@ -13,11 +13,6 @@ T = TypeVar("T")
 _DESCRIPTION = "spark.job.description"
 
 
-def is_connect(spark: Any) -> bool:
-    """Whether a session is one of Spark Connect, which has no SparkContext here."""
-    return "connect" in type(spark).__module__
-
-
 class Session:
     """A classic session, or one over Spark Connect."""
 
@@ -25,25 +20,12 @@ class Session:
         if not hasattr(spark, "range") or not hasattr(spark, "createDataFrame"):
             raise TypeError(f"spark must be a SparkSession, not {type(spark).__name__}")
         self.spark = spark
-        self._context = context = None if is_connect(spark) else spark.sparkContext
+        # A session of Spark Connect has no SparkContext here.
+        self._context = context = None if "connect" in type(spark).__module__ else spark.sparkContext
         is_default = getattr(context, "pythonExec", "") == "python3" and "PYSPARK_PYTHON" not in os.environ
-        if context is not None and self.is_local and is_default:
+        if context is not None and str(context.master).startswith("local") and is_default:
             # What PySpark takes may be another Python than this one, which has ags1.
             context.pythonExec = sys.executable
-
-    @property
-    def is_local(self) -> bool:
-        """Whether workers run on this machine, and see its files."""
-        return self._context is not None and str(self._context.master).startswith("local")
-
-    def setting(self, name: str) -> str | None:
-        """A setting of the session; None if it is not set, or is not shown."""
-        try:
-            value: str | None = self.spark.conf.get(name, None)
-        except Exception:
-            # Some platforms refuse to show some settings.
-            return None
-        return value
 
     def slots(self) -> int:
         """How many tasks the cluster runs at once, if that is known."""

@@ -23,11 +23,6 @@ _WIDER = {
 }
 
 
-def is_hidden(name: str) -> bool:
-    """Whether Spark ignores a file: a part of its name begins with a point, or with _ and has no =."""
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
-
-
 def values_of(name: str) -> dict[str, str | None]:
     """Names and values in the directories of a relative path; None is null."""
     found: dict[str, str | None] = {}

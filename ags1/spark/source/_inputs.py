@@ -14,8 +14,11 @@ import errno
 import glob
 import logging
 import os
-from collections.abc import Callable, Iterator
+import pickle
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import ags1.dataset as datasets
@@ -25,8 +28,7 @@ from ags1.dataset.versions import latest_number
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
 from ags1.spark.engine.locations import locate
-from ags1.spark.engine.sealing import kms_client, kms_reference
-from ags1.spark.source._directories import is_hidden
+from ags1.spark.engine.sealing import kms_client
 from ags1.spark.source.decoders import Plain
 from ags1.spark.source.options import SourceOptions
 from ags1.storage import Location, in_order, list_files, match, status
@@ -74,6 +76,19 @@ class ListedFiles:
         return self.path[self.base :]
 
 
+END = 1 << 62
+"""End of a range that goes to the end of its file, wherever that is."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A range of a file."""
+
+    file: ListedFiles
+    start: int = 0
+    end: int = END
+
+
 class Input(Protocol):
     """A set of files. Holds keys, or the means to get them: it cannot be pickled."""
 
@@ -91,11 +106,15 @@ class Input(Protocol):
 
 def open_input(options: SourceOptions, identity: str | None = None) -> Input:
     """Open the input of the options; `identity` is the one that the driver read, so that a task reads the same."""
+    if identity is not None:
+        is_dataset = identity != _Files.identity
+    elif options.keyref or options.decode == "parquet":
+        is_dataset = len(options.path) == 1 and latest_number(locate(options.path[0], options.session)) > 0
+    else:
+        is_dataset = True
     if options.keyref:
-        return _KeyedFiles(options)
-    if options.decode == "parquet" and (
-        len(options.path) > 1 or not _is_dataset(locate(options.path[0], options.session))
-    ):
+        return _KeyedFiles(options, is_dataset=is_dataset)
+    if not is_dataset:
         return _ParquetFiles(options)
     if identity is None:
         return DatasetFiles(options, options.version_as_of if options.version_as_of >= 0 else None)
@@ -103,8 +122,19 @@ def open_input(options: SourceOptions, identity: str | None = None) -> Input:
     return DatasetFiles(options, int(number), digest)
 
 
+def packed(identity: str, splits: list[Split]) -> bytes:
+    """What a task is sent: paths and ranges, no keys."""
+    return zlib.compress(pickle.dumps((identity, splits), pickle.HIGHEST_PROTOCOL), 1)
+
+
+def opened_task(data: bytes, options: SourceOptions) -> tuple[Input, list[Split]]:
+    """The input of a task, and the splits that it was sent."""
+    identity, splits = pickle.loads(zlib.decompress(data))
+    return cached_input(options, identity), splits
+
+
 def cached_input(options: SourceOptions, identity: str) -> Input:
-    """As `opened`, but cached for the next tasks of this process: one call to the KMS for all of them."""
+    """As :func:`open_input`, but cached for the next tasks of this process: one call to the KMS for all of them."""
     key = (os.getpid(), options)
     found = _cache.get(key)
     if found is not None and found.identity == identity:
@@ -127,10 +157,6 @@ def _refuse_options(options: SourceOptions, names: tuple[str, ...], why: str) ->
             raise ValueError(f"{', '.join(options.path)}: the option {name} {why}")
 
 
-def _is_dataset(location: Location) -> bool:
-    return latest_number(location) > 0
-
-
 def _decryption(options: SourceOptions, *, plaintext: bool) -> Any:
     """Keys for encrypted Parquet files, if the options name a KMS."""
     if options.decode != "parquet" or not options.kms:
@@ -148,12 +174,16 @@ class DatasetFiles:
             options, _OF_FILES, "is for single files, and this is a dataset, whose manifests have all of it"
         )
         self._options = options
-        location = locate(options.path[0], options.session)
         expected = options.expected_version if number is None and options.expected_version >= 0 else None
+        self._filter = Filter(options.include or None, options.exclude or None)
+        self._below = f"{options.prefix.rstrip('/')}/" if options.prefix else ""
+        self._decryption = _decryption(options, plaintext=True)
+        location = locate(options.path[0], options.session)
+        self._is_local = location.is_local
         try:
             self.dataset = datasets.open(
                 location,
-                kms_client(kms_reference(options.kms)),
+                kms_client(options.kms),
                 version=number,
                 expected_version=expected,
                 expected_digest=digest,
@@ -161,56 +191,36 @@ class DatasetFiles:
                 threads=options.threads,
             )
         except FileNotFoundError:
-            if number is not None or _is_dataset(location):
+            if number is not None or latest_number(location):
                 raise
             raise no_dataset(location) from None
         self.identity = f"{self.dataset.version} {self.dataset.digest}"
-        self._filter = Filter(options.include or None, options.exclude or None)
-        self._below = f"{options.prefix.rstrip('/')}/" if options.prefix else ""
-        self._is_local = location.is_local
-        self._decryption = _decryption(options, plaintext=True)
 
     def files(self) -> Iterator[ListedFiles]:
-        return (file for _, files in self.leaves(lambda leaf: True) for _, file in files or ())
-
-    def leaves(
-        self, is_read: Callable[[datasets.Leaf], bool]
-    ) -> Iterator[tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]]:
-        """Leaves of the manifests; the files of those that are to be read, with their numbers in the leaf.
-
-        One that the options may leave out some of is read in any case.
-        """
         prefix = self._options.prefix
         if prefix and not self.dataset.files.is_directory(prefix):
             raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
 
-        def read(leaf: datasets.Leaf) -> tuple[datasets.Leaf, list[tuple[int, ListedFiles]] | None]:
-            is_whole = not self._filter and leaf.first.startswith(self._below) and leaf.last.startswith(self._below)
-            if is_whole and not is_read(leaf):
-                return leaf, None
-            return leaf, self._wanted(leaf.sizes())
+        def read(leaf: datasets.Leaf) -> list[ListedFiles]:
+            return self._wanted(leaf.sizes())
 
         leaves = self.dataset.files.leaves(prefix)
-        return map(read, leaves) if self._is_local else in_order(read, leaves, at_once=_AHEAD)
+        return chain.from_iterable(map(read, leaves) if self._is_local else in_order(read, leaves, at_once=_AHEAD))
 
-    def of_leaf(self, first: str, begin: int, behind: int) -> list[ListedFiles]:
-        """Files of the leaf that begins with an entry, by their numbers in it."""
-        sizes = self.dataset.files.leaf(first).sizes(keep=self._options.content)
-        return [file for _, file in self._wanted(sizes[begin:behind])]
-
-    def _wanted(self, sizes: list[tuple[str, int, int]]) -> list[tuple[int, ListedFiles]]:
-        """The files that the options select, with their numbers."""
-        found = []
-        for number, (path, length, file_length) in enumerate(sizes):
-            if path.endswith("/") or not path.startswith(self._below) or _left_out(path, self._options):
-                continue
-            if self._filter.accepts(path):
-                found.append((number, ListedFiles(path, 0, length, file_length)))
-        return found
+    def _wanted(self, sizes: list[tuple[str, int, int]]) -> list[ListedFiles]:
+        """The files that the options select."""
+        return [
+            ListedFiles(path, 0, length, file_length)
+            for path, length, file_length in sizes
+            if path.startswith(self._below)
+            and not path.endswith("/")
+            and not _left_out(path, self._options)
+            and self._filter.accepts(path)
+        ]
 
     def wanted(self, entry: datasets.DatasetEntry) -> list[ListedFiles]:
         """The file of an entry, if the options select it."""
-        return [file for _, file in self._wanted([(entry.path, entry.plaintext_length, entry.file_length)])]
+        return self._wanted([(entry.path, entry.plaintext_length, entry.file_length)])
 
     def open(self, file: ListedFiles) -> Plain:
         reader = self.dataset.open(file.path)
@@ -224,7 +234,7 @@ def no_dataset(location: Location) -> FileNotFoundError:
     """The error for a place without a dataset, with a hint."""
     above, _, below = location.text.rpartition("/")
     while above and not above.endswith(("/", ":")):
-        if _is_dataset(Location(above, location.storage_options)):
+        if latest_number(Location(above, location.storage_options)):
             text = f"this is inside of the dataset {above}: load that, with the option prefix={below}"
             return FileNotFoundError(errno.ENOENT, text, location.shown)
         above, _, name = above.rpartition("/")
@@ -234,6 +244,11 @@ def no_dataset(location: Location) -> FileNotFoundError:
         "keyref, for encrypted Parquet files decode=parquet)"
     )
     return FileNotFoundError(errno.ENOENT, text, location.shown)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark ignores a file: a part of its name begins with a point, or with _ and has no =."""
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
 
 
 def _left_out(name: str, options: SourceOptions) -> bool:
@@ -270,10 +285,10 @@ class _Files:
 
 
 class _KeyedFiles(_Files):
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, is_dataset: bool = False) -> None:
         super().__init__(options)
         self._keys = SourceFileKeys(options)
-        if not self._keys.several and len(options.path) == 1 and _is_dataset(locate(options.path[0], options.session)):
+        if is_dataset and not self._keys.several:
             raise ValueError(
                 f"{options.path[0]} is a dataset, where each file has a key of its own: give the option kms, not keyref"
             )

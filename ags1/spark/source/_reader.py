@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -15,18 +17,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ags1 import layout
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark.engine.runner import forget_archives
 from ags1.spark.source._directories import constant, inferred, values_of
-from ags1.spark.source._inputs import DatasetFiles, Input, ListedFiles, cached_input, open_input
-from ags1.spark.source._splits import Place, Split, packed, plan, plan_leaves, splits_of, unpacked
-from ags1.spark.source.decoders import Decoder, Plain, decoder_for
-from ags1.spark.source.decoders.types import find
+from ags1.spark.source._inputs import Input, ListedFiles, Split, open_input, opened_task, packed
+from ags1.spark.source._splits import plan
+from ags1.spark.source.decoders import Plain, decoder_for
+from ags1.spark.source.decoders.types import conformed, find
 from ags1.spark.source.options import SourceOptions
 
-# Of a row with the metadata of a file, besides its path.
-_METADATA_BYTES = 64
 _log = logging.getLogger("ags1.spark")
 
 
@@ -101,66 +100,63 @@ def _close(plain: Plain) -> None:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def read_splits(
-    source: Input,
-    places: Iterable[Split | Place],
-    schema: pa.Schema,
-    options: SourceOptions,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of some splits, in batches of exactly `schema`.
+class Rows:
+    """What a task makes: rows of splits, in batches of exactly a schema. It can be pickled."""
 
-    Data that is not authentic always raises
-    AuthenticationError with the file and the block, whatever the options are.
-    """
-    directories = _Directories(schema, options)
-    splits = splits_of(places, source)
-    if not options.content:
-        return _metadata_rows(source, splits, schema, options, directories)
-    decoder = decoder_for(options)
-    return _gathered(_all_rows(source, splits, schema, options, decoder, directories), options.batch_bytes)
+    def __init__(self, schema: pa.Schema, options: SourceOptions) -> None:
+        self._schema, self._options = schema, options
+        self._decoder = decoder_for(options)
+        self._path = options.path_column if options.path_column in schema.names else None
+        # Values of the last directory, as scalars. Neighbours mostly have the same one.
+        self._directory = ""
+        self._scalars: dict[str, Any] = {}
 
+    def of_partition(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        # Spark turns an empty list into None, or into a partition with None in it.
+        sent = getattr(partition, "value", None)
+        if sent is not None:
+            yield from self.of(*opened_task(sent, self._options))
+            forget_archives()
 
-def read_partition(
-    partition: InputPartition | None, schema: StructType, options: SourceOptions
-) -> Iterator[pa.RecordBatch]:
-    # Spark turns an empty list into None, or into a partition with None in it.
-    value = getattr(partition, "value", None)
-    if value is None:
-        return
-    identity, splits = unpacked(value)
-    yield from read_splits(cached_input(options, identity), splits, arrow_schema(schema), options)
-    forget_archives()
+    def of(self, source: Input, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        """The rows of splits.
 
+        Data that is not authentic always raises AuthenticationError with the file and the block, whatever the options
+        are.
+        """
+        return _gathered(self._decoded(source, splits), self._options)
 
-def _all_rows(
-    source: Input,
-    splits: Iterable[Split],
-    schema: pa.Schema,
-    options: SourceOptions,
-    decoder: Decoder,
-    directories: _Directories,
-) -> Iterator[pa.RecordBatch]:
-    plain: Plain | None = None
-    opened: ListedFiles | None = None
-    try:
-        for split in splits:
-            constants = directories.constants(split.file)
-            data = pa.schema([field for field in schema if field.name not in constants])
-            if plain is None or opened != split.file:
-                if plain is not None:
-                    _close(plain)
-                opened = split.file
-                plain = _opened(source, split.file, options)
-                if plain is None:
-                    continue
+    def _decoded(self, source: Input, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        for file, ranges in groupby(splits, key=attrgetter("file")):
+            constants = self._constants(file)
+            columns = [name for name in self._schema.names if name not in constants]
+            plain = _opened(source, file, self._options)
+            if plain is None:
+                continue
             try:
-                for batch in decoder.read(plain, split.start, split.end, data):
-                    yield _completed(batch, constants, schema)
+                for each in ranges:
+                    for batch in self._decoder.read(plain, each.start, each.end, columns):
+                        yield conformed(batch, self._schema, plain.name, constants)
             except Ags1Error as error:
-                raise _named(error, plain.name, options.decode) from None
-    finally:
-        if plain is not None:
-            _close(plain)
+                raise _named(error, plain.name, self._options.decode) from None
+            finally:
+                _close(plain)
+
+    def _constants(self, file: ListedFiles) -> dict[str, Any]:
+        """Columns with values from the path of a file."""
+        directory = file.path[file.base :].rpartition("/")[0]
+        if self._options.partition_discovery and directory != self._directory:
+            found = {}
+            for key, value in values_of(f"{directory}/").items():
+                index = find(self._schema, key)
+                if index is not None:
+                    field = self._schema.field(index)
+                    found[field.name] = constant(value, field, file.path)
+            self._directory, self._scalars = directory, found
+        if self._path is None:
+            return self._scalars
+        return self._scalars | {self._path: pa.scalar(_text(file.path), self._schema.field(self._path).type)}
 
 
 def _opened(source: Input, file: ListedFiles, options: SourceOptions) -> Plain | None:
@@ -187,95 +183,19 @@ def _named(error: Any, name: str, decode: str = "") -> Any:
     return made
 
 
-class _Directories:
-    """Columns with values from the paths of files, as scalars. Neighbours mostly have the same directory."""
-
-    def __init__(self, schema: pa.Schema, options: SourceOptions) -> None:
-        self._schema, self._options = schema, options
-        self._path = options.path_column if options.path_column in schema.names else None
-        self._directory: str | None = None
-        self._scalars: dict[str, Any] = {}
-
-    def constants(self, file: ListedFiles) -> dict[str, Any]:
-        """The values of all such columns."""
-        directory = file.name.rpartition("/")[0]
-        if self._options.partition_discovery and directory != self._directory:
-            found = {}
-            for key, value in values_of(file.name).items():
-                index = find(self._schema, key)
-                if index is not None:
-                    field = self._schema.field(index)
-                    found[field.name] = constant(value, field, file.path)
-            self._directory, self._scalars = directory, found
-        if self._path is None:
-            return self._scalars
-        return self._scalars | {self._path: pa.scalar(_text(file.path), self._schema.field(self._path).type)}
-
-
 def _text(path: str) -> str:
     """A path as text for rows: Arrow's strings cannot contain bytes that are not UTF-8."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _completed(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    if not constants:
-        return batch
-    columns = [
-        pa.repeat(constants[field.name], batch.num_rows)
-        if field.name in constants
-        else batch.column(batch.schema.get_field_index(field.name))
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _metadata_rows(
-    source: Input, splits: Iterable[Split], schema: pa.Schema, options: SourceOptions, directories: _Directories
-) -> Iterator[pa.RecordBatch]:
-    """A row for each file, many in a batch. For a dataset, the manifest has all values: no file is opened."""
-    rows: list[dict[str, Any]] = []
-    size = 0
-    for split in splits:
-        file = split.file
-        length, block_length = file.length, layout.DEFAULT_BLOCK_LENGTH
-        if options.keyref:
-            plain = _opened(source, file, options)
-            if plain is None:
-                continue
-            length, block_length = plain.source.size, plain.source.block_length
-            _close(plain)
-        rows.append(
-            {
-                "path": _text(file.path),
-                "length": length,
-                "file_length": file.file_length,
-                "blocks": layout.block_count(length, block_length),
-                **{name: scalar.as_py() for name, scalar in directories.constants(file).items()},
-            }
-        )
-        size += len(file.path) + _METADATA_BYTES
-        if size >= options.batch_bytes:
-            yield _batch_of(rows, schema)
-            rows, size = [], 0
-    if rows:
-        yield _batch_of(rows, schema)
-
-
-def _batch_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    unknown = [name for name in schema.names if any(name not in row for row in rows)]
-    if unknown:
-        raise ValueError(f"with content=false there is no column {', '.join(unknown)}")
-    return pa.RecordBatch.from_pylist(rows, schema=schema)
-
-
-def _gathered(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+def _gathered(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Combine small batches of many small files: each batch costs Spark as much as many rows."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        if waiting and size + batch.nbytes > batch_bytes:
+        if waiting and size + batch.nbytes > options.batch_bytes:
             yield _joined(waiting)
             waiting, size = [], 0
         waiting.append(batch)
@@ -303,21 +223,16 @@ class SourceReader(DataSourceReader):
                 "with a schema, leave columns out, and put only what is wanted into the schema"
             )
         self._options = options
-        self._schema = schema
+        self._rows = Rows(arrow_schema(schema), options)
 
     def partitions(self) -> list[InputPartition]:
         """The tasks: a list, empty if there are no files."""
         options = self._options
         source = open_input(options)
         try:
-            tasks: list[Any]
-            if isinstance(source, DatasetFiles):
-                tasks = plan_leaves(source, options)
-            else:
-                tasks = plan(source.files(), options)
-            return [InputPartition(packed(source.identity, each)) for each in tasks]
+            return [InputPartition(packed(source.identity, each)) for each in plan(source.files(), options)]
         finally:
             source.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._schema, self._options)
+        return self._rows.of_partition(partition)

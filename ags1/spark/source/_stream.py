@@ -2,75 +2,35 @@
 
     offset   {"version": 7, "dataset": uuid}     all files of versions up to 7 have been read
     batch    from version 4 to 7                 the files that versions 5, 6 and 7 added
-    offset   {..., "of": 5, "path": "a/b.csv"}   of version 7, all that came before version 5, and with it up to a path
 
-The latest offset is read without a key, unless there is a limit of files or bytes. A batch is planned from the
-authenticated manifests of its two versions; their common parts are not read. A replaced file is a new file of the
-version that replaced it, and its rows come again; rows of a removed file stay in the sink. Commits during a batch do
-not change it: it reads the version that it ends with. If that version was expired before, the batch has the files that
-are left of it.
-
-With a limit of files or bytes, the files of a version are read in the order in which they came, and of those that came
-together in the order of their paths. What comes meanwhile waits until a version has been read to its end.
+The latest offset is read without a key. A batch is planned from the authenticated manifests of its two versions; their
+common parts are not read. A replaced file is a new file of the version that replaced it, and its rows come again; rows
+of a removed file stay in the sink. Commits during a batch do not change it: it reads the version that it ends with. If
+that version was expired before, the batch has the files that are left of it.
 """
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ags1.dataset import DatasetEntry
-from ags1.dataset.names import sort_key
 from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
-from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset
-from ags1.spark.source._reader import read_partition
-from ags1.spark.source._splits import packed, plan
+from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset, packed
+from ags1.spark.source._reader import Rows, arrow_schema
+from ags1.spark.source._splits import plan
 from ags1.spark.source.options import StreamOptions
 
 _log = logging.getLogger("ags1.spark")
-_MOST_WAITING = 100_000
-
-
-class _Place(NamedTuple):
-    """A place in the order in which files came: behind a file, or behind a whole version."""
-
-    version: int
-    is_end: bool
-    key: bytes
-
-    @classmethod
-    def of(cls, offset: Mapping[str, Any]) -> _Place:
-        if "path" in offset:
-            return cls(offset["of"], False, sort_key(offset["path"]))
-        return cls(offset["version"], True, b"")
-
-
-class _Waiting(NamedTuple):
-    """Files of a version that are to be read, in their order: the first ones after a place, or all."""
-
-    identity: str
-    version: int
-    after: _Place
-    files: list[tuple[_Place, ListedFiles]]
-    is_all: bool
-
-    def between(self, after: _Place, last: _Place) -> Iterator[ListedFiles] | None:
-        """The files after a place, up to another; None if some of them may not be here."""
-        behind = _Place(self.version, True, b"") if self.is_all else self.files[-1][0] if self.files else self.after
-        if after < self.after or behind < last:
-            return None
-        return (file for place, file in self.files if after < place <= last)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -81,10 +41,9 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
+        self._rows = Rows(arrow_schema(schema), options)
         self._most = options.max_versions_per_batch
         self._position: dict[str, Any] | None = None
-        self._waiting: _Waiting | None = None
         self._has_warned = False
 
     def _now(self) -> dict[str, Any]:
@@ -106,7 +65,7 @@ class StreamReader(DataSourceStreamReader):
         return {**now, "version": first - 1}
 
     def latestOffset(self) -> dict[str, Any]:
-        """The end of the next batch. Without a limit of files or bytes, the KMS is not called."""
+        """The end of the next batch. The KMS is not called."""
         if self._position is None:
             # After a restart Spark tells the position first, by an empty batch.
             self._position = self.initialOffset()
@@ -122,50 +81,9 @@ class StreamReader(DataSourceStreamReader):
         return end
 
     def _end_after(self, start: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-        """Where a batch ends by the limits of the options."""
+        """Where a batch ends by the limit of the options."""
         self._refuse_another(start, now)
-        last = start["version"] if "path" in start else now["version"]
-        if self._most:
-            last = min(last, start["version"] + self._most)
-        whole = {**now, "version": last}
-        if start == whole or not (self._options.max_files_per_trigger or self._options.max_bytes_per_trigger):
-            return whole
-        return self._within_limits(_Place.of(start), whole)
-
-    def _within_limits(self, after: _Place, whole: dict[str, Any]) -> dict[str, Any]:
-        """As many files as the options allow for a batch, and at least one."""
-        waiting = self._waiting
-        if waiting is None or waiting.version != whole["version"] or after < waiting.after:
-            waiting = self._list(after, whole)
-        files = [each for each in waiting.files if each[0] > after]
-        count = self._admitted(files)
-        if count == len(files) and not waiting.is_all and waiting.after < after:
-            waiting = self._list(after, whole)
-            files = waiting.files
-            count = self._admitted(files)
-        self._waiting = waiting._replace(after=after, files=files)
-        if count == len(files) and waiting.is_all:
-            return whole
-        place, file = files[count - 1]
-        return {**whole, "of": place.version, "path": file.path}
-
-    def _admitted(self, files: list[tuple[_Place, ListedFiles]]) -> int:
-        """How many of some files are in one batch."""
-        most_files, most_bytes = self._options.max_files_per_trigger, self._options.max_bytes_per_trigger
-        count = size = 0
-        for _, file in files:
-            size += file.length
-            if count and (most_files == count or 0 < most_bytes < size):
-                break
-            count += 1
-        return count
-
-    def _list(self, after: _Place, whole: dict[str, Any]) -> _Waiting:
-        """The next files of a version."""
-        most = max(_MOST_WAITING, self._options.max_files_per_trigger + 1)
-        with closing(self._opened(whole)) as source:
-            found = heapq.nsmallest(most, self._files(source, after, _Place.of(whole)), key=itemgetter(0))
-            return _Waiting(source.identity, whole["version"], after, found, len(found) < most)
+        return {**now, "version": min(now["version"], start["version"] + self._most)} if self._most else now
 
     def _refuse_another(self, start: dict[str, Any], now: dict[str, Any]) -> None:
         if start["dataset"] != now["dataset"]:
@@ -183,20 +101,11 @@ class StreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch: an empty list if no files came."""
         self._refuse_another(start, end)
-        if _Place.of(end) < _Place.of(start):
-            raise ValueError(
-                "the checkpoint has a batch that ends before it begins: start again, with a new checkpoint"
-            )
         self._position = end
         if start == end:
             return []
         with closing(self._opened(end)) as source:
-            after, last, waiting = _Place.of(start), _Place.of(end), self._waiting
-            files = None
-            if waiting is not None and waiting.identity == source.identity:
-                files = waiting.between(after, last)
-            if files is None:
-                files = (file for _, file in self._files(source, after, last))
+            files = self._files(source, start["version"], end["version"])
             return [InputPartition(packed(source.identity, splits)) for splits in plan(files, self._options)]
 
     def _opened(self, offset: dict[str, Any]) -> DatasetFiles:
@@ -213,25 +122,23 @@ class StreamReader(DataSourceStreamReader):
             raise
         return source
 
-    def _files(self, source: DatasetFiles, after: _Place, last: _Place) -> Iterator[tuple[_Place, ListedFiles]]:
-        """What came after a place, up to another, in the order of paths."""
+    def _files(self, source: DatasetFiles, after: int, last: int) -> Iterator[ListedFiles]:
+        """What came after a version, up to another, in the order of paths."""
         dataset, prefix = source.dataset, f"{self._options.prefix}/" if self._options.prefix else ""
-        known = after.version if after.is_end else after.version - 1
         entries: Iterator[DatasetEntry]
         try:
-            if known == 0:
+            if after == 0:
                 raise FileNotFoundError
-            entries = (entry for entry in dataset.changed_since(known) if entry.path.startswith(prefix))
+            entries = (entry for entry in dataset.changed_since(after) if entry.path.startswith(prefix))
         except FileNotFoundError:
             # There is nothing to compare with, or no more.
             entries = dataset.files.below(self._options.prefix)
         for entry in entries:
-            place = _Place(entry.version, False, entry.key)
-            if after < place <= last:
-                yield from ((place, file) for file in source.wanted(entry))
+            if after < entry.version <= last:
+                yield from source.wanted(entry)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._schema, self._options)
+        return self._rows.of_partition(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the dataset keeps what was read."""
@@ -250,17 +157,15 @@ else:
         _target: dict[str, Any] | None = None
 
         def getDefaultReadLimit(self) -> Any:
-            """Whether there is a limit: Spark has no word for versions, nor for two, so the number is not used."""
-            options = self._options
-            most = options.max_files_per_trigger or options.max_bytes_per_trigger or options.max_versions_per_batch
-            return ReadMaxFiles(most) if most else ReadAllAvailable()
+            """Whether there is a limit: Spark has no word for versions, so the number is not used."""
+            return ReadMaxFiles(self._most) if self._most else ReadAllAvailable()
 
         def prepareForTriggerAvailableNow(self) -> None:
             """Note where the query ends."""
             self._target = self._now()
 
         def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # type: ignore[override, unused-ignore]
-            """The end of the next batch. Without a limit of files or bytes, the KMS is not called."""
+            """The end of the next batch. The KMS is not called."""
             now = self._now() if self._target is None else self._target
             if isinstance(limit, ReadAllAvailable):
                 self._refuse_another(start, now)

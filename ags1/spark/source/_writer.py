@@ -23,10 +23,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.access import Access
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
-from ags1.dataset.pins import Pins
+from ags1.dataset.pins import Access, Pins
 from ags1.dataset.runs import Done, RunReference
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_latest
@@ -34,7 +33,7 @@ from ags1.errors import ConflictError, FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
-from ags1.spark.engine.sealing import kms_client, kms_reference, run_keys
+from ags1.spark.engine.sealing import kms_client, run_keys
 from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
@@ -65,7 +64,7 @@ def writer_for(
     _refuse_lost(schema, checked.decode)
     encoding = encoding_for(checked, columns)
     location = locate(checked.path, session).as_root()
-    client = kms_client(kms_reference(checked.kms))
+    client = kms_client(checked.kms)
     base = read_latest(location)
     if base is None:
         if not checked.key_id:

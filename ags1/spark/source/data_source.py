@@ -39,8 +39,6 @@ Reading                 Default         Meaning
 ``exclude``             none            globs of paths that are not
 ``prefix``              all             a directory of the dataset; only what is below it is read
 ``columns``             all             columns to read: Spark does not tell a Python source which a query needs
-``content``             true            false, for binary: a row for each file, with path, length, file_length,
-                                        blocks; nothing is decrypted
 ``path_column``         none            name of a column that gets the path of the file
 ``partition_discovery`` true            directories like ``day=1`` become columns: int, bigint, double, date or string
 ``split_bytes``         256m            plaintext of a task; bigger files are cut, unless they cannot be
@@ -87,37 +85,24 @@ Streaming                  Default    Meaning, besides the options of reading
 ``starting_version``       earliest   where a query without a checkpoint begins: earliest, latest (what comes from
                                       now on), or the first version whose files are read
 ``max_versions_per_batch`` all        how many versions of the dataset a batch takes at most
-``max_files_per_trigger``  all        how many files a batch takes at most
-``max_bytes_per_trigger``  all        plaintext that a batch takes at most; a file that is bigger is one batch. With
-                                      both, what is reached first counts
 ========================== ========== ======================================================================
 
-A stream follows one dataset, so ``keyref``, ``expected_version`` and ``version_as_of`` are not for it. Files that wait
-are read in the order of versions, and those of one version in the order of their paths. Spark before 4.2 tells no
-source what the trigger is: ``availableNow`` with a limit is one batch there, with a warning if there is more, so start
-the query again.
+A stream follows one dataset, so ``keyref``, ``expected_version`` and ``version_as_of`` are not for it. Spark before 4.2
+tells no source what the trigger is: ``availableNow`` with a limit is one batch there, with a warning if there is more,
+so start the query again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.types import StructType
 
 from ags1.spark.engine.captured import CapturedSession, capture
 from ags1.spark.engine.sessions import Session
 from ags1.spark.source._reader import SourceReader, infer_schema
 from ags1.spark.source.options import SourceOptions, StreamOptions
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceWriter,
-    )
-    from pyspark.sql.types import StructType
 
 
 class Ags1DataSource(DataSource):
@@ -132,7 +117,7 @@ class Ags1DataSource(DataSource):
     recorded length, missing blocks at the end are not detected; datasets and key metadata have lengths.
 
     Spark does not tell Python data sources which columns a query needs, so a count decrypts everything: use the
-    options ``columns``, ``prefix``, ``include`` and ``content=false``.
+    options ``columns``, ``prefix`` and ``include``.
     """
 
     session: CapturedSession | None = None

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ags1.spark.engine.sealing import kms_reference
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +26,7 @@ MIB = 1 << 20
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _SCALES = {"": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30}
-_BINARY, _TEXT, _PARQUET = frozenset({"binary"}), frozenset({"text"}), frozenset({"parquet"})
+_TEXT, _PARQUET = frozenset({"text"}), frozenset({"parquet"})
 
 
 # -- how texts are read ------------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ def _keyref(text: str) -> str:
 def _kms(text: str) -> str:
     if not text or ":" not in text:
         raise ValueError("must be a URL as ags1.kms.load takes it, such as aws: or local:PATH?key_file=PATH")
-    return text
+    return kms_reference(text)
 
 
 def _separator(text: str) -> bytes:
@@ -140,7 +142,6 @@ class SourceOptions:
     exclude: tuple[str, ...] = _option((), _list)
     prefix: str = _option("", lambda text: text.strip("/"))
     decode: str = _option("binary", _one_of(*DECODES))
-    content: bool = _option(True, _flag, _BINARY)
     columns: tuple[str, ...] = _option((), _list)
     path_column: str = _option("")
     partition_discovery: bool = _option(True, _flag)
@@ -177,8 +178,6 @@ class SourceOptions:
             )
         if self.version_as_of >= 0 and self.expected_version >= 0:
             raise ValueError("give only one of version_as_of and expected_version")
-        if not self.content and self.columns:
-            raise ValueError("the options content=false and columns contradict each other")
         if self.aad_prefix and self.aad_prefix_hex:
             raise ValueError("give only one of aad_prefix and aad_prefix_hex")
         if len(self.path) > 1 and not self.keyref and self.decode != "parquet":
@@ -194,12 +193,10 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class StreamOptions(SourceOptions):
-    """Options of a stream, checked: those of a read and four more. A limit of 0 is none."""
+    """Options of a stream, checked: those of a read and two more. A limit of 0 is none."""
 
     starting_version: str = _option("earliest", _starting)
     max_versions_per_batch: int = _option(0, _count)
-    max_files_per_trigger: int = _option(0, _count)
-    max_bytes_per_trigger: int = _option(0, _size)
 
 
 # The first is the default. Encrypted data cannot be compressed afterwards.

@@ -6,7 +6,7 @@ A decoder gets a reader of the plaintext and a range of it. Ranges that tile a f
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,11 @@ class Decoder:
         """The schema of one file."""
         raise NotImplementedError
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a range of plaintext, which may end after the file, in batches of exactly `schema`."""
+    def read(self, file: Plain, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a range of plaintext, which may end after the file.
+
+        Batches have some columns of the file: these, as far as it has them, in any case, order and type.
+        """
         raise NotImplementedError
 
 

@@ -21,7 +21,6 @@ from ags1.errors import FormatError, LimitError
 
 BOM = b"\xef\xbb\xbf"
 _STEP = 64 << 10
-_COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 # Arrow's strings count bytes with 32 bits.
 _MAX_LINE = (1 << 31) - 1
 _NO_LIMIT = 1 << 62
@@ -144,13 +143,3 @@ def _split(data: bytes, separator: bytes, *, is_whole: bool) -> tuple[pa.Array, 
     except pa.ArrowInvalid:
         # Bytes that are not UTF-8 become U+FFFD.
         return pa.array([line.decode("utf-8", "replace") for line in lines.to_pylist()], pa.string()), rest
-
-
-def refuse_compressed(name: str) -> None:
-    """Refuse a compressed file, which is not text."""
-    ending = name.lower().removesuffix(".ags1").rpartition(".")[2]
-    if ending in _COMPRESSED:
-        raise FormatError(
-            f"{name} is compressed, and only gzip is read here: leave it out with the option exclude=*."
-            f"{ending}{'.ags1' if name.lower().endswith('.ags1') else ''}, or read it with decode=binary"
-        )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ags1.errors import FormatError
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders.types import conformed, find, spark_schema
+from ags1.spark.source.decoders.types import find, spark_schema
 
 _MAGIC = b"ARROW1"
 
@@ -38,29 +38,25 @@ class _Arrow(Decoder):
         opened, _ = _open(file, None)
         return spark_schema(opened.schema, file.name)
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def read(self, file: Plain, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         size = file.source.size
         if start > 0 and start >= size:
             return
-        opened, is_file = _open(file, schema)
+        opened, is_file = _open(file, columns)
         try:
             if is_file:
                 count = opened.num_record_batches
                 for index in range(count):
                     if owned_part(index, count, size, start, end):
-                        yield from self._batches(file, opened.get_batch(index), schema)
+                        yield from sliced(opened.get_batch(index), self._options.batch_bytes)
             elif start == 0 < end:
                 for batch in opened:
-                    yield from self._batches(file, batch, schema)
+                    yield from sliced(batch, self._options.batch_bytes)
         except pa.ArrowInvalid as error:
             raise FormatError(f"{file.name}: a record batch cannot be read: {error}") from None
 
-    def _batches(self, file: Plain, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for piece in sliced(batch, self._options.batch_bytes):
-            yield conformed(piece, schema, file.name)
 
-
-def _open(file: Plain, wanted: pa.Schema | None) -> tuple[Any, bool]:
+def _open(file: Plain, wanted: Sequence[str] | None) -> tuple[Any, bool]:
     """The reader of a file, or of a stream, for some columns."""
     source = file.source
     is_file = source.pread(0, len(_MAGIC)) == _MAGIC
@@ -70,7 +66,7 @@ def _open(file: Plain, wanted: pa.Schema | None) -> tuple[Any, bool]:
     try:
         opened = _opened(opener, source, options)
         if wanted is not None:
-            found = [find(opened.schema, name) for name in wanted.names]
+            found = [find(opened.schema, name) for name in wanted]
             included = sorted(index for index in found if index is not None)
             if included and len(included) < len(opened.schema):
                 options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=included)

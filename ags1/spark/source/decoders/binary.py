@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ags1.spark.source.decoders import Decoder, Plain
 from ags1.spark.source.decoders._lines import read_buffer
-from ags1.spark.source.options import SourceOptions
 
 SCHEMA = pa.schema([("path", pa.string()), ("offset", pa.int64()), ("content", pa.binary())])
-METADATA_SCHEMA = pa.schema(
-    [("path", pa.string()), ("length", pa.int64()), ("file_length", pa.int64()), ("blocks", pa.int64())]
-)
 
 
 class _Binary(Decoder):
-    def __init__(self, options: SourceOptions) -> None:
-        super().__init__(options)
-        self.schema = SCHEMA if options.content else METADATA_SCHEMA
+    schema = SCHEMA
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        unknown = set(schema.names) - set(SCHEMA.names)
+    def read(self, file: Plain, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        unknown = set(columns) - set(SCHEMA.names)
         if unknown:
             raise ValueError(
                 f"decode=binary has the columns {', '.join(SCHEMA.names)}, not {', '.join(sorted(unknown))}"
@@ -34,7 +28,7 @@ class _Binary(Decoder):
             # A row all the same, and authenticated.
             if start == 0 < end:
                 reader.pread(0, 1)
-                yield self._batch(file, schema, 0, pa.array([0], pa.int64()), pa.allocate_buffer(0))
+                yield self._batch(file, columns, 0, pa.array([0], pa.int64()), pa.allocate_buffer(0))
             return
         end = min(end, size)
         many = max(1, self._options.batch_bytes // piece)
@@ -43,23 +37,20 @@ class _Binary(Decoder):
         while position < end:
             count = min(many, -(-(end - position) // piece))
             offsets = pa.array(np.arange(count, dtype=np.int64) * piece + position)
-            wanted = count * piece if "content" in schema.names else 0
-            yield self._batch(file, schema, piece, offsets, read_buffer(reader, position, wanted))
+            wanted = count * piece if "content" in columns else 0
+            yield self._batch(file, columns, piece, offsets, read_buffer(reader, position, wanted))
             position += count * piece
 
     @staticmethod
-    def _batch(file: Plain, schema: pa.Schema, piece: int, offsets: pa.Array, data: pa.Buffer) -> pa.RecordBatch:
+    def _batch(file: Plain, columns: Sequence[str], piece: int, offsets: pa.Array, data: pa.Buffer) -> pa.RecordBatch:
         count = len(offsets)
-        columns = []
-        for field in schema:
-            if field.name == "path":
-                columns.append(pa.repeat(pa.scalar(file.path, pa.string()), count))
-            elif field.name == "offset":
-                columns.append(offsets)
-            else:
-                ends = np.minimum(np.arange(count + 1, dtype=np.int64) * piece, data.size).astype(np.int32)
-                columns.append(pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), data]))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        ends = np.minimum(np.arange(count + 1, dtype=np.int64) * piece, data.size).astype(np.int32)
+        made = {
+            "path": pa.repeat(pa.scalar(file.path, pa.string()), count),
+            "offset": offsets,
+            "content": pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), data]),
+        }
+        return pa.RecordBatch.from_pydict({name: made[name] for name in columns})
 
 
 make = _Binary

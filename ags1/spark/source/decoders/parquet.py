@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,30 +34,29 @@ class _Parquet(Decoder):
             _refuse(opened, schema.names, file.name, _MONTHS, _OF_MONTHS)
             return spark_schema(schema, file.name)
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with _opened(file, self._options, schema.names) as (opened, have, size):
+    def read(self, file: Plain, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with _opened(file, self._options, columns) as (opened, have, size):
             metadata = opened.metadata
             groups = [
                 index
                 for index in range(metadata.num_row_groups)
                 if start <= _begin(metadata.row_group(index), size) < end
             ]
-            found = [find(have, name) for name in schema.names]
-            columns = [have.names[index] for index in found if index is not None]
+            found = [have.names[at] for name in columns if (at := find(have, name)) is not None]
             for group in groups:
                 batches = opened.iter_batches(
                     batch_size=self._batch_rows(metadata.row_group(group)),
                     row_groups=[group],
-                    columns=columns,
+                    columns=found,
                     use_threads=False,
                 )
-                if not columns:
-                    yield from _empty_rows(metadata.row_group(group).num_rows, schema, file.name)
+                if not found:
+                    yield without_columns(metadata.row_group(group).num_rows)
                     continue
                 try:
                     for batch in batches:
                         typed = pa.schema([have.field(name) for name in batch.schema.names])
-                        yield conformed(conformed(batch, typed, file.name), schema, file.name)
+                        yield conformed(batch, typed, file.name)
                 except Ags1Error:
                     raise
                 except (pa.ArrowException, OSError) as error:
@@ -69,14 +68,6 @@ class _Parquet(Decoder):
         per_row = max(1, group.total_byte_size // max(1, group.num_rows))
         rows = int(self._options.batch_bytes // per_row)
         return max(1, min(_MAX_ROWS, rows))
-
-
-def _empty_rows(count: int, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
-    """Rows of a row group without any column of the schema."""
-    while count > 0:
-        some = min(count, _MAX_ROWS)
-        yield conformed(without_columns(some), schema, name)
-        count -= some
 
 
 def _begin(group: Any, size: int) -> int:

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._lines import BOM, chunks, chunks_of_stream, read_buffer, refuse_compressed
-from ags1.spark.source.decoders.types import conformed
+from ags1.spark.source.decoders._lines import BOM, chunks, chunks_of_stream, read_buffer
 from ags1.spark.source.options import SourceOptions
 
 _SCHEMA = pa.schema([("value", pa.string())])
 _MAX_TEXT = (1 << 31) - 1
 _MAGIC = b"\x1f\x8b"
+_COMPRESSED = frozenset({"bz2", "xz", "zst", "lz4", "snappy", "zip", "deflate", "br"})
 
 
 class _Text(Decoder):
     schema = _SCHEMA
 
-    def read(self, file: Plain, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if not is_gzip(file.name):
-            refuse_compressed(file.name)
+    def read(self, file: Plain, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        _refuse_compressed(file.name)
         found = _whole if self._options.wholetext else _lines
         for values in found(file, start, end, self._options):
-            yield conformed(pa.RecordBatch.from_arrays([values], schema=_SCHEMA), schema, file.name)
+            yield pa.RecordBatch.from_arrays([values], schema=_SCHEMA)
 
 
 def _lines(file: Plain, start: int, end: int, options: SourceOptions) -> Iterator[pa.Array]:
@@ -68,6 +67,16 @@ def _whole(file: Plain, start: int, end: int, options: SourceOptions) -> Iterato
 def is_gzip(name: str) -> bool:
     """Whether the name of a file ends in .gz, with or without the ending of AGS1 files."""
     return name.lower().removesuffix(".ags1").endswith(".gz")
+
+
+def _refuse_compressed(name: str) -> None:
+    """Refuse a file of another compression, which is not text."""
+    ending = name.lower().removesuffix(".ags1").rpartition(".")[2]
+    if ending in _COMPRESSED:
+        raise FormatError(
+            f"{name} is compressed, and only gzip is read here: leave it out with the option exclude=*."
+            f"{ending}{'.ags1' if name.lower().endswith('.ags1') else ''}, or read it with decode=binary"
+        )
 
 
 class Gunzip:

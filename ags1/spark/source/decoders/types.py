@@ -6,6 +6,8 @@ Spark binds columns by position and accepts only a few Arrow types, so every bat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +15,7 @@ import pyarrow.compute as pc
 from ags1.errors import FormatError
 
 _MAX_PRECISION = 38
+NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 # Cast errors are ArrowInvalid, which is a ValueError; a cast that Arrow lacks is ArrowNotImplementedError.
 _CAST_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -97,15 +100,21 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def conformed(
+    batch: pa.RecordBatch, schema: pa.Schema, name: str, constants: Mapping[str, pa.Scalar] = NO_CONSTANTS
+) -> pa.RecordBatch:
     """A batch with exactly the columns of a schema, found by exact name, else by name without case.
 
-    Other columns are left out, missing ones are null. A time without a zone is one in UTC, as in Spark.
+    Other columns are left out, missing ones are null; `constants` have one value for all rows. A time without a zone
+    is one in UTC, as in Spark.
     """
     if batch.schema.equals(schema):
         return batch
     columns = []
     for field in schema:
+        if field.name in constants:
+            columns.append(pa.repeat(constants[field.name], batch.num_rows))
+            continue
         index = find(batch.schema, field.name)
         if index is None:
             if not field.nullable and batch.num_rows:

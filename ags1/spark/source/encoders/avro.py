@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -78,7 +77,7 @@ _SIMPLE = {
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type to cast a column to, so that Python gets numbers for times."""
+    """The type to cast a column to, so that fastavro gets the numbers of dates and times."""
     types = pa.types
     if types.is_date(kind):
         return pa.int32()
@@ -93,33 +92,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """A function that converts Python values that are not null; None if they need no conversion."""
-    types = pa.types
-    if types.is_map(kind):
-        item = _optional(_converter(kind.item_type))
-        return lambda value: {key: item(each) for key, each in value}
-    if types.is_list(kind) or types.is_large_list(kind):
-        element = _converter(kind.value_type)
-        if element is None:
-            return None
-        optional = _optional(element)
-        return lambda value: [optional(each) for each in value]
-    if types.is_struct(kind):
-        fields = [(each.name, _converter(each.type)) for each in kind]
-        if all(each is None for _, each in fields):
-            return None
-        optionals = [(name, _optional(each)) for name, each in fields]
-        return lambda value: {name: convert(value[name]) for name, convert in optionals}
-    return None
-
-
-def _optional(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    if convert is None:
-        return lambda value: value
-    return lambda value: None if value is None else convert(value)
-
-
 class _AvroFile(FileEncoder):
     def __init__(self, codec: str, schema: str, file: Any, gathered_bytes: int) -> None:
         try:
@@ -130,16 +102,10 @@ class _AvroFile(FileEncoder):
         self._writer = Writer(output, json.loads(schema), codec=codec, sync_interval=_SYNC_INTERVAL)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        convert = [_converter(field.type) for field in batch.schema]
+        numbers = batch.cast(pa.schema([field.with_type(_plain(field.type)) for field in batch.schema]))
         for start in range(0, batch.num_rows, _STEP):
-            some = batch.slice(start, _STEP)
-            columns = []
-            for column, each in zip(some.columns, convert, strict=True):
-                kind = _plain(column.type)
-                values = (column if kind.equals(column.type) else column.cast(kind)).to_pylist()
-                columns.append(values if each is None else list(map(_optional(each), values)))
-            for row in zip(*columns, strict=True):
-                self._writer.write(dict(zip(batch.schema.names, row, strict=True)))
+            for row in numbers.slice(start, _STEP).to_pylist(maps_as_pydicts="strict"):
+                self._writer.write(row)
 
     def close(self) -> None:
         self._writer.flush()

@@ -1,4 +1,4 @@
-"""Variant columns of format version 3 as structs of their two binaries; PyIceberg does not support them.
+"""What tables have and PyIceberg refuses: variants, transforms of later versions, snapshots without a manifest list.
 
     table     "type": "variant"                    -->  struct<metadata: binary not null, value: binary not null>
     Parquet   group v { metadata, value }          -->  the two by name: they have no field ids
@@ -11,6 +11,8 @@ spec, "Semi-structured Types" and "Appendix A"; Parquet's VariantShredding.md.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -21,6 +23,7 @@ from pyiceberg.types import StructType
 
 from ags1.avro.schemas import AvroType
 from ags1.errors import UnsupportedError
+from ags1.iceberg.keys.document import Document
 
 _NAMES = ("metadata", "value")
 _FIELD_ID = b"PARQUET:field_id"
@@ -89,3 +92,40 @@ def avro_variants(avro: AvroType) -> AvroType:
             below = replace(below, fields=tuple(replace(one, id=ids[one.name]) for one in below.fields))
         fields.append(replace(each, type=avro_variants(below)))
     return replace(avro, fields=tuple(fields))
+
+
+_KNOWN_TRANSFORM = re.compile(r"identity|void|year|month|day|hour|(bucket|truncate)\[[0-9]+\]")
+
+
+def metadata_text(document: Document) -> str:
+    """Return the table's metadata as PyIceberg can parse it.
+
+    It has no variants and no transforms of later versions, and a manifest list for each snapshot.
+    """
+    fields = document.fields
+    made = {
+        "schemas": without_variants(fields.get("schemas")),
+        "partition-specs": _without_unknown(fields.get("partition-specs")),
+        "sort-orders": _without_unknown(fields.get("sort-orders")),
+    }
+    if any("manifest-list" not in each for each in fields.get("snapshots") or ()):
+        # Format version 1 may name the manifests here.
+        made["snapshots"] = [{"manifest-list": "", **each} for each in fields["snapshots"]]
+    is_known = all(fields.get(name) == each for name, each in made.items())
+    return document.text if is_known else json.dumps({**fields, **made})
+
+
+def _without_unknown(listed: Any) -> Any:
+    """Return specs or orders with an unknown transform where PyIceberg refuses one, or takes it for another."""
+    if isinstance(listed, list):
+        return [_without_unknown(each) for each in listed]
+    if not isinstance(listed, dict):
+        return listed
+    if isinstance(listed.get("fields"), list):
+        return {**listed, "fields": _without_unknown(listed["fields"])}
+    sources = listed.get("source-ids", [listed.get("source-id")])
+    is_single = isinstance(sources, list) and len(sources) == 1
+    if is_single and _KNOWN_TRANSFORM.fullmatch(str(listed.get("transform"))):
+        return listed
+    source = sources[0] if isinstance(sources, list) and sources else 0
+    return {**listed, "source-id": source, "transform": "unknown"}
