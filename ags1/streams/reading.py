@@ -244,6 +244,7 @@ class RawReader(io.RawIOBase):
 
     # The BufferedReader looks at it for each line: the property of IOBase takes half as long as reading a line.
     __slots__ = ("closed",)
+    closed: bool
 
     def __init__(self, plaintext: Plaintext, window: int) -> None:
         super().__init__()
@@ -399,6 +400,7 @@ class PipeReader(io.RawIOBase):
     """
 
     __slots__ = ("closed",)
+    closed: bool
 
     def __init__(
         self, source: PipeSource, key: Key, aad_prefix: bytes, length: int | None, threads: int | None
